@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import skep
-from skep.cli.at_store import Place, on_store
+from skep.cli.at_store import StoreChoice, on_store
 from skep.cli.exits import exit_code
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -196,5 +196,5 @@ def test_an_error_at_the_store_keeps_its_details(tmp_path: Path, monkeypatch: py
         raise SkepError(Code.STORE_BUSY, "not now", retry_after_seconds=7)
 
     with pytest.raises(SkepError) as failed:
-        on_store(Place(store=str(tmp_path / "skep.db")), work)
+        on_store(StoreChoice(store=str(tmp_path / "skep.db")), work)
     assert failed.value.details == {"retry_after_seconds": 7}

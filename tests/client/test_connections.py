@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 
 import skep
-from skep.client.exchange import Answer
+from skep.client.exchange import ApiResponse
 from skep.client.http1 import HEAD_BYTES, AnswerReader, BrokenAnswerError, header_lines, request_line
 from skep.client.plain import plain_servers
 from skep.client.settings import client_settings
@@ -44,7 +44,7 @@ def test_an_answer_is_read_however_the_network_cuts_it(answer: bytes, size: int)
     *before, last = [reader.feed(answer[at : at + size]) for at in range(0, len(answer), size)]
 
     assert before == [None] * len(before)
-    assert last == Answer(200, HELLO)
+    assert last == ApiResponse(200, HELLO)
     assert reader.reusable
 
 
@@ -58,14 +58,14 @@ def test_an_answer_is_read_however_the_network_cuts_it(answer: bytes, size: int)
     ],
 )
 def test_an_answer_without_a_body_ends_with_its_head(method: str, head: bytes, status: int) -> None:
-    assert AnswerReader(method).feed(head) == Answer(status, b"")
+    assert AnswerReader(method).feed(head) == ApiResponse(status, b"")
 
 
 def test_an_answer_may_end_with_its_connection_which_is_not_used_again() -> None:
     reader = AnswerReader("GET")
 
     assert reader.feed(b"HTTP/1.1 200 OK\r\n\r\n" + HELLO) is None
-    assert reader.ended() == Answer(200, HELLO)
+    assert reader.ended() == ApiResponse(200, HELLO)
     assert not reader.reusable
 
 
@@ -75,14 +75,14 @@ def test_an_answer_may_end_with_its_connection_which_is_not_used_again() -> None
 def test_a_server_that_closes_is_not_asked_again_over_that_connection(head: bytes) -> None:
     reader = AnswerReader("GET")
 
-    assert reader.feed(head + b"\r\n\r\n") == Answer(200, b"")
+    assert reader.feed(head + b"\r\n\r\n") == ApiResponse(200, b"")
     assert not reader.reusable
 
 
 def test_when_to_try_again_is_read() -> None:
     answer = AnswerReader("GET").feed(b"HTTP/1.1 429 Too Many\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n")
 
-    assert answer == Answer(429, b"", "7")
+    assert answer == ApiResponse(429, b"", "7")
 
 
 @pytest.mark.parametrize(

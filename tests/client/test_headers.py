@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 import skep
-from skep.client.exchange import Answer, Call, Request
+from skep.client.exchange import ApiCall, ApiResponse, Request
 from skep.client.transport import Body, SyncTransport
 from skep.wire.log import ARROW
 
@@ -17,9 +17,9 @@ def test_a_call_may_speak_arrow_both_ways(client: skep.Client) -> None:
         writer.write_batch(batch)
     body = sink.getvalue().to_pybytes()
 
-    client.run(Call(Request("POST", "/api/v1/push", body, {"queue": "q"}, headers={"Content-Type": ARROW}), bool))
+    client.run(ApiCall(Request("POST", "/api/v1/push", body, {"queue": "q"}, headers={"Content-Type": ARROW}), bool))
     told = client.run(
-        Call(Request("GET", "/api/v1/log/q", headers={"Accept": ARROW}), lambda answer: bytes(answer.body))
+        ApiCall(Request("GET", "/api/v1/log/q", headers={"Accept": ARROW}), lambda answer: bytes(answer.body))
     )
 
     assert pa.ipc.open_stream(told).read_all().column("payload").to_pylist() == [b'{"n":1}', b'{"n":2}']
@@ -48,6 +48,6 @@ def test_an_error_in_place_of_a_body_is_an_answer(client: skep.Client) -> None:
     asked = Request("GET", "/api/v1/log/nowhere", headers={"Accept": ARROW})
 
     with transport.opened(client.settings.urls[0], asked) as answer:
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ApiResponse)
         assert answer.status == 404
     transport.close()

@@ -13,12 +13,7 @@ import pytest
 
 import skep
 from skep.client import AsyncQueue, Queue
-from skep.client.async_buffer import AsyncBuffer
-from skep.client.async_transaction import AsyncTransaction
-from skep.client.batcher import BufferOptions, BufferSettings
-from skep.client.buffer import Buffer
-from skep.client.calls import POP_DEFAULTS, PopOptions
-from skep.client.looking_calls import (
+from skep.client.admin_calls import (
     QUERY_DEFAULTS,
     DeadLetterQuery,
     DeadLetterWish,
@@ -26,6 +21,11 @@ from skep.client.looking_calls import (
     OperationQuery,
     QueueQuery,
 )
+from skep.client.async_buffer import AsyncBuffer
+from skep.client.async_transaction import AsyncTransaction
+from skep.client.batcher import BufferOptions, BufferSettings
+from skep.client.buffer import Buffer
+from skep.client.calls import POP_DEFAULTS, PopOptions
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, PushOptions
 from skep.client.queue_options import QueueOptions
 from skep.client.settings import ClientOptions, ClientSettings

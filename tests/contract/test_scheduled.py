@@ -13,7 +13,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import ClearScope, Ordering, PushStatus, Seq, Tried
-from skep.model.scheduled import Change, Changed, Place, ScheduledFilter, ScheduledMessage
+from skep.model.scheduled import Change, Changed, ScheduledFilter, ScheduledMessage, ScheduledPosition
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import Driver, payloads
 from tests.support.reference_store import ReferenceStore
@@ -42,7 +42,7 @@ async def change(
 ) -> list[Changed]:
     """Change all that fit, step by step."""
     done: list[Changed] = []
-    after: Place | None = None
+    after: ScheduledPosition | None = None
     while True:
         step = await driver.store.scheduled.change(meant(driver, queue, **fields), what, to, after, limit, driver.now)
         await driver.check_accounts()

@@ -17,7 +17,7 @@ from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.engine.spooling.spool import Spool
-from skep.engine.staging import Place
+from skep.engine.staging import StagedAt
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
@@ -154,8 +154,8 @@ async def test_columns_and_staged_messages_are_sealed_too(engine: Engine) -> Non
     appended = await engine.push_columns(PAYMENTS, batch)
     assert (appended.first_seq, appended.last_seq) == (1, 2)
     epoch = EpochKey("query", 0)
-    await engine.staging.stage_columns(Place(epoch, 0, 0), PAYMENTS, batch)
-    await engine.staging.stage_messages(Place(epoch, 1, 0), [message(b"3", partition="c")])
+    await engine.staging.stage_columns(StagedAt(epoch, 0, 0), PAYMENTS, batch)
+    await engine.staging.stage_messages(StagedAt(epoch, 1, 0), [message(b"3", partition="c")])
     await engine.staging.publish(epoch, [Attempt(0, 0, 2), Attempt(1, 0, 1)])
     assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
     popped = (await engine.pop(PAYMENTS, batch=9)).deliveries

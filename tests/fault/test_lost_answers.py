@@ -12,7 +12,7 @@ from msgspec import Raw
 
 import skep
 from skep.client import calls
-from skep.client.delivered import completed
+from skep.client.message_data import completed
 from skep.model import QueueKey
 from skep.testing.server import RunningServer, running_server
 from skep.wire.messages import AckResult, PushItem

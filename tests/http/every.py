@@ -7,7 +7,7 @@ from random import Random
 from skep.apps.catalogue import Catalogue
 from skep.clock import ManualClock
 from skep.engine import Engine
-from skep.http.app import App
+from skep.http.app import HttpApp
 from skep.http.operation import Operation
 from skep.ids import IdMint
 from skep.store.sqlite import SqliteStore
@@ -17,4 +17,4 @@ def every_operation() -> list[Operation]:
     """All of them, in the order in which they are documented."""
     clock = ManualClock()
     engine = Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))
-    return App(engine, Catalogue(engine, clock, {})).operations
+    return HttpApp(engine, Catalogue(engine, clock, {})).operations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from skep.http.app import App
+from skep.http.app import HttpApp
 from skep.http.reference import page
 from skep.testing.server import RunningServer
 from tests.http.driver import Api
@@ -43,7 +43,7 @@ def test_every_operation_is_in_the_document_and_no_other(
 ) -> None:
     told = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
-    assert told == {(o.method, o.path) for o in App(sqlite_server.engine, sqlite_server.catalogue).operations}
+    assert told == {(o.method, o.path) for o in HttpApp(sqlite_server.engine, sqlite_server.catalogue).operations}
     assert document["openapi"] == "3.1.0"
 
 

@@ -13,7 +13,7 @@ from skep.errors import SkepError
 from skep.spark.pipelines.commands import commands
 from skep.spec import App, load
 from skep.wire.messages import PoppedMessage
-from skep.worker.duty import Duty, duties
+from skep.worker.plan import Plan, plans
 from tests.spark.column_runs import compiled, same_json
 from tests.spark.frames import START
 
@@ -118,12 +118,12 @@ def app() -> App:
     return load(SPEC, "orders.skep")
 
 
-def worker_of(app: App, queue: str) -> Duty:
+def worker_of(app: App, queue: str) -> Plan:
     functions: Any = {"Thing.Do": None, "Thing.Match": None}
-    return next(duty for duty in duties(app, functions) if duty.queue == queue)
+    return next(duty for duty in plans(app, functions) if duty.queue == queue)
 
 
-def by_worker(duty: Duty, payload: str) -> tuple[str | None, str | None]:
+def by_worker(duty: Plan, payload: str) -> tuple[str | None, str | None]:
     """The input and the error that a worker has for a payload."""
     popped = _popped(payload)
     try:

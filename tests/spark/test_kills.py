@@ -20,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skep
-from skep.client.exchange import Call, Request
+from skep.client.exchange import ApiCall, Request
 from skep.testing.postgres import free_port
 from skep.wire.log import ARROW
 from tests.support.serving import ServeProcess
@@ -162,7 +162,7 @@ def fill(url: str, queue: str) -> None:
             request = Request(
                 "POST", "/api/v1/push", bytes(sink.getvalue()), {"queue": queue}, headers={"Content-Type": ARROW}
             )
-            client.run(Call(request, lambda answer: answer.status))
+            client.run(ApiCall(request, lambda answer: answer.status))
 
 
 def numbers_of(client: skep.Client, queue: str) -> tuple[list[str], np.ndarray[tuple[int], np.dtype[np.int64]]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skep.clock import Instant
 from skep.engine.spooling import kept
-from skep.engine.spooling.segments import FRAME_BYTES, HEADER_BYTES, Damage, Found, frame, new_header
+from skep.engine.spooling.segments import FRAME_BYTES, HEADER_BYTES, Damage, FoundRecord, frame, new_header
 from skep.engine.spooling.slots import read_segment
 from skep.model import NewMessage, PushBatch, QueueKey, Tried
 from skep.model.record import Receipt, ReceiptKey
@@ -28,7 +28,7 @@ def segment(path: Path, bodies: list[bytes]) -> bytes:
 
 def found(path: Path) -> tuple[list[bytes], list[Damage]]:
     read = list(read_segment(path))
-    return [one.body for one in read if isinstance(one, Found)], [one for one in read if isinstance(one, Damage)]
+    return [one.body for one in read if isinstance(one, FoundRecord)], [one for one in read if isinstance(one, Damage)]
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

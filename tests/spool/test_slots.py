@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skep.engine.spooling.segments import HEADER_BYTES, Damage, Found
+from skep.engine.spooling.segments import HEADER_BYTES, Damage, FoundRecord
 from skep.engine.spooling.slots import SpoolLimits, adopt_slots, read_segment, set_aside, take_slot
 from skep.errors import Code, SkepError
 from tests.spool.samples import LIMITS, slot_in
@@ -20,7 +20,7 @@ from tests.spool.samples import LIMITS, slot_in
 def bodies_in(folder: Path) -> list[bytes]:
     read = [one for path in sorted(folder.glob("*.spool")) for one in read_segment(path)]
     assert not [one for one in read if isinstance(one, Damage)]
-    return [one.body for one in read if isinstance(one, Found)]
+    return [one.body for one in read if isinstance(one, FoundRecord)]
 
 
 def unavailable(call: Any, *arguments: Any) -> SkepError:

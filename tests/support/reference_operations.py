@@ -40,7 +40,7 @@ from skep.model.operation import (
     OperationPage,
     OperationStatus,
     Performed,
-    Waiting,
+    WaitingOperations,
     decode_push,
     decode_settlements,
     encode_pushed,
@@ -311,12 +311,12 @@ class ReferenceOperations(ReferenceStaging):
         page = [msgspec.structs.replace(one, result=None) for one in found[:limit]]
         return OperationPage(page, page[-1].position if len(page) == limit else None)
 
-    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+    async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
         live = self.living_operations[:limit]
         depth: dict[Kind, int] = {}
         for kept in live:
             depth[kept.asked.kind] = depth.get(kept.asked.kind, 0) + 1
-        return Waiting(
+        return WaitingOperations(
             depth,
             min((kept.shown.created_at for kept in live), default=None),
             sum(kept.shown.stuck(now) for kept in live),

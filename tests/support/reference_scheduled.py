@@ -9,13 +9,13 @@ from skep.model import QueueKey, Seq
 from skep.model.scheduled import (
     Change,
     Changed,
-    Place,
     ScheduledChange,
     ScheduledCount,
     ScheduledFilter,
     ScheduledMessage,
     ScheduledPage,
-    Waiting,
+    ScheduledPosition,
+    ScheduledRow,
 )
 from skep.model.upkeep import Chore
 from tests.support.reference import Log, Scheduled
@@ -32,13 +32,13 @@ class ReferenceScheduled:
         self._arrivals = 0
 
     async def page(
-        self, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+        self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
     ) -> ScheduledPage:
         found = self._found(wanted, after)
         shown = [_shown(log, one, preview_bytes) for log, one in found[:limit]]
         return ScheduledPage(shown, shown[-1].place if len(found) > limit else None)
 
-    async def count(self, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+    async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
         return ScheduledCount(len(self._found(wanted, after)), None)
 
     async def mark(self, key: QueueKey) -> int:
@@ -50,7 +50,7 @@ class ReferenceScheduled:
         wanted: ScheduledFilter,
         what: Change,
         deliver_at: Instant | None,
-        after: Place | None,
+        after: ScheduledPosition | None,
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
@@ -66,7 +66,7 @@ class ReferenceScheduled:
                 log.scheduled.append(Scheduled(deliver_at, one.message, one.id, self.arrive()))
             changed.append(Changed(one.id, seq))
         last = found[limit - 1][1] if len(found) > limit else None
-        return ScheduledChange(changed, None if last is None else Place(last.due_at, last.arrival))
+        return ScheduledChange(changed, None if last is None else ScheduledPosition(last.due_at, last.arrival))
 
     def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         log = self._store.log(key)
@@ -88,7 +88,7 @@ class ReferenceScheduled:
                 log.dedup[dedup_key] = (id_, seq, expires_at)
         return seq
 
-    def _found(self, wanted: ScheduledFilter, after: Place | None) -> list[tuple[Log, Scheduled]]:
+    def _found(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> list[tuple[Log, Scheduled]]:
         logs = [log for key, log in self._store.logs.items() if key.tenant == wanted.tenant]
         if wanted.queue is not None:
             logs = [self._store.log(wanted.key)]
@@ -97,9 +97,9 @@ class ReferenceScheduled:
         return sorted(found, key=lambda pair: (pair[1].due_at, pair[1].arrival))
 
 
-def _waiting(log: Log, one: Scheduled) -> Waiting:
+def _waiting(log: Log, one: Scheduled) -> ScheduledRow:
     message = one.message
-    return Waiting(
+    return ScheduledRow(
         log.queue.key.name, log.queue.id, one.due_at, one.arrival, one.id, message.partition, message.transaction_id,
         message.trace_id or one.id, len(message.payload) + len(message.headers or b""),
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _waiting(log: Log, one: Scheduled) -> Waiting:
 def _shown(log: Log, one: Scheduled, preview_bytes: int | None) -> ScheduledMessage:
     message = one.message
     return ScheduledMessage(
-        queue=log.queue.key, place=Place(one.due_at, one.arrival), id=one.id, partition=message.partition,
+        queue=log.queue.key, place=ScheduledPosition(one.due_at, one.arrival), id=one.id, partition=message.partition,
         transaction_id=message.transaction_id, trace_id=message.trace_id or one.id, headers=message.headers,
         content_type=message.content_type, payload=message.payload[:preview_bytes], payload_bytes=len(message.payload),
         priority=message.priority,

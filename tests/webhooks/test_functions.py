@@ -18,7 +18,7 @@ from skep.spec import load
 from skep.testing.server import running_server
 from skep.webhooks.calling import Ran
 from skep.webhooks.functions import Functions
-from skep.worker.at_once import at_once
+from skep.worker.inline import at_once
 from tests.webhooks.driver import SECRETS, SIGNED, Sender
 
 HOUSE = f"""

@@ -17,7 +17,7 @@ from skep.testing.server import running_server
 from skep.worker.access import Access
 from skep.worker.claims import Claims
 from skep.worker.committing import Committing
-from skep.worker.duty import duties
+from skep.worker.plan import plans
 from tests.worker.place import Place
 from tests.worker.test_entities import ACCOUNTS, assert_sound
 
@@ -49,7 +49,7 @@ async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_other
     app = place.app(ACCOUNTS)
     for number in range(8):
         place.client.push("Deposits", [{"account": f"a-{number}", "cents": 5}] * 3, partition=f"p-{number}")
-    duty = next(one for one in duties(app.spec, {}) if one.queue == "Deposits")
+    duty = next(one for one in plans(app.spec, {}) if one.queue == "Deposits")
     async with AsyncClient.like(place.client.settings, clock) as client:
         access = Access(client, "Deposits", 30)
         popped = await access.pop(100, 0, 0)

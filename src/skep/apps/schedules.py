@@ -38,7 +38,7 @@ log = structlog.get_logger("skep.schedules")
 Name = tuple[str, str]
 
 
-class Waiting(Struct):
+class NextFiring(Struct):
     """A schedule and its next firing; ``try_at`` is later than ``due`` when a try has failed."""
 
     declared: DeclaredSchedule
@@ -53,7 +53,7 @@ class Schedules:
         self._engine = engine
         self._catalogue = catalogue
         self._clock = clock
-        self._waiting: dict[Name, Waiting] = {}
+        self._waiting: dict[Name, NextFiring] = {}
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._firing = False
@@ -119,7 +119,7 @@ class Schedules:
 
     def _adopt(self) -> None:
         """Take in what the catalogue has. A schedule that is still as it was keeps its place, whatever else changed."""
-        found: dict[Name, Waiting] = {}
+        found: dict[Name, NextFiring] = {}
         for app in self._catalogue.apps.values():
             for name, declared in app.schedules.items():
                 known = self._waiting.get((app.name, name))
@@ -127,7 +127,7 @@ class Schedules:
                     found[app.name, name] = msgspec.structs.replace(known, declared=declared)
                 else:
                     due = self._begin(app, declared)
-                    found[app.name, name] = Waiting(declared, due, due)
+                    found[app.name, name] = NextFiring(declared, due, due)
         self._waiting = found
 
     def _begin(self, app: CompiledApp, declared: DeclaredSchedule) -> Instant | None:
@@ -138,7 +138,7 @@ class Schedules:
             return last
         return first_after(declared.spec, now)
 
-    async def _fire(self, waiting: Waiting) -> None:
+    async def _fire(self, waiting: NextFiring) -> None:
         due, declared = waiting.due, waiting.declared
         assert due is not None
         try:

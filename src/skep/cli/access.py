@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.at_store import Place, note, on_store
+from skep.cli.at_store import StoreChoice, note, on_store
 from skep.cli.consent import Consent
 from skep.cli.output import print_json, print_lines
 from skep.errors import Code, SkepError
@@ -31,7 +31,7 @@ class State:
 
 
 @access_app.command
-def show(*, place: Place | None = None, output: Output = None) -> None:
+def show(*, place: StoreChoice | None = None, output: Output = None) -> None:
     """Say whether a server that starts on the store asks for keys.
 
     For example:
@@ -46,7 +46,7 @@ def show(*, place: Place | None = None, output: Output = None) -> None:
 
 
 @access_app.command(name="open")
-def open_(*, consent: Consent | None = None, place: Place | None = None, output: Output = None) -> None:
+def open_(*, consent: Consent | None = None, place: StoreChoice | None = None, output: Output = None) -> None:
     """Ask nobody for a key any more, from the next start on: whoever reaches the server may then do anything.
 
     A store that ever had a key asks for one for good, also when the last one has expired: this undoes that. Keys that still count must
@@ -89,9 +89,9 @@ async def _state(engine: Engine) -> State:
     return State(await engine.access.is_closed(), found)
 
 
-def _at(place: Place | None, work: Callable[[Engine], Awaitable[State]]) -> State:
+def _at(place: StoreChoice | None, work: Callable[[Engine], Awaitable[State]]) -> State:
     try:
-        return on_store(place or Place(), work)
+        return on_store(place or StoreChoice(), work)
     except SkepError as error:
         if error.code is not Code.STORE_BUSY:
             raise

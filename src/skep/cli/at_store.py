@@ -21,7 +21,7 @@ AUDIT_SECONDS = 90 * 86_400.0
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class StoreChoice:
     """Which store, when no server is asked; what is not said is left to variables, the file and the defaults."""
 
     store: str | None = None
@@ -32,7 +32,7 @@ class Place:
     """The file of settings; skep.toml of the working folder by default, if there is one."""
 
 
-def settings_of(place: Place) -> ServerSettings:
+def settings_of(place: StoreChoice) -> ServerSettings:
     """The settings of a server that would start here."""
     import os
 
@@ -42,7 +42,7 @@ def settings_of(place: Place) -> ServerSettings:
     return load(flags, os.environ, Path.cwd(), place.config).settings
 
 
-def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
+def on_store(place: StoreChoice, work: Callable[[Engine], Awaitable[T]]) -> T:
     """Run ``work`` on the store; STORE_BUSY when it is an SQLite file that a server has."""
     import asyncio
     import os
@@ -67,7 +67,7 @@ def on_store(place: Place, work: Callable[[Engine], Awaitable[T]]) -> T:
         raise SkepError(error.code, hide_password(error.message, settings.store or ""), **error.details) from error
 
 
-def say_where(place: Place | None) -> None:
+def say_where(place: StoreChoice | None) -> None:
     """Say in which store something was made: whoever stands in the wrong folder would not see it otherwise."""
     import os
 
@@ -75,7 +75,7 @@ def say_where(place: Place | None) -> None:
     from skep.config.load import without_password
     from skep.server.compose import sqlite_file
 
-    settings = settings_of(place or Place())
+    settings = settings_of(place or StoreChoice())
     file = sqlite_file(settings)
     where = without_password(settings.store or "") if file is None else str(file.absolute())
     unasked = "; without a token SKEP_URL does not count, and no server was asked" if os.environ.get("SKEP_URL") else ""

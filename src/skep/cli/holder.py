@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http.client import HTTPException
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
-from skep.cli.at_store import Place, on_store, settings_of
+from skep.cli.at_store import StoreChoice, on_store, settings_of
 from skep.cli.connection import TIMEOUT_SECONDS, Connection
 from skep.cli.exits import note
 from skep.errors import Code, SkepError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from skep.access.presence import Presence, Proved
     from skep.client import Client
-    from skep.client.exchange import Call
+    from skep.client.exchange import ApiCall
     from skep.engine import Engine
     from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 
@@ -81,22 +81,22 @@ class Holder:
             if (after := page.after) is None:
                 return
 
-    def _ask(self, call: Call[T]) -> T:
-        from skep.client.exchange import Answer
+    def _ask(self, call: ApiCall[T]) -> T:
+        from skep.client.exchange import ApiResponse
 
         request = call.request
         headers = {"Authorization": f"Bearer {self._presence.secret}", "Content-Type": "application/json"}
         try:
             self._connection.request(request.method, request.target, request.body, headers)
             response = self._connection.getresponse()
-            answer = Answer(response.status, response.read())
+            answer = ApiResponse(response.status, response.read())
         except (OSError, HTTPException) as error:
             raise SkepError(Code.SERVER_UNREACHABLE, f"{self._presence.address} went away: {error}") from error
         return call.read(answer)
 
 
 def on_keys(
-    to: Connection, place: Place | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
+    to: Connection, place: StoreChoice | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
 ) -> T:
     """Do something about keys: with a token on the server that is named, else on the store or by the server that holds it.
 
@@ -107,7 +107,7 @@ def on_keys(
     if to.token is not None:
         with to.open() as client:
             return there(client)
-    place = place or Place()
+    place = place or StoreChoice()
     database = sqlite_file(settings_of(place))
     _check_named(to, database)
     if (holder := _holder(database, blame=False)) is not None:

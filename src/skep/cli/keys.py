@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.at_store import Place, me, note, say_where
+from skep.cli.at_store import StoreChoice, me, note, say_where
 from skep.cli.connection import Connection, Flag
 from skep.cli.holder import KeyServer, on_keys, say_when_it_counts
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
@@ -40,7 +40,7 @@ def create(
     expires: str | None = None,
     rate: float | None = None,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
-    place: Place | None = None,
+    place: StoreChoice | None = None,
     to: Connection | None = None,
 ) -> None:
     """Make a key and show it, once: only a digest of it is kept.
@@ -110,7 +110,7 @@ def create(
 
 
 @key_app.command(name="list")
-def list_keys(*, place: Place | None = None, to: Connection | None = None) -> None:
+def list_keys(*, place: StoreChoice | None = None, to: Connection | None = None) -> None:
     """List keys, revoked ones for 30 days.
 
     For example:
@@ -127,7 +127,7 @@ def list_keys(*, place: Place | None = None, to: Connection | None = None) -> No
 
 
 @key_app.command
-def revoke(id_: str, /, *, force: Flag = False, place: Place | None = None, to: Connection | None = None) -> None:
+def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None, to: Connection | None = None) -> None:
     """Let a key count no longer: on the server at once, on others of the same store within a second.
 
     For example:
@@ -156,7 +156,7 @@ def revoke(id_: str, /, *, force: Flag = False, place: Place | None = None, to: 
 
 @key_app.command
 def audit(
-    *, everywhere: Flag = False, limit: int = 100, place: Place | None = None, to: Connection | None = None
+    *, everywhere: Flag = False, limit: int = 100, place: StoreChoice | None = None, to: Connection | None = None
 ) -> None:
     """See what admins did, newest first.
 

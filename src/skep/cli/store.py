@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.at_store import Place, settings_of
+from skep.cli.at_store import StoreChoice, settings_of
 from skep.cli.output import print_json, print_lines
 from skep.errors import Code, SkepError
 
@@ -17,7 +17,7 @@ Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", 
 
 
 @store_app.command
-def vacuum(*, place: Place | None = None, output: Output = None) -> None:
+def vacuum(*, place: StoreChoice | None = None, output: Output = None) -> None:
     """Write an SQLite file anew, without the room of what was deleted. Stop the server first.
 
     The file is locked for as long as it takes, and its folder must have room for a second one. From then on the server gives room back
@@ -34,7 +34,7 @@ def vacuum(*, place: Place | None = None, output: Output = None) -> None:
     from skep.server.compose import sqlite_file
     from skep.store.sqlite.vacuum import rewrite
 
-    file = sqlite_file(settings_of(place or Place()))
+    file = sqlite_file(settings_of(place or StoreChoice()))
     if file is None:
         raise SkepError(
             Code.INVALID_REQUEST,

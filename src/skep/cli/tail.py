@@ -17,7 +17,7 @@ from skep.cli.when import position
 
 if TYPE_CHECKING:
     from skep.client import Client
-    from skep.client.exchange import Call
+    from skep.client.exchange import ApiCall
     from skep.wire.log import LogBoundsResponse, LoggedMessage, LogResponse
 
 PAGE_MESSAGES = 500
@@ -87,21 +87,21 @@ def _log(client: Client, queue: str, first: int, follow: bool) -> Iterator[Logge
             waiting.wait(POLL_SECONDS)
 
 
-def _stretch(queue: str, first: int) -> Call[LogResponse]:
-    from skep.client.exchange import Call, Request, path_part
+def _stretch(queue: str, first: int) -> ApiCall[LogResponse]:
+    from skep.client.exchange import ApiCall, Request, path_part
     from skep.client.reading import reader
     from skep.wire.log import LogResponse
 
     query = {"from": str(first), "limit": str(PAGE_MESSAGES)}
-    return Call(Request("GET", f"/api/v1/log/{path_part(queue)}", query=query), reader(LogResponse))
+    return ApiCall(Request("GET", f"/api/v1/log/{path_part(queue)}", query=query), reader(LogResponse))
 
 
-def _bounds(queue: str) -> Call[LogBoundsResponse]:
-    from skep.client.exchange import Call, Request, path_part
+def _bounds(queue: str) -> ApiCall[LogBoundsResponse]:
+    from skep.client.exchange import ApiCall, Request, path_part
     from skep.client.reading import reader
     from skep.wire.log import LogBoundsResponse
 
-    return Call(Request("GET", f"/api/v1/log/{path_part(queue)}/bounds"), reader(LogBoundsResponse))
+    return ApiCall(Request("GET", f"/api/v1/log/{path_part(queue)}/bounds"), reader(LogBoundsResponse))
 
 
 def _print(to: Connection, message: LoggedMessage) -> None:

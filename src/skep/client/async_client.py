@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 import stamina
 
-from skep.client import calls, delivered, operations, tracing
+from skep.client import calls, message_data, operations, tracing
+from skep.client.async_admin import AsyncAdmin
 from skep.client.async_buffer import AsyncBuffer
-from skep.client.async_following import AsyncFollowing
-from skep.client.async_looking import AsyncLooking
+from skep.client.async_log import AsyncLog
 from skep.client.async_message import AsyncMessage, read_messages
 from skep.client.async_popping import popped
 from skep.client.async_queue import AsyncQueue
@@ -22,8 +22,8 @@ from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BUFFER_DEFAULTS, BufferOptions
 from skep.client.breaker import BreakerState
 from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
-from skep.client.delivered import Delivered
-from skep.client.exchange import Call
+from skep.client.exchange import ApiCall
+from skep.client.message_data import MessageData
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
@@ -47,7 +47,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncLooking, AsyncFollowing):
+class AsyncClient(AsyncAdmin, AsyncLog):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``.
 
     Without a URL, address, tenant and token are those of ``SKEP_URL``, ``SKEP_TENANT`` and ``SKEP_TOKEN``.
@@ -113,8 +113,8 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        call = Call(calls.pop(queue, options).request, read_messages)
-        return delivered.held(await popped(self, queue, call), self)
+        call = ApiCall(calls.pop(queue, options).request, read_messages)
+        return message_data.held(await popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -129,20 +129,20 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[AsyncMessage]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        call = Call(calls.pop_matching(namespace, task, options).request, read_messages)
-        return delivered.held(await popped(self, namespace or task or "*", call), self)
+        call = ApiCall(calls.pop_matching(namespace, task, options).request, read_messages)
+        return message_data.held(await popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
         return self.queue(queue).consume(**options)
 
-    async def ack(self, *messages: Delivered) -> list[AckResult]:
+    async def ack(self, *messages: MessageData) -> list[AckResult]:
         """These are done. Each stands for itself: a refused one is in the results and hinders no other.
 
         Where they are all that is left of a lease, the server is told of the lease and not of each message.
         """
-        return await self._say([(message, delivered.completed(message)) for message in messages])
+        return await self._say([(message, message_data.completed(message)) for message in messages])
 
     async def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
         """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
@@ -157,34 +157,37 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
 
     async def nack(
         self,
-        *messages: Delivered,
+        *messages: MessageData,
         error: str | None = None,
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> list[AckResult]:
         """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         return await self._say(
-            [(one, delivered.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay)) for one in messages]
+            [
+                (one, message_data.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay))
+                for one in messages
+            ]
         )
 
-    async def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+    async def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
         """These are given up on and become dead letters at once."""
-        return await self._say([(message, delivered.rejected(message, error=error)) for message in messages])
+        return await self._say([(message, message_data.rejected(message, error=error)) for message in messages])
 
     async def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
         """Say of each message what became of it, in one request."""
         return await self.said(calls.ack_batch(acks)) if acks else []
 
-    async def said(self, call: Call[Acked]) -> list[AckResult]:
+    async def said(self, call: ApiCall[Acked]) -> list[AckResult]:
         """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
         acked = await self.run(call)
         if acked.queued is not None and (ended := await self._ended(acked.queued)) is not None:
             return operations.acked(acked.queued, ended).results
         return acked.results
 
-    async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+    async def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
-        leases = list(dict.fromkeys(delivered.lease_of(message) for message in messages))
+        leases = list(dict.fromkeys(message_data.lease_of(message) for message in messages))
         return await self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
     async def release(self, lease_id: str) -> None:
@@ -218,7 +221,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         """Call any route; the answer as plain Python values. Not ``repeatable`` means not to be tried twice in doubt."""
         return await self.run(calls.plain(method, path, query, body, repeatable))
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: ApiCall[T]) -> T:
         """Make a call, again if it fails and may be made again."""
         try:
             return await self._round(call)
@@ -229,7 +232,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
                 raise
         return await self._again(call, failure, decide)
 
-    async def _again(self, call: Call[T], failure: SkepError | None, decide: Any) -> T:
+    async def _again(self, call: ApiCall[T], failure: SkepError | None, decide: Any) -> T:
         # Only now is stamina asked, so that a call that goes well does not pay for it. The failure counts as its first try.
         settings = self.settings
         tell_of_retries()
@@ -244,7 +247,7 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
                 return await self._round(call)
         raise AssertionError("the last try returns or raises")
 
-    async def _round(self, call: Call[T]) -> T:
+    async def _round(self, call: ApiCall[T]) -> T:
         asking = one_round(call, self._servers, self.clock)
         try:
             url = next(asking)
@@ -253,10 +256,10 @@ class AsyncClient(AsyncLooking, AsyncFollowing):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
 
-    async def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
-        with delivered.traced(said) as span:
-            short = delivered.short(said)
-            return delivered.noted(said, short.results(await self.settle(short.sent)), span)
+    async def _say(self, said: list[tuple[MessageData, Ack]]) -> list[AckResult]:
+        with message_data.traced(said) as span:
+            short = message_data.short(said)
+            return message_data.noted(said, short.results(await self.settle(short.sent)), span)
 
     async def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

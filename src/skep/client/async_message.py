@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from skep.client import calls, delivered, looking_calls
-from skep.client.delivered import Delivered
+from skep.client import admin_calls, calls, message_data
 from skep.client.error_texts import error_text
+from skep.client.message_data import MessageData
 from skep.client.tracing import processing
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from skep.client.async_transaction import AsyncTransaction
 
 
-class AsyncMessage(Delivered):
+class AsyncMessage(MessageData):
     """A message that `AsyncClient` popped. ``async with message:`` acks it at the end, and nacks it on an exception."""
 
     if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
@@ -27,18 +27,18 @@ class AsyncMessage(Delivered):
 
     async def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""
-        return await self._settle(delivered.completed(self))
+        return await self._settle(message_data.completed(self))
 
     async def nack(
         self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | timedelta | None = None
     ) -> AckResult:
         """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
-        ack = delivered.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)
+        ack = message_data.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)
         return await self._settle(ack)
 
     async def reject(self, *, error: str | None = None) -> AckResult:
         """It is given up on and becomes a dead letter at once."""
-        return await self._settle(delivered.rejected(self, error=error))
+        return await self._settle(message_data.rejected(self, error=error))
 
     async def renew(self, lease_seconds: float | None = None) -> datetime:
         """Keep its lease for so long from now; the queue's own time when it is not said. Returns the new deadline."""
@@ -48,7 +48,7 @@ class AsyncMessage(Delivered):
 
     async def trace(self, name: str, data: dict[str, Any] | None = None) -> None:
         """Tell what happened while it was worked on: an event of its trace, to be found by its name."""
-        await self.client.run(looking_calls.tell(delivered.happened(self, name, data)))
+        await self.client.run(admin_calls.tell(message_data.happened(self, name, data)))
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that acks this message together with what is pushed in it."""
@@ -57,11 +57,11 @@ class AsyncMessage(Delivered):
         return transaction
 
     async def _settle(self, ack: Ack) -> AckResult:
-        with delivered.traced([(self, ack)]):
+        with message_data.traced([(self, ack)]):
             [result] = await self.client.said(calls.ack(ack))
         if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
             raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or the message was settled already")
-        delivered.mark(self, ack, result.status)
+        message_data.mark(self, ack, result.status)
         return result
 
     async def __aenter__(self) -> Self:
@@ -85,4 +85,4 @@ class AsyncMessage(Delivered):
             error.add_note(f"the message could not be nacked, and comes again when its lease runs out: {unsaid}")
 
 
-read_messages = delivered.message_reader(AsyncMessage)
+read_messages = message_data.message_reader(AsyncMessage)

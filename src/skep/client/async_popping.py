@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from skep.client import tracing
-from skep.client.exchange import Call
+from skep.client.exchange import ApiCall
 from skep.errors import SkepError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=tracing.Headed)
 
 
-async def popped(client: AsyncClient, source: str, call: Call[list[M]]) -> list[M]:
+async def popped(client: AsyncClient, source: str, call: ApiCall[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

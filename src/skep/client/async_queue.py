@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
 from skep.client.calls import POP_DEFAULTS, PopOptions
-from skep.client.delivered import Delivered
+from skep.client.message_data import MessageData
 from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions
 from skep.client.pushed import Pushed
@@ -69,13 +69,13 @@ class AsyncQueue:
                 with suppress(SkepError):
                     await self._client.nack(*remainder.to_give_back(), delay=0)
 
-    async def ack(self, *messages: Delivered) -> list[AckResult]:
+    async def ack(self, *messages: MessageData) -> list[AckResult]:
         """These are done; each stands for itself."""
         return await self._client.ack(*messages)
 
     async def nack(
         self,
-        *messages: Delivered,
+        *messages: MessageData,
         error: str | None = None,
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
@@ -83,11 +83,11 @@ class AsyncQueue:
         """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         return await self._client.nack(*messages, error=error, retry_at=retry_at, delay=delay)
 
-    async def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+    async def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
         """These are given up on and become dead letters at once."""
         return await self._client.reject(*messages, error=error)
 
-    async def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+    async def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
         return await self._client.renew(*messages, lease_seconds=lease_seconds)
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Unpack
 
 from skep.client import scheduled_calls
+from skep.client.admin_calls import QUERY_DEFAULTS
 from skep.client.async_records import AsyncRecords
-from skep.client.looking_calls import QUERY_DEFAULTS
 from skep.client.scheduled_calls import ScheduledQuery, ScheduledWish
 from skep.client.spelling import spelled_out
 from skep.wire.scheduled import ScheduledChanged, ScheduledView

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict
 from msgspec import Struct
 from msgspec.structs import replace
 
-from skep.client.exchange import ACCEPTED, NO_CONTENT, Answer, Call, Request, path_part
+from skep.client.exchange import ACCEPTED, NO_CONTENT, ApiCall, ApiResponse, Request, path_part
 from skep.client.log_calls import arrow_stream
 from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
@@ -84,23 +84,23 @@ _pop_response = reader(PopResponse)
 _ack_response = reader(AckBatchResponse)
 
 
-def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | None = None) -> Call[Pushed]:
+def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | None = None) -> ApiCall[Pushed]:
     """Push messages, whole or not at all; with ``buffering`` they are stored soon, and not before the answer (QoS 0)."""
     wait_ms, most = buffering or (None, None)
     if buffering is not None and wait_ms is None and most is None:
         wait_ms = BUFFER_MS
     body = encode(PushRequest(list(items), wait_ms, most))
-    return Call(Request("POST", "/api/v1/push", body, repeatable=repeatable(items)), read_pushed)
+    return ApiCall(Request("POST", "/api/v1/push", body, repeatable=repeatable(items)), read_pushed)
 
 
-def read_pushed(answer: Answer) -> Pushed:
+def read_pushed(answer: ApiResponse) -> Pushed:
     """What became of a push that went well."""
     if answer.status == ACCEPTED:
         return Pushed(_waiting(answer).messages, {}, queued=_queued(answer))
     return pushed_from(_push_response(answer))
 
 
-def pop(queue: str, options: PopOptions) -> Call[list[PoppedMessage]]:
+def pop(queue: str, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
     """Lease messages of a queue.
 
     It may be repeated: if the answer was lost, so is that lease, and its messages come again when it runs out.
@@ -112,17 +112,17 @@ def pop(queue: str, options: PopOptions) -> Call[list[PoppedMessage]]:
     return _pop(path, {}, options)
 
 
-def pop_arrow(queue: str, options: PopOptions) -> Call[bytes]:
+def pop_arrow(queue: str, options: PopOptions) -> ApiCall[bytes]:
     """Lease messages of a queue, as an Arrow stream; no bytes when there are none."""
     asked = pop(queue, options).request
-    return Call(replace(asked, headers={**(asked.headers or {}), "Accept": ARROW}), _popped_stream)
+    return ApiCall(replace(asked, headers={**(asked.headers or {}), "Accept": ARROW}), _popped_stream)
 
 
-def _popped_stream(answer: Answer) -> bytes:
+def _popped_stream(answer: ApiResponse) -> bytes:
     return b"" if answer.status == NO_CONTENT else arrow_stream(answer)
 
 
-def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -> Call[list[PoppedMessage]]:
+def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
     """Lease messages of all queues of a namespace, a task or both."""
     if "partition" in options:
         raise SkepError(Code.INVALID_REQUEST, "a pop over several queues takes no partition")
@@ -130,7 +130,7 @@ def pop_matching(namespace: str | None, task: str | None, options: PopOptions) -
     return _pop("/api/v1/pop", query, options)
 
 
-def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[PoppedMessage]]:
+def _pop(path: str, query: dict[str, str], options: PopOptions) -> ApiCall[list[PoppedMessage]]:
     no_others(options, _POP_OPTIONS)
     wait = options.get("wait_seconds", 0.0)
     if not (isfinite(wait) and wait >= 0):
@@ -148,7 +148,7 @@ def _pop(path: str, query: dict[str, str], options: PopOptions) -> Call[list[Pop
         query["autoAck"] = "true"
     if "start" in options:
         query.update(_start(options["start"]))
-    return Call(Request("POST", path, query=query, wait_seconds=wait, says_who=True), _read_popped)
+    return ApiCall(Request("POST", path, query=query, wait_seconds=wait, says_who=True), _read_popped)
 
 
 def _start(start: Start) -> dict[str, str]:
@@ -161,28 +161,28 @@ def _start(start: Start) -> dict[str, str]:
     return {"subscriptionMode": start}
 
 
-def _read_popped(answer: Answer) -> list[PoppedMessage]:
+def _read_popped(answer: ApiResponse) -> list[PoppedMessage]:
     return [] if answer.status == NO_CONTENT else _pop_response(answer).messages
 
 
-def ack(one: Ack) -> Call[Acked]:
+def ack(one: Ack) -> ApiCall[Acked]:
     """Settle one message; a refusal is raised."""
-    return Call(Request("POST", "/api/v1/ack", encode(one)), _read_ack)
+    return ApiCall(Request("POST", "/api/v1/ack", encode(one)), _read_ack)
 
 
-def ack_batch(acks: Sequence[Ack]) -> Call[Acked]:
+def ack_batch(acks: Sequence[Ack]) -> ApiCall[Acked]:
     """Settle messages, each on its own merits."""
-    return Call(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), read_acks)
+    return ApiCall(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), read_acks)
 
 
 _ack_result = reader(AckResult)
 
 
-def _read_ack(answer: Answer) -> Acked:
+def _read_ack(answer: ApiResponse) -> Acked:
     return read_acks(answer) if answer.status == ACCEPTED else Acked([_ack_result(answer)])
 
 
-def read_acks(answer: Answer) -> Acked:
+def read_acks(answer: ApiResponse) -> Acked:
     """What became of acks that went well."""
     return Acked(_ack_response(answer).results, _queued(answer) if answer.status == ACCEPTED else None)
 
@@ -192,7 +192,7 @@ def transaction(
     items: Sequence[PushItem],
     effects: Sequence[EffectItem] = (),
     receipts: Sequence[ReceiptItem] = (),
-) -> Call[TransactionResponse]:
+) -> ApiCall[TransactionResponse]:
     """Settle, push and record together.
 
     It may be repeated: acks are fenced by their lease, pushes by their transaction ids, effects by the version they were computed
@@ -200,7 +200,7 @@ def transaction(
     """
     body = encode(TransactionRequest(list(acks), list(items), list(effects), list(receipts)))
     fenced = bool(acks or effects or receipts) or repeatable(items)
-    return Call(Request("POST", "/api/v1/transaction", body, repeatable=fenced), _transaction_response)
+    return ApiCall(Request("POST", "/api/v1/transaction", body, repeatable=fenced), _transaction_response)
 
 
 _transaction_response = reader(TransactionResponse)
@@ -209,24 +209,24 @@ _released = reader(Released)
 _extended_batch = reader(ExtendBatchResponse)
 
 
-def extend(lease_id: str, lease_seconds: float | None) -> Call[Extended]:
+def extend(lease_id: str, lease_seconds: float | None) -> ApiCall[Extended]:
     """Keep a lease for longer; a refusal is raised."""
     body = encode(ExtendRequest(lease_seconds))
-    return Call(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/extend", body), _extended)
+    return ApiCall(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/extend", body), _extended)
 
 
-def release(lease_id: str) -> Call[Released]:
+def release(lease_id: str) -> ApiCall[Released]:
     """Release a lease; a refusal is raised."""
-    return Call(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/release", None), _released)
+    return ApiCall(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/release", None), _released)
 
 
-def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> Call[list[Extended]]:
+def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> ApiCall[list[Extended]]:
     """Keep several leases for longer."""
     body = encode(ExtendBatchRequest(list(lease_ids), lease_seconds))
-    return Call(Request("POST", "/api/v1/leases/extend", body), lambda answer: _extended_batch(answer).results)
+    return ApiCall(Request("POST", "/api/v1/leases/extend", body), lambda answer: _extended_batch(answer).results)
 
 
-def plain(method: str, path: str, query: dict[str, str] | None, body: object, repeatable: bool) -> Call[Any]:
+def plain(method: str, path: str, query: dict[str, str] | None, body: object, repeatable: bool) -> ApiCall[Any]:
     """A call of any route, in plain values."""
     content = None if body is None else encode(body)
-    return Call(Request(method, path, content, query=query, repeatable=repeatable), anything)
+    return ApiCall(Request(method, path, content, query=query, repeatable=repeatable), anything)

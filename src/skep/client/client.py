@@ -13,16 +13,16 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 import stamina
 
-from skep.client import calls, delivered, operations, tracing
+from skep.client import calls, message_data, operations, tracing
+from skep.client.admin import Admin
 from skep.client.batcher import BUFFER_DEFAULTS, BufferOptions
 from skep.client.breaker import BreakerState
 from skep.client.buffer import Buffer
 from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
-from skep.client.delivered import Delivered
-from skep.client.exchange import Call
-from skep.client.following import Following
-from skep.client.looking import Looking
+from skep.client.exchange import ApiCall
+from skep.client.log import Log
 from skep.client.message import Message, read_messages
+from skep.client.message_data import MessageData
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
@@ -49,7 +49,7 @@ from skep.wire.messages import Ack, AckResult, Extended
 T = TypeVar("T")
 
 
-class Client(Looking, Following):
+class Client(Admin, Log):
     """A client of one Skep, at one URL or several. Close it, or use it in a ``with``.
 
     Without a URL, address, tenant and token are those of ``SKEP_URL``, ``SKEP_TENANT`` and ``SKEP_TOKEN``.
@@ -115,8 +115,8 @@ class Client(Looking, Following):
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        call = Call(calls.pop(queue, options).request, read_messages)
-        return delivered.held(popped(self, queue, call), self)
+        call = ApiCall(calls.pop(queue, options).request, read_messages)
+        return message_data.held(popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
@@ -131,20 +131,20 @@ class Client(Looking, Following):
         self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
     ) -> list[Message]:
         """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        call = Call(calls.pop_matching(namespace, task, options).request, read_messages)
-        return delivered.held(popped(self, namespace or task or "*", call), self)
+        call = ApiCall(calls.pop_matching(namespace, task, options).request, read_messages)
+        return message_data.held(popped(self, namespace or task or "*", call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> Iterator[Message]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``with message:``."""
         return self.queue(queue).consume(**options)
 
-    def ack(self, *messages: Delivered) -> list[AckResult]:
+    def ack(self, *messages: MessageData) -> list[AckResult]:
         """These are done. Each stands for itself: a refused one is in the results and hinders no other.
 
         Where they are all that is left of a lease, the server is told of the lease and not of each message.
         """
-        return self._say([(message, delivered.completed(message)) for message in messages])
+        return self._say([(message, message_data.completed(message)) for message in messages])
 
     def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
         """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
@@ -159,34 +159,37 @@ class Client(Looking, Following):
 
     def nack(
         self,
-        *messages: Delivered,
+        *messages: MessageData,
         error: str | None = None,
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> list[AckResult]:
         """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
         return self._say(
-            [(one, delivered.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay)) for one in messages]
+            [
+                (one, message_data.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay))
+                for one in messages
+            ]
         )
 
-    def reject(self, *messages: Delivered, error: str | None = None) -> list[AckResult]:
+    def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
         """These are given up on and become dead letters at once."""
-        return self._say([(message, delivered.rejected(message, error=error)) for message in messages])
+        return self._say([(message, message_data.rejected(message, error=error)) for message in messages])
 
     def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
         """Say of each message what became of it, in one request."""
         return self.said(calls.ack_batch(acks)) if acks else []
 
-    def said(self, call: Call[Acked]) -> list[AckResult]:
+    def said(self, call: ApiCall[Acked]) -> list[AckResult]:
         """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
         acked = self.run(call)
         if acked.queued is not None and (ended := self._ended(acked.queued)) is not None:
             return operations.acked(acked.queued, ended).results
         return acked.results
 
-    def renew(self, *messages: Delivered, lease_seconds: float | None = None) -> list[Extended]:
+    def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
         """Keep the leases of these for longer, one result per lease."""
-        leases = list(dict.fromkeys(delivered.lease_of(message) for message in messages))
+        leases = list(dict.fromkeys(message_data.lease_of(message) for message in messages))
         return self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
     def release(self, lease_id: str) -> None:
@@ -220,7 +223,7 @@ class Client(Looking, Following):
         """Call any route; the answer as plain Python values. Not ``repeatable`` means not to be tried twice in doubt."""
         return self.run(calls.plain(method, path, query, body, repeatable))
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: ApiCall[T]) -> T:
         """Make a call, again if it fails and may be made again."""
         try:
             return self._round(call)
@@ -231,7 +234,7 @@ class Client(Looking, Following):
                 raise
         return self._again(call, failure, decide)
 
-    def _again(self, call: Call[T], failure: SkepError | None, decide: Any) -> T:
+    def _again(self, call: ApiCall[T], failure: SkepError | None, decide: Any) -> T:
         # Only now is stamina asked, so that a call that goes well does not pay for it. The failure counts as its first try.
         settings = self.settings
         tell_of_retries()
@@ -246,7 +249,7 @@ class Client(Looking, Following):
                 return self._round(call)
         raise AssertionError("the last try returns or raises")
 
-    def _round(self, call: Call[T]) -> T:
+    def _round(self, call: ApiCall[T]) -> T:
         asking = one_round(call, self._servers, self.clock)
         try:
             url = next(asking)
@@ -255,10 +258,10 @@ class Client(Looking, Following):
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
 
-    def _say(self, said: list[tuple[Delivered, Ack]]) -> list[AckResult]:
-        with delivered.traced(said) as span:
-            short = delivered.short(said)
-            return delivered.noted(said, short.results(self.settle(short.sent)), span)
+    def _say(self, said: list[tuple[MessageData, Ack]]) -> list[AckResult]:
+        with message_data.traced(said) as span:
+            short = message_data.short(said)
+            return message_data.noted(said, short.results(self.settle(short.sent)), span)
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""

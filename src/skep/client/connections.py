@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import cast
 from weakref import WeakKeyDictionary, finalize
 
-from skep.client.exchange import Answer
+from skep.client.exchange import ApiResponse
 from skep.client.http1 import AnswerReader, BrokenAnswerError
 
 IDLE_SECONDS = 60.0
@@ -47,7 +47,7 @@ class SyncConnections:
         self._process = os.getpid()
         finalize(self, _close_idle, self._idle)  # should nobody close the client
 
-    def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> Answer:
+    def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> ApiResponse:
         """Send a request and wait for its answer; NoAnswerError when none comes within so many seconds."""
         deadline = time.monotonic() + seconds
         connection = self._taken() or self._connected(seconds)
@@ -109,7 +109,7 @@ def _close_idle(idle: list[tuple[socket.socket, float]]) -> None:
 
 def _exchange(
     connection: socket.socket, reader: AnswerReader, head: bytes, body: bytes | None, deadline: float
-) -> Answer:
+) -> ApiResponse:
     unsent = _send(connection, head, body, deadline)
     while True:
         connection.settimeout(_left(deadline))
@@ -175,7 +175,7 @@ class AsyncConnections:
         self._connect_seconds = connect_seconds
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
 
-    async def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> Answer:
+    async def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> ApiResponse:
         """Send a request and wait for its answer; NoAnswerError when none comes within so many seconds."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
@@ -256,16 +256,16 @@ class _Connection(asyncio.Protocol):
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[ApiResponse] | None = None
         self._reader: AnswerReader | None = None
         self.idle_since = 0.0
 
     async def ask(
         self, loop: asyncio.AbstractEventLoop, method: str, head: bytes, body: bytes | None, seconds: float
-    ) -> Answer:
+    ) -> ApiResponse:
         """Send a request and wait for its answer. The connection is closed unless that came whole."""
         transport = cast("asyncio.Transport", self._transport)
-        waiting: asyncio.Future[Answer] = loop.create_future()
+        waiting: asyncio.Future[ApiResponse] = loop.create_future()
         self._answer = waiting
         self._reader = AnswerReader(method)
         if body is None or len(body) <= JOINED_BYTES:
@@ -333,7 +333,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _late(waiting: asyncio.Future[Answer]) -> None:
+def _late(waiting: asyncio.Future[ApiResponse]) -> None:
     if not waiting.done():
         waiting.set_exception(TimeoutError())
 

@@ -49,7 +49,7 @@ class Request(Struct, frozen=True):
         return f"{self.path}?{_written(tuple(query))}"
 
 
-class Answer(Struct, frozen=True):
+class ApiResponse(Struct, frozen=True):
     """What came back. ``retry_after`` is read only where it means something."""
 
     status: int
@@ -57,11 +57,11 @@ class Answer(Struct, frozen=True):
     retry_after: str | None = None
 
 
-class Call(Struct, Generic[T], frozen=True):
+class ApiCall(Struct, Generic[T], frozen=True):
     """A request, and how its answer is read: into what was asked for, or into the error that is raised."""
 
     request: Request
-    read: Callable[[Answer], T]
+    read: Callable[[ApiResponse], T]
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from skep.client.exchange import ERRORS, Answer
+from skep.client.exchange import ERRORS, ApiResponse
 from skep.errors import Code, SkepError
 from skep.wire.problems import ErrorResponse
 
@@ -66,7 +66,7 @@ class ClosedError(UnreachableError):
         super().__init__("the client is closed; make another", sent=True)
 
 
-def error_of(answer: Answer) -> AnsweredError:
+def error_of(answer: ApiResponse) -> AnsweredError:
     """The error that an answer outside 2xx tells of."""
     retry_after = _seconds(answer.retry_after)
     try:
@@ -86,7 +86,7 @@ def error_of(answer: Answer) -> AnsweredError:
     return AnsweredError(code, problem.message, details, answer.status, retry_after)
 
 
-def unexpected(answer: Answer, error: Exception) -> SkepError:
+def unexpected(answer: ApiResponse, error: Exception) -> SkepError:
     """The error that an answer is when it says it went well and cannot be read."""
     return SkepError(Code.INTERNAL, f"the answer ({answer.status}) is not what was asked for: {error}")
 

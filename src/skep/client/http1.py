@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from skep.client.exchange import NO_CONTENT, OK, Answer
+from skep.client.exchange import NO_CONTENT, OK, ApiResponse
 
 HEAD_BYTES = 64 * 1024
 """The most that the head of an answer, or the line that begins a chunk, may have."""
@@ -70,7 +70,7 @@ class AnswerReader:
         self.reusable = True
         """Whether another request may follow over the same connection."""
 
-    def feed(self, data: bytes) -> Answer | None:
+    def feed(self, data: bytes) -> ApiResponse | None:
         """Read what came; the answer, once it is whole."""
         while not self._status:
             data, self._unread = self._unread + data, b""
@@ -91,15 +91,15 @@ class AnswerReader:
             raise BrokenAnswerError("more came than the answer has")
         return None if self._left else self._answer()
 
-    def ended(self) -> Answer:
+    def ended(self) -> ApiResponse:
         """The connection ended: that may be how the answer ends."""
         if not self._status or self._chunked or self._left is not None:
             raise BrokenAnswerError("the connection was closed before the answer was whole")
         return self._answer()
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> ApiResponse:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        return Answer(self._status, body, self._retry_after)
+        return ApiResponse(self._status, body, self._retry_after)
 
     def _keep(self, data: bytes) -> None:
         if len(data) > HEAD_BYTES:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
-from skep.client.exchange import Answer, Call, Request, path_part
+from skep.client.admin_calls import GROUPS, delete, get, post
+from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import unexpected
-from skep.client.looking_calls import GROUPS, delete, get, post
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.wire.groups import GroupFigures, ProgressRequest
@@ -35,7 +35,7 @@ def read_log(
     columns: Sequence[str] | None,
     partitions: Sequence[str] | None,
     compression: Compression,
-) -> Call[bytes]:
+) -> ApiCall[bytes]:
     """A range of the log as an Arrow stream."""
     query: dict[str, str | Sequence[str]] = {"from": str(first)}
     if last is not None:
@@ -48,10 +48,10 @@ def read_log(
         query["partition"] = list(partitions)
     if compression != "none":
         query["compression"] = compression
-    return Call(Request("GET", f"{LOG}/{path_part(queue)}", query=query, headers={"Accept": ARROW}), arrow_stream)
+    return ApiCall(Request("GET", f"{LOG}/{path_part(queue)}", query=query, headers={"Accept": ARROW}), arrow_stream)
 
 
-def arrow_stream(answer: Answer) -> bytes:
+def arrow_stream(answer: ApiResponse) -> bytes:
     """The whole stream, if it is whole."""
     body = bytes(answer.body)
     if not body.endswith(ARROW_END):
@@ -66,7 +66,7 @@ def log_bounds(
     at: datetime | None,
     first: int | None,
     max_bytes: int | None,
-) -> Call[LogBoundsResponse]:
+) -> ApiCall[LogBoundsResponse]:
     """Which seqs a log holds."""
     query: dict[str, str | Sequence[str]] = {}
     if after is not None and wait_seconds > 0:
@@ -76,21 +76,21 @@ def log_bounds(
     if first is not None and max_bytes is not None:
         query |= {"from": str(first), "maxBytes": str(max_bytes)}
     waits = max(0.0, wait_seconds) if after is not None else 0.0
-    return Call(Request("GET", f"{LOG}/{path_part(queue)}/bounds", query=query, wait_seconds=waits), _bounds)
+    return ApiCall(Request("GET", f"{LOG}/{path_part(queue)}/bounds", query=query, wait_seconds=waits), _bounds)
 
 
 _bounds = reader(LogBoundsResponse)
 
 
-def bounds_of_logs(queues: Sequence[str]) -> Call[LogsBoundsResponse]:
+def bounds_of_logs(queues: Sequence[str]) -> ApiCall[LogsBoundsResponse]:
     """Which seqs the logs of many queues hold."""
-    return Call(Request("POST", f"{LOG}s/bounds", encode(LogsBoundsRequest(list(queues)))), _many_bounds)
+    return ApiCall(Request("POST", f"{LOG}s/bounds", encode(LogsBoundsRequest(list(queues)))), _many_bounds)
 
 
 _many_bounds = reader(LogsBoundsResponse)
 
 
-def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
+def report_progress(queue: str, group: str, seq: int) -> ApiCall[GroupFigures]:
     """Tell how far an external group has come."""
     return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
 
@@ -100,32 +100,32 @@ def report_progress(queue: str, group: str, seq: int) -> Call[GroupFigures]:
 
 def stage(
     query: str, epoch: int, partition: int, attempt: int, stream: bytes, chunk: int, queue: str | None
-) -> Call[StagingResponse]:
+) -> ApiCall[StagingResponse]:
     """Stage an Arrow stream of messages. It may be repeated: the chunk takes the place of the first."""
     parameters = {"chunk": str(chunk)} if queue is None else {"chunk": str(chunk), "queue": queue}
     path = f"{_epoch(query, epoch)}/{partition}/{attempt}"
-    return Call(Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW}), _staged)
+    return ApiCall(Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW}), _staged)
 
 
 _staged = reader(StagingResponse)
 
 
-def publish(query: str, epoch: int, attempts: Iterable[Attempt]) -> Call[PublishedAnswer]:
+def publish(query: str, epoch: int, attempts: Iterable[Attempt]) -> ApiCall[PublishedAnswer]:
     """Publish an epoch. It may be repeated: it happens once. It is one transaction, which may be millions of messages long."""
     body = encode(PublishRequest(list(attempts)))
     request = Request("POST", f"{_epoch(query, epoch)}/publish", body, wait_seconds=PUBLISH_SECONDS)
-    return Call(request, _published)
+    return ApiCall(request, _published)
 
 
 _published = reader(PublishedAnswer)
 
 
-def staging(query: str, epoch: int) -> Call[StagingView]:
+def staging(query: str, epoch: int) -> ApiCall[StagingView]:
     """What is known of an epoch."""
     return get(_epoch(query, epoch), StagingView)
 
 
-def abort_staging(query: str, epoch: int, partition: int | None, attempt: int | None) -> Call[StagingAborted]:
+def abort_staging(query: str, epoch: int, partition: int | None, attempt: int | None) -> ApiCall[StagingAborted]:
     """Forget what is staged."""
     return delete(_epoch(query, epoch), StagingAborted, {"partition": partition, "attempt": attempt})
 
@@ -137,21 +137,21 @@ def _epoch(query: str, epoch: int) -> str:
 # runs of pipelines
 
 
-def put_run(run: str, report: RunReport) -> Call[RunView]:
+def put_run(run: str, report: RunReport) -> ApiCall[RunView]:
     """Tell how a run of a pipeline stands."""
     path = f"{PIPELINES}/{path_part(run)}"
-    return Call(Request("PUT", path, encode(report)), _run)
+    return ApiCall(Request("PUT", path, encode(report)), _run)
 
 
 _run = reader(RunView)
 
 
-def pipeline_run(run: str) -> Call[RunView]:
+def pipeline_run(run: str) -> ApiCall[RunView]:
     """A run of a pipeline."""
     return get(f"{PIPELINES}/{path_part(run)}", RunView)
 
 
-def pipeline_runs(limit: int) -> Call[RunsResponse]:
+def pipeline_runs(limit: int) -> ApiCall[RunsResponse]:
     """The latest runs of pipelines."""
     return get(PIPELINES, RunsResponse, {"limit": limit})
 
@@ -168,9 +168,9 @@ def read_table(
     until: int | None,
     since: datetime | None,
     limit: int | None,
-) -> Call[bytes]:
+) -> ApiCall[bytes]:
     """A table as an Arrow stream."""
     at = None if since is None else since.isoformat()
     given = {"queue": queue, "after": after, "until": until, "since": at, "limit": limit}
     query: dict[str, str | Sequence[str]] = {name: str(value) for name, value in given.items() if value is not None}
-    return Call(Request("GET", f"/api/v1/tables/{table}", query=query, headers={"Accept": ARROW}), arrow_stream)
+    return ApiCall(Request("GET", f"/api/v1/tables/{table}", query=query, headers={"Accept": ARROW}), arrow_stream)

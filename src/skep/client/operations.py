@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 
 from skep.client import calls
 from skep.client.calls import Acked
-from skep.client.exchange import OK, Answer, Call, Request, path_part
+from skep.client.exchange import OK, ApiCall, ApiResponse, Request, path_part
 from skep.client.pushed import Pushed, Queued
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
@@ -36,9 +36,9 @@ class Operation(Struct, rename="camel"):
 _operation = reader(Operation)
 
 
-def operation(operation_id: str) -> Call[Operation]:
+def operation(operation_id: str) -> ApiCall[Operation]:
     """How far an operation is."""
-    return Call(Request("GET", f"/api/v1/operations/{path_part(operation_id)}"), _operation)
+    return ApiCall(Request("GET", f"/api/v1/operations/{path_part(operation_id)}"), _operation)
 
 
 def pushed(queued: Queued, ended: Sequence[Operation]) -> Pushed:
@@ -53,10 +53,10 @@ def acked(queued: Queued, ended: Sequence[Operation]) -> Acked:
     return Acked(_merged(queued, [calls.read_acks(_answer(one)).results for one in ended]))
 
 
-def _answer(found: Operation) -> Answer:
+def _answer(found: Operation) -> ApiResponse:
     match found.status:
         case OperationStatus.COMPLETED:
-            return Answer(OK, bytes(found.result))
+            return ApiResponse(OK, bytes(found.result))
         case OperationStatus.CANCELLED:
             raise SkepError(Code.OPERATION_NOT_PENDING, "the queued operation was cancelled")
         case _:

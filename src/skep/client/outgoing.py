@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from skep.client.delivered import Delivered
+from skep.client.message_data import MessageData
 from skep.client.options import no_others
 from skep.client.spelling import Unsaid
 from skep.client.tracing import current_context
@@ -92,7 +92,7 @@ _MESSAGE_OPTIONS = frozenset(MessageOptions.__annotations__)
 _PUSH_OPTIONS = frozenset(PushOptions.__annotations__)
 
 
-def copied(message: Delivered) -> NewMessage:
+def copied(message: MessageData) -> NewMessage:
     """A popped message as a new one: payload, partition, trace id, headers, content type and priority."""
     payload = Raw(message.payload) if message.content_type is None else message.payload
     return NewMessage(
@@ -191,7 +191,7 @@ def _common(options: MessageOptions) -> _Common:
 
 def _item(queue: str, message: object, minted_id: str, common: _Common, clock: Clock) -> PushItem:
     """The item of one message. What it says itself goes before what is said of all; its time, however it says it, before their time."""
-    if isinstance(message, Delivered):
+    if isinstance(message, MessageData):
         message = copied(message)
     if isinstance(message, NewMessage):
         own, payload = message, message.payload

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from msgspec import structs
 
-from skep.client import calls, delivered, record_calls, tracing
-from skep.client.delivered import Delivered
-from skep.client.exchange import Call
+from skep.client import calls, message_data, record_calls, tracing
+from skep.client.exchange import ApiCall
 from skep.client.lease_acks import Shortened
+from skep.client.message_data import MessageData
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, listed, written_items
 from skep.client.spelling import spelled_out
 from skep.clock import Clock
@@ -31,7 +31,7 @@ class Parts:
     def __init__(self, clock: Clock, mint: IdMint) -> None:
         self._clock = clock
         self._mint = mint
-        self._acks: list[tuple[Delivered, Ack]] = []
+        self._acks: list[tuple[MessageData, Ack]] = []
         self._short = Shortened([], [], [])
         """The same as it is sent."""
         self._items: list[PushItem] = []
@@ -47,25 +47,26 @@ class Parts:
         """What became of the pushes; empty until it is committed."""
         return self.committed.messages if self.committed else []
 
-    def ack(self, *messages: Delivered) -> None:
+    def ack(self, *messages: MessageData) -> None:
         """These are done, if the rest happens."""
-        self._say((message, delivered.completed(message)) for message in messages)
+        self._say((message, message_data.completed(message)) for message in messages)
 
     def nack(
         self,
-        *messages: Delivered,
+        *messages: MessageData,
         error: str | None = None,
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> None:
         """These failed and come again, if the rest happens."""
         self._say(
-            (one, delivered.failed(one, self._clock, error=error, retry_at=retry_at, delay=delay)) for one in messages
+            (one, message_data.failed(one, self._clock, error=error, retry_at=retry_at, delay=delay))
+            for one in messages
         )
 
-    def reject(self, *messages: Delivered, error: str | None = None) -> None:
+    def reject(self, *messages: MessageData, error: str | None = None) -> None:
         """These become dead letters, if the rest happens."""
-        self._say((message, delivered.rejected(message, error=error)) for message in messages)
+        self._say((message, message_data.rejected(message, error=error)) for message in messages)
 
     @spelled_out(MessageOptions, PUSH_DEFAULTS)
     def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
@@ -101,30 +102,30 @@ class Parts:
         self._open()
         self._receipts.append(record_calls.receipt(scope, key, answer, window_seconds))
 
-    def call(self) -> Call[TransactionResponse] | None:
+    def call(self) -> ApiCall[TransactionResponse] | None:
         """What commits it; None when there is nothing to commit."""
         self._open()
         if not (self._acks or self._items or self._effects or self._receipts):
             return None
-        self._short = delivered.short(self._acks)
+        self._short = message_data.short(self._acks)
         return calls.transaction(self._short.sent, self._items, self._effects, self._receipts)
 
     def done(self, response: TransactionResponse) -> None:
         """It is committed."""
         self.committed = structs.replace(response, results=self._short.results(response.results))
         for (message, ack), result in zip(self._acks, self.committed.results, strict=True):
-            delivered.mark(message, ack, result.status)
+            message_data.mark(message, ack, result.status)
 
     def traced(self) -> AbstractContextManager[object]:
         """A span around committing what is said of messages."""
-        return delivered.traced(self._acks)
+        return message_data.traced(self._acks)
 
     def ended(self, error: BaseException | None = None) -> None:
         """It was sent, or was not because of this."""
         tracing.sent(self._spans, error)
         self._spans = []
 
-    def _say(self, acks: Iterable[tuple[Delivered, Ack]]) -> None:
+    def _say(self, acks: Iterable[tuple[MessageData, Ack]]) -> None:
         self._open()
         self._acks += acks
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from skep.client import tracing
-from skep.client.exchange import Call
+from skep.client.exchange import ApiCall
 from skep.errors import SkepError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=tracing.Headed)
 
 
-def popped(client: Client, source: str, call: Call[list[M]]) -> list[M]:
+def popped(client: Client, source: str, call: ApiCall[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

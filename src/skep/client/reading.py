@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from skep.client.exchange import Answer
+from skep.client.exchange import ApiResponse
 from skep.client.failures import unexpected
 
 T = TypeVar("T")
@@ -15,11 +15,11 @@ T = TypeVar("T")
 _any = msgspec.json.Decoder()
 
 
-def reader(kind: type[T]) -> Callable[[Answer], T]:
+def reader(kind: type[T]) -> Callable[[ApiResponse], T]:
     """What reads an answer into this type."""
     decode = msgspec.json.Decoder(kind).decode
 
-    def read(answer: Answer) -> T:
+    def read(answer: ApiResponse) -> T:
         try:
             return decode(answer.body)
         except (msgspec.DecodeError, ValueError) as error:
@@ -28,7 +28,7 @@ def reader(kind: type[T]) -> Callable[[Answer], T]:
     return read
 
 
-def anything(answer: Answer) -> Any:
+def anything(answer: ApiResponse) -> Any:
     """The answer as plain Python values; None when it has no body."""
     if not len(answer.body):
         return None
@@ -38,5 +38,5 @@ def anything(answer: Answer) -> Any:
         raise unexpected(answer, error) from error
 
 
-def nothing(answer: Answer) -> None:
+def nothing(answer: ApiResponse) -> None:
     """No more than that it went well."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Raw
 
-from skep.client.exchange import Call, Request, path_part
-from skep.client.looking_calls import PAGE_ROWS, delete, get, post
+from skep.client.admin_calls import PAGE_ROWS, delete, get, post
+from skep.client.exchange import ApiCall, Request, path_part
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.errors import Code, SkepError
@@ -44,7 +44,7 @@ Events = Iterable[tuple[str, object]]
 _applied = reader(Applied)
 
 
-def apply(app: App | Mapping[str, Any], dry_run: bool) -> Call[Applied]:
+def apply(app: App | Mapping[str, Any], dry_run: bool) -> ApiCall[Applied]:
     """Apply an app."""
     if isinstance(app, str | PurePath) or not (isinstance(app, Mapping) or hasattr(app, "queues")):
         cure = 'skep.App.load("orders.skep").spec, or skep.spec.load(text, "orders.skep")'
@@ -52,7 +52,7 @@ def apply(app: App | Mapping[str, Any], dry_run: bool) -> Call[Applied]:
     document = app if isinstance(app, Mapping) else _document(app)
     query = {"dryRun": "true"} if dry_run else None
     path = f"{APPS}/{path_part(str(document.get('name', '')))}"
-    return Call(Request("PUT", path, encode(document), query=query), _applied)
+    return ApiCall(Request("PUT", path, encode(document), query=query), _applied)
 
 
 def _document(app: App) -> Mapping[str, Any]:
@@ -61,42 +61,42 @@ def _document(app: App) -> Mapping[str, Any]:
     return to_document(app)
 
 
-def apps() -> Call[AppsResponse]:
+def apps() -> ApiCall[AppsResponse]:
     """All applied apps."""
     return get(APPS, AppsResponse)
 
 
-def app(name: str) -> Call[AppDetail]:
+def app(name: str) -> ApiCall[AppDetail]:
     """An app with its spec."""
     return get(f"{APPS}/{path_part(name)}", AppDetail)
 
 
-def remove_app(name: str, dry_run: bool) -> Call[AppRemoved]:
+def remove_app(name: str, dry_run: bool) -> ApiCall[AppRemoved]:
     """Forget an app."""
     return delete(f"{APPS}/{path_part(name)}", AppRemoved, {"dry_run": dry_run})
 
 
-def refusals(webhook: str) -> Call[RefusalsResponse]:
+def refusals(webhook: str) -> ApiCall[RefusalsResponse]:
     """The last requests that a webhook refused."""
     return get(f"/api/v1/webhooks/{path_part(webhook)}/refusals", RefusalsResponse, {})
 
 
-def entity_types() -> Call[EntityTypesResponse]:
+def entity_types() -> ApiCall[EntityTypesResponse]:
     """The types of which there are entities."""
     return get(ENTITIES, EntityTypesResponse)
 
 
-def entities(type_: str, after: str | None) -> Call[EntitiesResponse]:
+def entities(type_: str, after: str | None) -> ApiCall[EntitiesResponse]:
     """A page of entities of a type."""
     return get(f"{ENTITIES}/{path_part(type_)}", EntitiesResponse, {"after": after, "limit": PAGE_ROWS})
 
 
-def entity(type_: str, id_: str) -> Call[EntityView]:
+def entity(type_: str, id_: str) -> ApiCall[EntityView]:
     """An entity as it is now."""
     return get(f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}", EntityView)
 
 
-def entity_events(type_: str, id_: str, after: int | None) -> Call[EventsResponse]:
+def entity_events(type_: str, id_: str, after: int | None) -> ApiCall[EventsResponse]:
     """A page of an entity's events."""
     path = f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}/events"
     return get(path, EventsResponse, {"after": after, "limit": PAGE_ROWS})
@@ -104,7 +104,7 @@ def entity_events(type_: str, id_: str, after: int | None) -> Call[EventsRespons
 
 def read_entities(
     entities: Iterable[tuple[str, str]], receipts: Iterable[tuple[str, str]]
-) -> Call[EntitiesReadResponse]:
+) -> ApiCall[EntitiesReadResponse]:
     """Entities and receipts, many at once."""
     wanted = EntitiesReadRequest([EntityName(*one) for one in entities], [ReceiptName(*one) for one in receipts])
     return post(f"{ENTITIES}/read", EntitiesReadResponse, wanted)
@@ -121,12 +121,12 @@ def receipt(scope: str, key: str, answer: object, window_seconds: float) -> Rece
     return ReceiptItem(scope, key, Raw(encode(answer)), window_seconds)
 
 
-def tenants(after: str | None) -> Call[TenantsResponse]:
+def tenants(after: str | None) -> ApiCall[TenantsResponse]:
     """A page of tenants."""
     return get("/api/v1/resources/tenants", TenantsResponse, {"after": after, "limit": PAGE_ROWS})
 
 
-def endpoints(after: str | None) -> Call[EndpointsResponse]:
+def endpoints(after: str | None) -> ApiCall[EndpointsResponse]:
     """A page of endpoints."""
     return get(ENDPOINTS, EndpointsResponse, {"after": after, "limit": PAGE_ROWS})
 
@@ -137,12 +137,12 @@ def report_endpoint(
     reason: str | None,
     threshold: int,
     open_seconds: float,
-) -> Call[EndpointView]:
+) -> ApiCall[EndpointView]:
     """Say how a delivery went."""
     told = EndpointReport(url, Report(report), reason, threshold, open_seconds)
     return post(f"{ENDPOINTS}/report", EndpointView, told)
 
 
-def reset_endpoint(url: str) -> Call[EndpointWasReset]:
+def reset_endpoint(url: str) -> ApiCall[EndpointWasReset]:
     """Deliver to an endpoint again."""
     return post(f"{ENDPOINTS}/reset", EndpointWasReset, EndpointReset(url))

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
-from skep.client.delivered import Delivered
+from skep.client.message_data import MessageData
 from skep.wire.messages import AckStatus, Extended
 
-M = TypeVar("M", bound=Delivered)
+M = TypeVar("M", bound=MessageData)
 
 _NACKED = frozenset({AckStatus.FAILED, AckStatus.RETRY})
 

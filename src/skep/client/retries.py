@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from skep.client.exchange import REDIRECTS, SERVER_ERRORS, TOO_MANY, Answer, Call, Request
+from skep.client.exchange import REDIRECTS, SERVER_ERRORS, TOO_MANY, ApiCall, ApiResponse, Request
 from skep.client.failures import AnsweredError, CircuitOpenError, ClosedError, UnreachableError, error_of
 from skep.client.servers import Servers
 from skep.client.settings import ClientSettings
@@ -19,19 +19,19 @@ from skep.errors import Code, SkepError
 T = TypeVar("T")
 
 Hook = Callable[[Exception], bool | float]
-Outcome = Answer | UnreachableError
+Outcome = ApiResponse | UnreachableError
 Round = Generator[str, Outcome, T]
 
 _CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.SERVER_BUSY, Code.STOPPING})
 """Errors with a status of 5xx after which nothing of the call can have happened."""
 
 
-def one_round(call: Call[T], servers: Servers, clock: Clock) -> Round[T]:
+def one_round(call: ApiCall[T], servers: Servers, clock: Clock) -> Round[T]:
     """One try of a call: ask the servers in turn until one is well. Yields a URL, wants an answer or why there is none."""
     error: SkepError | None = None
     for index in servers.candidates(clock):
         outcome = yield servers.urls[index]
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, ApiResponse):
             if outcome.status < SERVER_ERRORS:
                 servers.succeeded(index)
                 if outcome.status >= REDIRECTS:

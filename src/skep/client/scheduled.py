@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Unpack
 
 from skep.client import scheduled_calls
-from skep.client.looking_calls import QUERY_DEFAULTS
+from skep.client.admin_calls import QUERY_DEFAULTS
 from skep.client.records import Records
 from skep.client.scheduled_calls import ScheduledQuery, ScheduledWish
 from skep.client.spelling import spelled_out

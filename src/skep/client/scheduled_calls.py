@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
-from skep.client.exchange import Call, path_part
-from skep.client.looking_calls import PAGE_ROWS, get, post
+from skep.client.admin_calls import PAGE_ROWS, get, post
+from skep.client.exchange import ApiCall, path_part
 from skep.errors import Code, SkepError
 from skep.wire.scheduled import ScheduledChanged, ScheduledMove, ScheduledResponse, ScheduledSelection, ScheduledView
 
@@ -41,28 +41,28 @@ class ScheduledWish(TypedDict, total=False):
     dry_run: bool
 
 
-def scheduled(queue: str | None, query: ScheduledQuery, after: str | None) -> Call[ScheduledResponse]:
+def scheduled(queue: str | None, query: ScheduledQuery, after: str | None) -> ApiCall[ScheduledResponse]:
     """A page of scheduled messages."""
     asked: dict[str, Any] = {**query, "queue": queue, "after": after, "limit": PAGE_ROWS}
     return get(PATH, ScheduledResponse, asked)
 
 
-def scheduled_message(queue: str, message_id: str) -> Call[ScheduledView]:
+def scheduled_message(queue: str, message_id: str) -> ApiCall[ScheduledView]:
     """A scheduled message with its payload."""
     return get(f"{PATH}/{path_part(queue)}/{path_part(message_id)}", ScheduledView)
 
 
-def cancel(queue: str, wish: ScheduledWish) -> Call[ScheduledChanged]:
+def cancel(queue: str, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
     """Cancel scheduled messages."""
     return post(f"{PATH}/cancel", ScheduledChanged, _selection(ScheduledSelection, {**wish, "queue": queue}))
 
 
-def run(queue: str, wish: ScheduledWish) -> Call[ScheduledChanged]:
+def run(queue: str, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
     """Let scheduled messages enter the log now."""
     return post(f"{PATH}/run", ScheduledChanged, _selection(ScheduledSelection, {**wish, "queue": queue}))
 
 
-def move(queue: str, deliver_at: datetime, wish: ScheduledWish) -> Call[ScheduledChanged]:
+def move(queue: str, deliver_at: datetime, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
     """Move scheduled messages to another time."""
     given = {**wish, "queue": queue, "deliver_at": deliver_at}
     return post(f"{PATH}/move", ScheduledChanged, _selection(ScheduledMove, given))

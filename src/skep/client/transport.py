@@ -23,7 +23,7 @@ from pyreqwest.response import Response, SyncResponse, SyncResponseBodyReader
 from skep import __version__
 from skep.client.connections import AsyncConnections, NoAnswerError, SyncConnections
 from skep.client.consumer import HEADER, consumer_header
-from skep.client.exchange import ERRORS, Answer, Request
+from skep.client.exchange import ERRORS, ApiResponse, Request
 from skep.client.failures import ClosedError, UnreachableError
 from skep.client.plain import Heads, plain_servers
 from skep.client.settings import ClientSettings
@@ -87,7 +87,7 @@ class SyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
         return SyncTransport(settings, self._owner)
 
-    def send(self, url: str, request: Request) -> Answer | UnreachableError:
+    def send(self, url: str, request: Request) -> ApiResponse | UnreachableError:
         """The server's answer, or why there is none."""
         if self._owner.closed:
             return ClosedError()
@@ -110,7 +110,7 @@ class SyncTransport:
             raise _unsendable(error) from error
 
     @contextmanager
-    def opened(self, url: str, request: Request) -> Iterator[Answer | Body | UnreachableError]:
+    def opened(self, url: str, request: Request) -> Iterator[ApiResponse | Body | UnreachableError]:
         """The server's answer with a body to be read while it comes, or whole when it tells of an error."""
         if self._owner.closed:
             yield ClosedError()
@@ -124,7 +124,7 @@ class SyncTransport:
                 ).streamed_read_buffer_limit(READ_AHEAD_BYTES)
                 response = stack.enter_context(streamed.build_streamed())
                 if response.status < ERRORS:
-                    body: Answer | Body | UnreachableError = Body(url, response.body_reader)
+                    body: ApiResponse | Body | UnreachableError = Body(url, response.body_reader)
                 else:
                     body = _answer(response, response.bytes().to_bytes())
             except RequestError as error:
@@ -196,7 +196,7 @@ class AsyncTransport:
         """The same connections for another tenant; closing it lets go of none of them."""
         return AsyncTransport(settings, self._owner)
 
-    async def send(self, url: str, request: Request) -> Answer | UnreachableError:
+    async def send(self, url: str, request: Request) -> ApiResponse | UnreachableError:
         """The server's answer, or why there is none."""
         if self._owner.closed:
             return ClosedError()
@@ -272,10 +272,10 @@ def _prepared(builder: B, request: Request, settings: ClientSettings, says_tenan
     return builder
 
 
-def _answer(response: Response | SyncResponse, body: bytes) -> Answer:
+def _answer(response: Response | SyncResponse, body: bytes) -> ApiResponse:
     status = response.status
     retry_after = response.get_header("retry-after") if status >= ERRORS else None
-    return Answer(status, body, retry_after)
+    return ApiResponse(status, body, retry_after)
 
 
 def _unsendable(error: Exception) -> SkepError:

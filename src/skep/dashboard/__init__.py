@@ -4,6 +4,6 @@ It stands on the engine and on the code that the API looks around with; it knows
 with the log. Every state is a URL; links and forms work without a script, which only adds comfort.
 """
 
-from skep.dashboard.site import Dashboard
+from skep.dashboard.pages import Dashboard
 
 __all__ = ["Dashboard"]

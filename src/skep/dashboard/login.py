@@ -24,10 +24,10 @@ def login_page(site: Site, call: Call, error: SkepError) -> Answer:
     """Who are you? With what was wrong, when something was shown."""
     by_cookie = session_of(call, site.root(call)) is not None
     shown = by_cookie or call.header(b"authorization") is not None or _is_login(call)
-    place = site.place(call)
+    links = site.links(call)
     page = site.page(
         call, "login.html", HTTPStatus.UNAUTHORIZED, screen=None, problem=error.message if shown else None,
-        next=place.here() if call.scope["method"] == "GET" else place.url(),
+        next=links.here() if call.scope["method"] == "GET" else links.url(),
     )  # fmt: skip
     if by_cookie:
         page.headers.extend(forget_cookies(call, site.root(call)))
@@ -58,7 +58,7 @@ def login_operations(site: Site, gate: Gate | None) -> list[Operation]:
     async def logout(call: Call) -> Answer:
         await _fields(call)
         await end_shown(call)
-        return site.see(site.place(call).url(), *forget_cookies(call, site.root(call)))
+        return site.see(site.links(call).url(), *forget_cookies(call, site.root(call)))
 
     async def end_shown(call: Call) -> None:
         shown = session_of(call, site.root(call))
@@ -91,4 +91,4 @@ def _next(site: Site, call: Call, wanted: str) -> str:
     is_ours = (
         wanted.startswith(own) and not wanted.startswith(("//", "/\\")) and wanted.isascii() and wanted.isprintable()
     )
-    return wanted if is_ours else site.place(call).url()
+    return wanted if is_ours else site.links(call).url()

@@ -51,7 +51,7 @@ def notice_of(query: Mapping[str, str]) -> str | None:
 
 
 def noticed(call: Call, address: str, root: str) -> tuple[str, *tuple[tuple[bytes, bytes], ...]]:
-    """An address without the notice that a deed put into its query, and the cookie that carries it instead."""
+    """An address without the notice that an action put into its query, and the cookie that carries it instead."""
     parts = urlsplit(address)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     said = {name: value for name, value in pairs if name in ("notice", "number")}
@@ -63,7 +63,7 @@ def noticed(call: Call, address: str, root: str) -> tuple[str, *tuple[tuple[byte
 
 
 def told_of(call: Call, root: str) -> tuple[str | None, list[tuple[bytes, bytes]]]:
-    """What the last deed did, and the header that lets the browser forget it. A page that refreshes a part of itself leaves it alone."""
+    """What the last action did, and the header that lets the browser forget it. A page that refreshes a part of itself leaves it alone."""
     if call.header(b"hx-request") is not None:
         return None, []
     given = [

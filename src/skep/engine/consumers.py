@@ -20,7 +20,7 @@ FORGOTTEN_SECONDS = 300.0
 """A consumer that neither asked nor waits for this long is gone."""
 
 
-class Place(NamedTuple):
+class Consumed(NamedTuple):
     """What someone consumes. ``queue`` has no name when all queues of a namespace or task are meant."""
 
     queue: QueueKey
@@ -52,10 +52,10 @@ class Consumers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[Place, Seen] = {}
+        self._seen: dict[Consumed, Seen] = {}
 
     @contextmanager
-    def asking(self, place: Place, *, waits: bool) -> Iterator[None]:
+    def asking(self, place: Consumed, *, waits: bool) -> Iterator[None]:
         """Someone asks for messages, and waits for them if there are none."""
         seen = self._seen.get(place)
         if seen is None:
@@ -91,15 +91,15 @@ class Consumers:
     def of(self, tenant: str, leases: list[LeaseInfo]) -> list[Connected]:
         """A tenant's consumers, those of live ``leases`` among them, by queue, group and name."""
         self._drop_gone()
-        held: dict[Place, list[LeaseInfo]] = {}
+        held: dict[Consumed, list[LeaseInfo]] = {}
         for lease in leases:
-            held.setdefault(Place(lease.queue, lease.group, lease.consumer), []).append(lease)
+            held.setdefault(Consumed(lease.queue, lease.group, lease.consumer), []).append(lease)
         seen = {place: one for place, one in self._seen.items() if place.queue.tenant == tenant}
         found = [_connected(place, seen.get(place), held.get(place, [])) for place in dict.fromkeys([*seen, *held])]
         return sorted(found, key=lambda one: (one.queue.name, one.group, one.consumer or ""))
 
 
-def _connected(place: Place, seen: Seen | None, leases: list[LeaseInfo]) -> Connected:
+def _connected(place: Consumed, seen: Seen | None, leases: list[LeaseInfo]) -> Connected:
     last_at = max([lease.leased_at for lease in leases] + ([] if seen is None else [seen.last_at]))
     return Connected(
         place.queue, place.group, place.consumer, 0 if seen is None else seen.waiting, len(leases),

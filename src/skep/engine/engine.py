@@ -25,8 +25,8 @@ from skep.engine.answers import Room
 from skep.engine.buffer import Buffer
 from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
+from skep.engine.consumers import Consumed as Asking
 from skep.engine.consumers import Consumers
-from skep.engine.consumers import Place as Asking
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.dispenser import Dispenser

@@ -47,7 +47,7 @@ from skep.model.operation import (
     OperationFilter,
     OperationPage,
     QueuedReason,
-    Waiting,
+    WaitingOperations,
     push_groups,
     settle_groups,
 )
@@ -93,7 +93,7 @@ class Operations:
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
         self._depth: Counter[Kind] = Counter()
-        self._looked = Waiting({})
+        self._looked = WaitingOperations({})
         self._look_timer: Timer | None = None
         self._look_task: asyncio.Task[None] | None = None
         self._tell_timer: Timer | None = None

@@ -15,7 +15,15 @@ from skep.engine.lifecycle import Lifecycle
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import SEALED_TYPE, QueueKey
-from skep.model.scheduled import MARK_MAX, Change, Changed, Place, ScheduledFilter, ScheduledMessage, ScheduledPage
+from skep.model.scheduled import (
+    MARK_MAX,
+    Change,
+    Changed,
+    ScheduledFilter,
+    ScheduledMessage,
+    ScheduledPage,
+    ScheduledPosition,
+)
 from skep.store.protocol import Store
 
 PREVIEWED_BYTES = 16 * MEBIBYTE
@@ -59,7 +67,7 @@ class Scheduled:
         self,
         wanted: ScheduledFilter,
         *,
-        after: Place | None = None,
+        after: ScheduledPosition | None = None,
         limit: int = 100,
         preview_bytes: int | None = None,
     ) -> ScheduledPage:
@@ -103,7 +111,7 @@ class Scheduled:
             _check_time(what, deliver_at)
             marked = await self._marked(wanted)
             count, named = 0, list[Changed]()
-            after: Place | None = None
+            after: ScheduledPosition | None = None
             while True:
                 now = self._clock.now()
                 try:

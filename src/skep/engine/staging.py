@@ -37,7 +37,7 @@ ATTEMPTS_MAX = 100_000
 """Partitions that one epoch may have."""
 
 
-class Place(Struct, frozen=True):
+class StagedAt(Struct, frozen=True):
     """Where messages are staged."""
 
     epoch: EpochKey
@@ -79,7 +79,7 @@ class Staging:
         self._encryption = encryption
 
     async def stage_columns(
-        self, place: Place, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
+        self, place: StagedAt, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
     ) -> int:
         """Stage partitions and payloads of one queue, all with the same headers; how many messages that is."""
         from skep.arrow.staged import plain_chunk
@@ -96,7 +96,7 @@ class Staging:
             await self._stage(place, len(payload), [key.name], data)
             return len(payload)
 
-    async def stage_messages(self, place: Place, messages: Sequence[NewMessage]) -> int:
+    async def stage_messages(self, place: StagedAt, messages: Sequence[NewMessage]) -> int:
         """Stage messages with all they may have; how many they are."""
         with self._in_flight:
             _check_place(place)
@@ -107,7 +107,7 @@ class Staging:
             await asyncio.to_thread(self._check, messages)
             return await self._stage_checked(place, messages)
 
-    async def _stage_checked(self, place: Place, messages: list[NewMessage]) -> int:
+    async def _stage_checked(self, place: StagedAt, messages: list[NewMessage]) -> int:
         from skep.arrow.staged import rich_chunk
 
         if any(self._encryption.seals(message.queue) for message in messages):
@@ -141,7 +141,7 @@ class Staging:
                 Code.PAYLOAD_TOO_LARGE, f"a chunk has at most {self._limits.bulk_bytes} bytes of payloads", bytes=size
             )
 
-    async def _stage(self, place: Place, messages: int, queues: list[str], data: bytes) -> None:
+    async def _stage(self, place: StagedAt, messages: int, queues: list[str], data: bytes) -> None:
         now = self._clock.now()
         chunk = Chunk(
             epoch=place.epoch, partition=place.partition, attempt=place.attempt, number=place.chunk, messages=messages,
@@ -200,7 +200,7 @@ def _check_epoch(epoch: EpochKey) -> None:
     check_receipt_key(ReceiptKey(epoch.receipt.scope, epoch.receipt.key, epoch.tenant))
 
 
-def _check_place(place: Place) -> None:
+def _check_place(place: StagedAt) -> None:
     _check_epoch(place.epoch)
     _check_number(place.partition, "a partition")
     _check_number(place.attempt, "an attempt")

@@ -144,7 +144,7 @@ class Pages(Protocol):
         ...
 
 
-class App:
+class HttpApp:
     """The HTTP face of an engine."""
 
     def __init__(

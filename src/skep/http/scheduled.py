@@ -7,7 +7,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.shown import json_headers, shown_payload, wanted_id
 from skep.ids import id_text, minted_at
-from skep.model.scheduled import Place, ScheduledFilter, ScheduledMessage
+from skep.model.scheduled import ScheduledFilter, ScheduledMessage, ScheduledPosition
 from skep.wire.browsing import BrowsedMessage
 from skep.wire.scheduled import ScheduledSelection, ScheduledView
 from skep.wire.times import to_datetime, to_instant
@@ -49,21 +49,21 @@ def _within(at: Instant | None) -> Instant | None:
     return None if at is None else Instant(max(0, at))
 
 
-def place_of(text: str | None) -> Place | None:
+def place_of(text: str | None) -> ScheduledPosition | None:
     """Where a page starts, as `place_text` wrote it."""
     if text is None:
         return None
     due_at, _, arrival = text.partition("-")
     if not (_is_number(due_at) and _is_number(arrival)):
         raise SkepError(Code.INVALID_REQUEST, f"after must be the `after` of the page before, not {text[:100]!r}")
-    return Place(int(due_at), int(arrival))
+    return ScheduledPosition(int(due_at), int(arrival))
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= parameters.POSITION_MAX
 
 
-def place_text(place: Place | None) -> str | None:
+def place_text(place: ScheduledPosition | None) -> str | None:
     """A place as the wire has it."""
     return None if place is None else f"{place.due_at}-{place.arrival}"
 

@@ -261,7 +261,7 @@ class OperationPage(Struct, frozen=True):
     after: int | None
 
 
-class Waiting(Struct, frozen=True):
+class WaitingOperations(Struct, frozen=True):
     """How many operations are live by kind, since when the oldest waits, and how many are stuck, and blocked."""
 
     depth: dict[Kind, int]

@@ -26,7 +26,7 @@ STEP_BYTES = 8 * 1024 * 1024
 """A step that changes or promotes messages ends once it has so many bytes of them: whoever pushes meanwhile waits for it."""
 
 
-class Place(NamedTuple):
+class ScheduledPosition(NamedTuple):
     """Where a message stands among those that wait: by the time when it is due, then by arrival."""
 
     due_at: int
@@ -55,9 +55,11 @@ class ScheduledFilter(Struct, frozen=True, kw_only=True):
         assert self.queue is not None
         return QueueKey(self.queue, self.tenant)
 
-    def start(self, after: Place | None) -> Place:
+    def start(self, after: ScheduledPosition | None) -> ScheduledPosition:
         """Behind which place to look."""
-        return max(after or Place(-1, 0), Place(-1 if self.due_after is None else self.due_after, 0))
+        return max(
+            after or ScheduledPosition(-1, 0), ScheduledPosition(-1 if self.due_after is None else self.due_after, 0)
+        )
 
     @property
     def end(self) -> int:
@@ -65,7 +67,7 @@ class ScheduledFilter(Struct, frozen=True, kw_only=True):
         return DUE_MAX if self.due_before is None else self.due_before
 
 
-class Waiting(NamedTuple):
+class ScheduledRow(NamedTuple):
     """What filters look at of a scheduled message; ``queue_id`` is the store's own, ``size_bytes`` that of payload and headers."""
 
     queue: str
@@ -79,8 +81,8 @@ class Waiting(NamedTuple):
     size_bytes: int
 
     @property
-    def place(self) -> Place:
-        return Place(self.due_at, self.arrival)
+    def place(self) -> ScheduledPosition:
+        return ScheduledPosition(self.due_at, self.arrival)
 
     def fits(self, wanted: ScheduledFilter) -> bool:
         """Whether it is one of those that are meant."""
@@ -100,7 +102,7 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True):
     """A message that waits for its time; ``payload`` is cut to the preview that was asked for."""
 
     queue: QueueKey
-    place: Place
+    place: ScheduledPosition
     id: Id
     partition: str
     transaction_id: str | None
@@ -126,14 +128,14 @@ class ScheduledPage(Struct, frozen=True):
     """A page in the order of time; it may be short and not the last. ``after`` None means that there is no more."""
 
     messages: list[ScheduledMessage]
-    after: Place | None
+    after: ScheduledPosition | None
 
 
 class ScheduledCount(Struct, frozen=True):
     """How many fit within one bounded look, and where the next look starts; None when all were looked at."""
 
     count: int
-    after: Place | None
+    after: ScheduledPosition | None
 
 
 class Change(StrEnum):
@@ -155,22 +157,24 @@ class ScheduledChange(Struct, frozen=True):
     """What one bounded step changed, and where the next one starts; None when nothing is left to look at."""
 
     changed: list[Changed]
-    after: Place | None
+    after: ScheduledPosition | None
 
 
 class Walk(Struct, frozen=True):
     """What may fit, in the order of time; ``end`` is where the walk was cut off, None when it came to an end of its own."""
 
-    found: list[Waiting]
-    end: Place | None
+    found: list[ScheduledRow]
+    end: ScheduledPosition | None
 
-    def step(self, wanted: ScheduledFilter, limit: int) -> tuple[list[Waiting], Place | None]:
+    def step(self, wanted: ScheduledFilter, limit: int) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
         """Those that one transaction changes, and where to go on: a page that ends with the bytes that are enough, too."""
         return self.page(wanted, limit, STEP_BYTES)
 
-    def page(self, wanted: ScheduledFilter, limit: int, most_bytes: float = inf) -> tuple[list[Waiting], Place | None]:
+    def page(
+        self, wanted: ScheduledFilter, limit: int, most_bytes: float = inf
+    ) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
         """Those that fit, at most so many, and where to go on."""
-        fitting: list[Waiting] = []
+        fitting: list[ScheduledRow] = []
         for index, one in enumerate(self.found):
             if one.fits(wanted):
                 fitting.append(one)

@@ -30,7 +30,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access import AccessLog
 from skep.http.address import is_exposed, local_url
-from skep.http.app import App, Pages
+from skep.http.app import HttpApp, Pages
 from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.ids import IdMint
@@ -367,7 +367,7 @@ async def serve(
         if settings.dashboard and pages is None:
             # Said by the server, and not where pages are looked for: a test's or a program's own server prints nothing of it.
             log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
-        app = App(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
+        app = HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
         listener = Listener(
             AccessLog(app) if settings.log_level == "debug" else app,
             sockets,
@@ -413,7 +413,7 @@ def announce(sockets: Sequence[socket.socket], database: Path) -> presence.Prese
     return here
 
 
-def _trust(app: App, gate: Gate | None, here: presence.Presence | None) -> None:
+def _trust(app: HttpApp, gate: Gate | None, here: presence.Presence | None) -> None:
     """Let in who knows the secret beside the database: who can read that can open the database, too."""
     if here is None:
         return
@@ -422,7 +422,7 @@ def _trust(app: App, gate: Gate | None, here: presence.Presence | None) -> None:
         gate.trust(here.secret, f"cli:{account()}")
 
 
-async def _note(app: App) -> None:
+async def _note(app: HttpApp) -> None:
     """Let the other processes on this port know what was counted here."""
     while app.tally is not None:
         app.tally.note(app.meter)

@@ -44,7 +44,7 @@ READY = b"ready\n"
 log = structlog.get_logger("skep.server")
 
 
-class Order(Struct):
+class ProcessOrder(Struct):
     """What a worker is told: settings, the numbers of the sockets it inherits, its name, and where all note their counters.
 
     ``owned`` is there when the store is an SQLite file.
@@ -155,7 +155,7 @@ def _look_at_stdin(stop: asyncio.Event) -> None:
 
 def main() -> int:
     """Be a worker."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessOrder)
     settings = order.settings
     configure_logs(settings.log_level, settings.log_format)
     sockets = [socket.socket(fileno=number) for number in order.sockets]

@@ -29,10 +29,10 @@ from skep.server.compose import serve
 from skep.server.process import describe, open_sockets, with_room
 from skep.spec import secret_problems
 from skep.worker import App
-from skep.worker.at_once import at_once
-from skep.worker.duty import duties
+from skep.worker.inline import inline_functions
 from skep.worker.loading import load_app
-from skep.worker.process import Order
+from skep.worker.plan import plans
+from skep.worker.process import WorkerOrder
 
 STEADY_SECONDS = 10.0
 """A worker that lived this long did not die of its start; its successor is started at once."""
@@ -49,9 +49,9 @@ log = structlog.get_logger("skep.run")
 def load_sound_app(target: str) -> App:
     """An app that can be run: every command has somebody to carry it out, and every secret is there."""
     app = load_app(target)
-    duties(app.spec, app.functions)
+    plans(app.spec, app.functions)
     with ThreadPoolExecutor(1) as pool:
-        at_once(app, pool)
+        inline_functions(app, pool)
     missing = secret_problems(app.spec, os.environ)
     if missing:
         raise SkepError(Code.INVALID_SETTING, f"{app.name} cannot start: {'; '.join(one.message for one in missing)}")
@@ -61,7 +61,7 @@ def load_sound_app(target: str) -> App:
 class Crew:
     """The worker processes."""
 
-    def __init__(self, order: Order, count: int) -> None:
+    def __init__(self, order: WorkerOrder, count: int) -> None:
         self._order = order
         self._count = count
         self._processes: set[Process] = set()
@@ -119,14 +119,14 @@ async def run_here(
     url = local_url(sockets[0])
     # Its own workers need no key of anyone: what they show is known to this process and to them, and ends with it.
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    order = Order(target, url, allow_private, settings.log_level, settings.log_format, token)
-    crew = Crew(order, workers if duties(app.spec, app.functions) else 0)
+    order = WorkerOrder(target, url, allow_private, settings.log_level, settings.log_format, token)
+    crew = Crew(order, workers if plans(app.spec, app.functions) else 0)
     stop_server, stopping, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
     pool = ThreadPoolExecutor(FUNCTION_THREADS, thread_name_prefix="skep-webhook")
     with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
         serving = asyncio.create_task(
             serve(
-                with_room(settings), sockets, stop_server, listening.set, functions=at_once(app, pool), own_token=token
+                with_room(settings), sockets, stop_server, listening.set, functions=inline_functions(app, pool), own_token=token
             )
         )
         working: asyncio.Task[None] | None = None

@@ -30,7 +30,7 @@ from skep.runtime.private_files import FILE_MODE
 from skep.runtime.signals import stop_signals
 from skep.server.compose import Owned, announce, sqlite_file
 from skep.server.owner import OwnerOrder
-from skep.server.process import Order, describe, open_sockets
+from skep.server.process import ProcessOrder, describe, open_sockets
 
 STEADY_SECONDS = 10.0
 """A worker that lived this long did not die of its start; its successor is started at once."""
@@ -129,7 +129,7 @@ class Supervisor:
     async def _start_worker(self) -> Worker:
         numbers = [bound.fileno() for bound in self._sockets]
         name = f"worker-{next(self._numbers)}"
-        order = Order(self._settings, numbers, name, str(self._tally_folder), self._owned)
+        order = ProcessOrder(self._settings, numbers, name, str(self._tally_folder), self._owned)
         worker = self._workers[name] = await _started(name, "skep.server.process", numbers, order)
         if self._stopping.is_set():
             _stop_in_order(worker)
@@ -161,7 +161,7 @@ class Supervisor:
                 _kill(worker)
 
 
-async def _started(name: str, module: str, sockets: list[int], order: Order | OwnerOrder) -> Worker:
+async def _started(name: str, module: str, sockets: list[int], order: ProcessOrder | OwnerOrder) -> Worker:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, pass_fds=sockets,
         # In a group of its own: Ctrl-C on a terminal reaches the supervisor only, which passes it on once.

@@ -22,7 +22,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from skep.client import Client
-from skep.client.exchange import Answer, Call, Request, path_part
+from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import UnreachableError, error_of
 from skep.client.log_calls import bounds_of_logs
 from skep.client.servers import Servers
@@ -92,7 +92,7 @@ class Link:
         deadline = self._deadline.get()
         return None if deadline is None else deadline - self._now()
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: ApiCall[T]) -> T:
         """Make a call, again while the server is away."""
         return self.patiently(lambda: self.client.run(call))
 
@@ -192,7 +192,7 @@ class Link:
         """See whether the server answers before the deadline."""
         before = self._deadline.set(deadline)
         try:
-            self.client.run(Call(Request("GET", "/health"), lambda _: None))
+            self.client.run(ApiCall(Request("GET", "/health"), lambda _: None))
         finally:
             self._deadline.reset(before)
 
@@ -224,15 +224,15 @@ class Link:
                             return
                     except (pa.ArrowInvalid, OSError) as error:
                         raise UnreachableError(f"the answer ended too early: {error}", sent=True) from error
-                failure = error_of(answer) if isinstance(answer, Answer) else answer
+                failure = error_of(answer) if isinstance(answer, ApiResponse) else answer
             if not failure.retryable:
                 raise failure
             self._servers.failed(index, self._clock.steady())
         raise failure or self._servers.closed_to_all(self._clock.steady())
 
-    def send(self, path: str, body: bytes, read: Callable[[Answer], T], query: dict[str, str] | None = None) -> T:
+    def send(self, path: str, body: bytes, read: Callable[[ApiResponse], T], query: dict[str, str] | None = None) -> T:
         """Send an Arrow stream that may be sent twice."""
-        return self.run(Call(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
+        return self.run(ApiCall(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
 
     def _pause(self, error: SkepError, deadline: float) -> None:
         """Wait before the next try, if there is time for one."""

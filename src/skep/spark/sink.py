@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from skep.client.exchange import Answer
+from skep.client.exchange import ApiResponse
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION
 from skep.spark.link import Link, link
@@ -324,5 +324,5 @@ def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _stored(answer: Answer) -> None:
+def _stored(answer: ApiResponse) -> None:
     """A push that was answered well is stored, or safe in the server's hands."""

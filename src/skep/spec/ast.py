@@ -53,7 +53,7 @@ class Select(Struct, frozen=True):
     type: Type = JSON
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A function or operator with its arguments."""
 
     at: int
@@ -92,7 +92,7 @@ class Comprehension(Struct, frozen=True):
     type: Type = JSON
 
 
-Node: TypeAlias = Literal | Variable | Bound | Select | Call | ListOf | MapOf | Comprehension
+Node: TypeAlias = Literal | Variable | Bound | Select | FunctionCall | ListOf | MapOf | Comprehension
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -100,7 +100,7 @@ def children(node: Node) -> Iterator[Node]:
     match node:
         case Select():
             yield node.operand
-        case Call():
+        case FunctionCall():
             yield from node.arguments
         case ListOf():
             yield from node.items

@@ -11,8 +11,8 @@ from typing import cast
 from skep.spec.ast import (
     MACROS,
     Bound,
-    Call,
     Comprehension,
+    FunctionCall,
     ListOf,
     Literal,
     Macro,
@@ -100,7 +100,7 @@ class _Parser:
             at = self.take().at
             then = self.expression()
             self.expect(":", ": and the value for when it is false")
-            condition = Call(at, "?:", (condition, then, self.expression()))
+            condition = FunctionCall(at, "?:", (condition, then, self.expression()))
         self.nesting -= 1
         return condition
 
@@ -113,7 +113,7 @@ class _Parser:
             if precedence < least:
                 return left
             self.take()
-            left = Call(token.at, sign, (left, self.binary(precedence + 1)))
+            left = FunctionCall(token.at, sign, (left, self.binary(precedence + 1)))
 
     def unary(self) -> Node:
         token = self.peek()
@@ -127,7 +127,7 @@ class _Parser:
         self.deeper(token.at)
         operand = self.unary()
         self.nesting -= 1
-        return Call(token.at, "!" if token.kind == "!" else "negate", (operand,))
+        return FunctionCall(token.at, "!" if token.kind == "!" else "negate", (operand,))
 
     def member(self) -> Node:
         return self.members(self.primary())
@@ -143,7 +143,7 @@ class _Parser:
                 self.take()
                 index = self.expression()
                 self.expect("]", "]")
-                node = Call(token.at, "[]", (node, index))
+                node = FunctionCall(token.at, "[]", (node, index))
             else:
                 return node
 
@@ -152,7 +152,7 @@ class _Parser:
         if function in MACROS:
             return self.comprehension(target, name)
         arguments = self.arguments(")")
-        return Call(name.at, function, (target, *arguments), member=True)
+        return FunctionCall(name.at, function, (target, *arguments), member=True)
 
     def comprehension(self, target: Node, name: Token) -> Node:
         macro = cast(Macro, name.value)
@@ -229,7 +229,7 @@ class _Parser:
     def call(self, at: int, name: str) -> Node:
         arguments = self.arguments(")")
         if name != "has":
-            return Call(at, name, tuple(arguments))
+            return FunctionCall(at, name, tuple(arguments))
         if len(arguments) != 1 or not isinstance(arguments[0], Select):
             raise TextError(at, "has() asks for a field of something", "has(something.field)")
         selected = arguments[0]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable
+from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable
 from skep.spec.faults import TextError
 from skep.spec.patterns import check_pattern
 from skep.spec.signatures import FUNCTIONS, OPERATORS, Signature
@@ -66,7 +66,7 @@ def _check(node: Node, scope: Scope, bindings: Bindings) -> Node:
             return _check_map(node, scope, bindings)
         case Comprehension():
             return _check_comprehension(node, scope, bindings)
-        case Call():
+        case FunctionCall():
             arguments = tuple(_check(argument, scope, bindings) for argument in node.arguments)
             return _check_call(msgspec.structs.replace(node, arguments=arguments))
 
@@ -147,7 +147,7 @@ def _joined(nodes: Iterable[Node]) -> Type:
 # --- operators and functions ----------------------------------------------------------------------------------
 
 
-def _check_call(node: Call) -> Node:
+def _check_call(node: FunctionCall) -> Node:
     types = [argument.type for argument in node.arguments]
     match node.function:
         case "==" | "!=":
@@ -168,7 +168,7 @@ def _check_call(node: Call) -> Node:
     return msgspec.structs.replace(node, type=result)
 
 
-def _check_function(node: Call) -> Type:
+def _check_function(node: FunctionCall) -> Type:
     signatures = FUNCTIONS.get(node.function)
     if signatures is None:
         raise TextError(node.at, f"there is no function {node.function!r}", _near(node.function, FUNCTIONS))
@@ -182,7 +182,7 @@ def _check_function(node: Call) -> Type:
     return result
 
 
-def _matching(node: Call, signatures: list[Signature]) -> Type:
+def _matching(node: FunctionCall, signatures: list[Signature]) -> Type:
     given = [required(argument.type) for argument in node.arguments]
     results = [
         signature.result
@@ -194,7 +194,7 @@ def _matching(node: Call, signatures: list[Signature]) -> Type:
     return results[0] if all(result == results[0] for result in results) else JSON
 
 
-def _mismatch(node: Call, given: list[Type], signatures: list[Signature]) -> TextError:
+def _mismatch(node: FunctionCall, given: list[Type], signatures: list[Signature]) -> TextError:
     what = "-" if node.function == "negate" else node.function
     have = " and ".join(map(_named, given)) or "nothing"
     # What the first argument could have gone with, where that narrows it down.
@@ -206,7 +206,7 @@ def _mismatch(node: Call, given: list[Type], signatures: list[Signature]) -> Tex
     return TextError(node.at, f"{what} does not work with {have}", " or ".join(ways) + hint)
 
 
-def _check_comparable(node: Call) -> None:
+def _check_comparable(node: FunctionCall) -> None:
     left, right = node.arguments
     if Kind.NULL in (left.type.kind, right.type.kind):
         other = right.type if left.type.kind is Kind.NULL else left.type
@@ -232,7 +232,7 @@ def _conversion(left: Type, right: Type) -> str:
     return ""
 
 
-def _check_in(node: Call) -> Type:
+def _check_in(node: FunctionCall) -> Type:
     item, container = node.arguments
     of = container.type
     if of.kind not in (Kind.LIST, Kind.MAP, Kind.JSON):
@@ -246,7 +246,7 @@ def _check_in(node: Call) -> Type:
     return BOOL
 
 
-def _check_index(node: Call) -> Type:
+def _check_index(node: FunctionCall) -> Type:
     operand, index = node.arguments
     match operand.type.kind:
         case Kind.LIST:
@@ -261,7 +261,7 @@ def _check_index(node: Call) -> Type:
     return operand.type.element or JSON
 
 
-def _check_ternary(node: Call) -> Type:
+def _check_ternary(node: FunctionCall) -> Type:
     condition, then, otherwise = node.arguments
     _expect(condition, BOOL, "the condition before ?")
     result = join(_narrowed(then, condition, "!="), _narrowed(otherwise, condition, "=="))
@@ -281,7 +281,7 @@ def _narrowed(branch: Node, condition: Node, sign: str) -> Type:
     tested: Node | None = None
     if isinstance(condition, Select) and condition.test and sign == "!=" and isinstance(branch, Select):
         tested = msgspec.structs.replace(condition, test=False)
-    elif isinstance(condition, Call) and condition.function == sign:
+    elif isinstance(condition, FunctionCall) and condition.function == sign:
         left, right = condition.arguments
         tested = left if right.type.kind is Kind.NULL else right if left.type.kind is Kind.NULL else None
     return required(branch.type) if tested is not None and _is_same(tested, branch) else branch.type
@@ -304,7 +304,7 @@ def _expect(node: Node, wanted: Type, what: str) -> None:
 
 
 def _check_result(node: Node, wanted: Type) -> None:
-    if isinstance(node, Call) and node.function == "?:":
+    if isinstance(node, FunctionCall) and node.function == "?:":
         for branch in node.arguments[1:]:
             _check_result(branch, wanted)
         return

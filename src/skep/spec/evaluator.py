@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, measure
+from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable, measure
 from skep.spec.functions import IMPLEMENTATIONS, Function, matching, read_time
 from skep.spec.operations import name_of, unfit
 from skep.spec.patterns import compiled
@@ -37,7 +37,7 @@ def build(node: Node) -> Run:
             return _map(node)
         case Comprehension():
             return _comprehension(node)
-        case Call():
+        case FunctionCall():
             return _call(node)
 
 
@@ -198,7 +198,7 @@ def _map(node: MapOf) -> Run:
 # --- operators and functions ----------------------------------------------------------------------------------
 
 
-def _call(node: Call) -> Run:
+def _call(node: FunctionCall) -> Run:
     arguments = [build(argument) for argument in node.arguments]
     if node.function == "?:":
         return _ternary(node.at, *arguments)

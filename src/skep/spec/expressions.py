@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.spec.allowance import ALLOWED, NotAtOnceError
-from skep.spec.ast import Call, Comprehension, ListOf, MapOf, Node, children
+from skep.spec.ast import Comprehension, FunctionCall, ListOf, MapOf, Node, children
 from skep.spec.cel import parse
 from skep.spec.checker import check
 from skep.spec.evaluator import build
@@ -172,7 +172,7 @@ def _makes(node: Node) -> bool:
     """Whether the result may hold lists or maps that are not the message's own, or values that JSON has not."""
     if isinstance(node, ListOf | MapOf | Comprehension):
         return True
-    return (isinstance(node, Call) and node.function in ("+", "split")) or _holds_times(node.type)
+    return (isinstance(node, FunctionCall) and node.function in ("+", "split")) or _holds_times(node.type)
 
 
 def _holds_times(type_: Type) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.spec.ast import Call, Literal, Node, Select, Variable, children
+from skep.spec.ast import FunctionCall, Literal, Node, Select, Variable, children
 from skep.spec.checking import Checking
 from skep.spec.expressions import analyse
 from skep.spec.faults import TextError
@@ -75,9 +75,9 @@ def _names_read(text: str) -> Iterator[Literal | Select]:
         match node:
             case Select(operand=Variable(name="headers")):
                 yield node
-            case Call(function="[]", arguments=(Variable(name="headers"), Literal(value=str()) as name)):
+            case FunctionCall(function="[]", arguments=(Variable(name="headers"), Literal(value=str()) as name)):
                 yield name
-            case Call(function="in", arguments=(Literal(value=str()) as name, Variable(name="headers"))):
+            case FunctionCall(function="in", arguments=(Literal(value=str()) as name, Variable(name="headers"))):
                 yield name
             case _:
                 pass

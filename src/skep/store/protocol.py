@@ -74,7 +74,7 @@ from skep.model.operation import (
     OperationFilter,
     OperationPage,
     Performed,
-    Waiting,
+    WaitingOperations,
 )
 from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.model.staging import Attempt, Chunk, EpochKey, Published
@@ -262,7 +262,7 @@ class Store(Protocol):
         """Operations, newest first, those before position ``after``."""
         ...
 
-    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+    async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
         """What is live over all tenants, counted up to ``limit``."""
         ...
 

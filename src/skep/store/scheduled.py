@@ -10,19 +10,26 @@ from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import QueueKey
-from skep.model.scheduled import Change, Place, ScheduledChange, ScheduledCount, ScheduledFilter, ScheduledPage
+from skep.model.scheduled import (
+    Change,
+    ScheduledChange,
+    ScheduledCount,
+    ScheduledFilter,
+    ScheduledPage,
+    ScheduledPosition,
+)
 
 
 class ScheduledStore(Protocol):
     """Each verb is QUEUE_NOT_FOUND when the filter names a queue that is not there."""
 
     async def page(
-        self, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+        self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
     ) -> ScheduledPage:
         """A page in the order of time. It may be short, or empty with ``after`` set: the walk per call is bounded."""
         ...
 
-    async def count(self, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+    async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
         """How many fit, as far as one bounded walk goes."""
         ...
 
@@ -35,7 +42,7 @@ class ScheduledStore(Protocol):
         wanted: ScheduledFilter,
         what: Change,
         deliver_at: Instant | None,
-        after: Place | None,
+        after: ScheduledPosition | None,
         limit: int,
         now: Instant,
     ) -> ScheduledChange:

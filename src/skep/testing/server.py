@@ -13,7 +13,7 @@ from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, HttpLimits
 from skep.crypto.master import MasterKeys
 from skep.http.address import bind, resolve
-from skep.http.app import App
+from skep.http.app import HttpApp
 from skep.http.hosts import Hosts
 from skep.http.listening import Listener
 from skep.server.compose import Opened, open_gate, open_server, pages_of
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.001
 class RunningServer:
     """Where it is, and its parts for tests that look behind the wire."""
 
-    def __init__(self, listener: Listener, app: App, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, listener: Listener, app: HttpApp, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
         self.port = listener.port
         self.url = f"http://127.0.0.1:{self.port}"
         self.app = app
@@ -73,7 +73,7 @@ def running_server(
 ) -> Iterator[RunningServer]:
     """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps.
 
-    ``functions`` carry out the commands of webhooks (`skep.worker.at_once`). With ``access`` it asks who comes, as these settings
+    ``functions`` carry out the commands of webhooks (`skep.worker.inline`). With ``access`` it asks who comes, as these settings
     say. ``masters`` wrap the keys of encrypted queues.
     """
     clock = clock or SystemClock()
@@ -87,7 +87,7 @@ def running_server(
             gate = None
             if access is not None:
                 gate = await open_gate(engine, clock, access, is_exposed=False)
-            app = App(
+            app = HttpApp(
                 engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine, gate=gate), gate=gate
             )
             names = None if limits is None else limits.hosts

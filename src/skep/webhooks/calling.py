@@ -15,7 +15,7 @@ from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
 from skep.model.record import Effect, EntityKey, EntityState, NewEvent, Receipt
 from skep.spec import ExpressionError, apply_mapping, off_loop
-from skep.webhooks.compiled import Call
+from skep.webhooks.compiled import WebhookCommand
 from skep.webhooks.request import Values
 
 TRIES = 20
@@ -39,14 +39,14 @@ class Turns:
         return lock
 
 
-def accepted_by(call: Call, values: Values) -> Accepted:
+def accepted_by(call: WebhookCommand, values: Values) -> Accepted:
     """The command with its input; MAPPING_FAILED when there is none, COMMAND_UNAVAILABLE when nobody here can run it."""
     if call.entity is None:
         raise SkepError(Code.COMMAND_UNAVAILABLE, f"nobody here carries out {call.name}")
     return accept(call.entity, call.command, input_of(call, values))
 
 
-def input_of(call: Call, values: Values) -> dict[str, object]:
+def input_of(call: WebhookCommand, values: Values) -> dict[str, object]:
     """What the command is given; MAPPING_FAILED when an expression has no value."""
     try:
         return apply_mapping(call.mapping, values)

@@ -32,7 +32,7 @@ class Target(Struct, frozen=True, eq=False):
     quarantines: bool
 
 
-class Call(Struct, frozen=True, eq=False):
+class WebhookCommand(Struct, frozen=True, eq=False):
     """The command that a webhook runs at once; ``entity`` is None when the app does not declare it."""
 
     app: str
@@ -61,7 +61,7 @@ class CompiledWebhook(Struct, frozen=True, eq=False):
     tenant_key: Expression | None
     answers_challenge: bool
     target: Target | None
-    call: Call | None
+    call: WebhookCommand | None
 
 
 def compile_webhook(
@@ -112,10 +112,10 @@ def _target(queue: DeclaredQueue, webhook: Webhook) -> Target:
     )
 
 
-def _call(app: App, command: CommandCall) -> Call:
+def _call(app: App, command: CommandCall) -> WebhookCommand:
     entity = app.entities.get(command.entity)
     declared = entity.commands[command.command].input if entity is not None else None
-    return Call(
+    return WebhookCommand(
         app=app.name,
         name=f"{command.entity}.{command.command}",
         command=command.command,

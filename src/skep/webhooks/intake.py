@@ -28,7 +28,7 @@ from skep.spec import off_loop
 from skep.spec.ir import IdempotencySource
 from skep.strict_json import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
-from skep.webhooks.compiled import Call, CompiledWebhook, Target
+from skep.webhooks.compiled import CompiledWebhook, Target, WebhookCommand
 from skep.webhooks.excerpts import excerpt
 from skep.webhooks.forms import explained, is_form, payload_of
 from skep.webhooks.functions import Function, Functions, FunctionsByName
@@ -225,7 +225,7 @@ class Intake:
         async with self._turns.of(entity):
             return _ran(hook, await run(self._engine, accepted, entity, receipt, hook.now))
 
-    async def _run_function(self, hook: _Hook, call: Call, function: Function, key: str | None) -> HookAnswer:
+    async def _run_function(self, hook: _Hook, call: WebhookCommand, function: Function, key: str | None) -> HookAnswer:
         try:
             input_ = await off_loop(lambda: input_of(call, hook.values))
         except SkepError as error:

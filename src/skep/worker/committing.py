@@ -15,9 +15,9 @@ from random import Random
 
 from msgspec import Raw, Struct, structs
 
-from skep.client.delivered import word_of
-from skep.client.exchange import Call, Request
+from skep.client.exchange import ApiCall, Request
 from skep.client.lease_acks import settled, shortened
+from skep.client.message_data import word_of
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
@@ -43,7 +43,7 @@ from skep.wire.messages import (
 )
 from skep.worker.access import LOST, Access, completed, given_up, is_hopeless, refused
 from skep.worker.claims import Claims
-from skep.worker.duty import Duty
+from skep.worker.plan import Plan
 
 SCOPE = "command"
 RECEIPT_SECONDS = 30 * 86_400.0
@@ -82,12 +82,12 @@ class Known(Struct, frozen=True):
 class Committing:
     """The commands of one queue."""
 
-    def __init__(self, duty: Duty, clock: Clock, claims: Claims, random: Random) -> None:
-        assert duty.entity is not None
-        assert duty.spec.map_to is not None
-        self._duty = duty
-        self._entity = duty.entity
-        self._command = duty.spec.map_to.command
+    def __init__(self, plan: Plan, clock: Clock, claims: Claims, random: Random) -> None:
+        assert plan.entity is not None
+        assert plan.spec.map_to is not None
+        self._plan = plan
+        self._entity = plan.entity
+        self._command = plan.spec.map_to.command
         self._clock = clock
         self._claims = claims
         self._random = random
@@ -121,8 +121,8 @@ class Committing:
     def _prepared(self, message: PoppedMessage) -> Prepared:
         fields: Fields = {}
         try:
-            fields = self._duty.fields(message)
-            input_ = self._duty.mapped(fields)  # which has held it against the command's input
+            fields = self._plan.fields(message)
+            input_ = self._plan.mapped(fields)  # which has held it against the command's input
             return Prepared(message, fields, accept(self._entity, self._command, input_, checked=True), None)
         except SkepError as error:
             return Prepared(message, fields, None, error)
@@ -163,12 +163,12 @@ class Committing:
 
     async def _refused(self, access: Access, message: PoppedMessage, error: SkepError, ended: set[str]) -> None:
         if error.code in LOST:
-            log.warning("a lease was lost: seq %d of %s comes again", message.seq, self._duty.queue)
+            log.warning("a lease was lost: seq %d of %s comes again", message.seq, self._plan.queue)
             ended.add(message.lease_id)
             return
         ack = refused(message, error)
         await access.settle(message, ack, Failure(message, str(error)))
-        if ack.status is AckStatus.FAILED and self._duty.ordered:
+        if ack.status is AckStatus.FAILED and self._plan.ordered:
             ended.add(message.lease_id)
 
     async def _known(self, access: Access, prepared: Sequence[Prepared]) -> Known:
@@ -229,7 +229,7 @@ class Committing:
 
     def _parts(self, one: Prepared, decision: Decision) -> tuple[EffectItem | None, ReceiptItem, list[PushItem]]:
         message = one.message
-        items = self._duty.pushes(message, one.fields, decision.answer)
+        items = self._plan.pushes(message, one.fields, decision.answer)
         receipt = ReceiptItem(SCOPE, message.id, Raw(encoded(decision.answer)), RECEIPT_SECONDS)
         if not decision.events:
             return None, receipt, items
@@ -261,9 +261,9 @@ def _tell(prepared: Sequence[Prepared], decided: TransactionRequest, results: Se
             Failure(one.message, ack.error or "").log(result)
 
 
-def _transaction(whole: TransactionRequest) -> Call[TransactionResponse]:
+def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:
     # It may be repeated: every part of it is fenced by an ack under its lease.
-    return Call(Request("POST", "/api/v1/transaction", encode(whole), waits_for_room=False), _committed)
+    return ApiCall(Request("POST", "/api/v1/transaction", encode(whole), waits_for_room=False), _committed)
 
 
 async def commit_pushes(access: Access, message: PoppedMessage, items: list[PushItem]) -> None:

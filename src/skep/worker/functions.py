@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.client.decoding import decode_json
-from skep.client.delivered import Delivered
+from skep.client.message_data import MessageData
 from skep.client.outgoing import encode
 from skep.client.worker.signatures import is_async, name_of, parameters, payload_type
 from skep.client.worker.threads import in_thread
@@ -35,7 +35,7 @@ class CommandFunction(Struct, frozen=True):
         except SkepError as error:
             raise SkepError(Code.MAPPING_FAILED, f"the input of {self.name}: {error.message}") from error
 
-    async def call(self, argument: Any, message: Delivered | None, pool: Executor) -> Any:
+    async def call(self, argument: Any, message: MessageData | None, pool: Executor) -> Any:
         """What the function returns: called here, or in a thread with the same context variables."""
         arguments = (argument, message) if self.wants_message else (argument,)
         if self.is_async:

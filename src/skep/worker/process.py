@@ -19,7 +19,7 @@ from skep.worker.loading import load_app
 from skep.worker.working import Working, WorkOptions
 
 
-class Order(Struct):
+class WorkerOrder(Struct):
     """What a worker is told."""
 
     target: str
@@ -35,7 +35,7 @@ class Order(Struct):
         return f"Order(target={self.target!r}, url={self.url!r})"
 
 
-async def _work(app: App, order: Order) -> None:
+async def _work(app: App, order: WorkerOrder) -> None:
     options = WorkOptions(allow_private=order.allow_private, signals=True)
     working = Working(app.spec, app.functions, client_settings(order.url, {"token": order.token}), options)
     asyncio.get_running_loop().add_reader(0, _look_at_stdin, working)
@@ -50,7 +50,7 @@ def _look_at_stdin(working: Working) -> None:
 
 def main() -> int:
     """Be a worker."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOrder)
     configure_logs(order.log_level, order.log_format)
     try:
         run(_work(load_app(order.target), order))

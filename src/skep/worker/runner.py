@@ -22,13 +22,13 @@ from skep.spec import off_loop
 from skep.spec.ir import Fairness
 from skep.wire.messages import AckStatus, PoppedMessage
 from skep.worker.access import Access, given_back, given_up
-from skep.worker.acting import Acting
 from skep.worker.committing import Committing
-from skep.worker.duty import Duty
 from skep.worker.endpoints import Breaker
+from skep.worker.execute import Execution
 from skep.worker.limiting import Limiter
-from skep.worker.places import Places
+from skep.worker.plan import Plan
 from skep.worker.rotation import Rotation, Turn
+from skep.worker.slots import Slots
 
 CONCURRENCY = 8
 BATCH = 10
@@ -57,20 +57,20 @@ class Runner:
     """The work of one queue."""
 
     def __init__(
-        self, duty: Duty, work: Committing | Acting, clock: Clock, stopping: asyncio.Event, rotation: Rotation
+        self, plan: Plan, work: Committing | Execution, clock: Clock, stopping: asyncio.Event, rotation: Rotation
     ) -> None:
-        self.duty = duty
+        self.plan = plan
         self.rotation = rotation
         self.handled = 0
         """Messages that were done, well or not."""
-        limit = duty.spec.rate_limit
+        limit = plan.spec.rate_limit
         self._limiter = Limiter(limit.count, limit.per_seconds) if limit is not None else None
         self._work = work
         self._whole = isinstance(work, Committing) and self._limiter is None
         self._clock = clock
         self._stopping = stopping
-        self._batch = duty.spec.batch or (COMMAND_BATCH if self._whole else BATCH)
-        self._places = Places(duty.spec.concurrency or (COMMAND_CONCURRENCY if self._whole else CONCURRENCY))
+        self._batch = plan.spec.batch or (COMMAND_BATCH if self._whole else BATCH)
+        self._slots = Slots(plan.spec.concurrency or (COMMAND_CONCURRENCY if self._whole else CONCURRENCY))
         self._time = asyncio.get_running_loop().time
         self._tasks: set[asyncio.Task[None]] = set()
         self._popping_ended = asyncio.Event()
@@ -96,12 +96,12 @@ class Runner:
             await asyncio.gather(*self._tasks)
 
     async def _pop_and_begin(self, empty: set[Access] | None) -> None:
-        """Pop as long as there are places. With a set, note who had nothing, and end when all have."""
+        """Pop as long as there are free slots. With a set, note who had nothing, and end when all have."""
         while not self._stopping.is_set():
-            if not self._places.free:
-                await self._either(self._places.changed())
+            if not self._slots.free:
+                await self._either(self._slots.changed())
                 continue
-            if len(self._tasks) >= self._places.count + HELD_MAX:
+            if len(self._tasks) >= self._slots.count + HELD_MAX:
                 await self._either(self._one_ended())
                 continue
             turn = self.rotation.next()
@@ -130,15 +130,15 @@ class Runner:
         return False
 
     def _breaker(self, access: Access) -> Breaker | None:
-        return self._work.breaker(access) if isinstance(self._work, Acting) else None
+        return self._work.breaker(access) if isinstance(self._work, Execution) else None
 
     async def _pop_once(self, turn: Turn, *, wait: bool) -> bool:
         access = turn.access
-        share = self.rotation.share(self._places.free)
+        share = self.rotation.share(self._slots.free)
         batch, partitions = self._batch, share
         if self._whole:
             partitions = 0
-        elif not self.duty.ordered:
+        elif not self.plan.ordered:
             batch, partitions = min(batch, share), 0
         if (breaker := self._breaker(access)) is not None and breaker.probing:
             batch, partitions = 1, 1
@@ -149,7 +149,7 @@ class Runner:
             if error.code is not Code.QUEUE_NOT_FOUND:
                 if not error.retryable or not wait:
                     raise
-                log.warning("popping %s failed and is tried again: %s", self.duty.queue, error)
+                log.warning("popping %s failed and is tried again: %s", self.plan.queue, error)
             self.rotation.put_off(turn, PAUSE_SECONDS if wait else 0.0)
             return False
         if not popped:
@@ -162,10 +162,10 @@ class Runner:
     def _begin(self, access: Access, popped: Sequence[PoppedMessage]) -> None:
         chains: dict[object, list[PoppedMessage]] = {}
         for one in popped:
-            key = None if self._whole else one.lease_id if self.duty.ordered else (one.lease_id, one.seq)
+            key = None if self._whole else one.lease_id if self.plan.ordered else (one.lease_id, one.seq)
             chains.setdefault(key, []).append(one)
         for chain in chains.values():
-            self._places.take()
+            self._slots.take()
             access.busy += 1
             task = asyncio.create_task(self._guarded(access, chain))
             self._tasks.add(task)
@@ -183,14 +183,14 @@ class Runner:
             else:
                 await self._work_through(access, chain)
         except SkepError as error:
-            log.warning("%d messages of %s could not be settled and come again: %s", len(chain), self.duty.queue, error)
+            log.warning("%d messages of %s could not be settled and come again: %s", len(chain), self.plan.queue, error)
         except Exception:  # a fault of ours: their leases run out, and the others go on
-            log.exception("%d messages of %s come again", len(chain), self.duty.queue)
+            log.exception("%d messages of %s come again", len(chain), self.plan.queue)
         finally:
             for lease in leases:
                 access.release(lease)
             access.busy -= 1
-            self._places.give_back()
+            self._slots.give_back()
 
     async def _all_at_once(self, access: Access, chain: list[PoppedMessage]) -> None:
         assert isinstance(self._work, Committing)
@@ -204,7 +204,7 @@ class Runner:
             if start is Start.GIVEN_UP:
                 continue
             if access.keeping.lost(lease):
-                log.warning("a lease was lost: %d messages of %s are not begun", len(chain) - position, self.duty.queue)
+                log.warning("a lease was lost: %d messages of %s are not begun", len(chain) - position, self.plan.queue)
                 return
             # What came alone may be on its last attempt, and given back it would be a dead letter that nobody worked on.
             if start is Start.NOT_YET or (self._stopping.is_set() and len(chain) > 1):
@@ -212,7 +212,7 @@ class Runner:
                 return
             ended = await self._one(access, message)
             self.handled += 1
-            if ended and self.duty.ordered:
+            if ended and self.plan.ordered:
                 return
 
     async def _one(self, access: Access, message: PoppedMessage) -> bool:
@@ -227,7 +227,7 @@ class Runner:
         """Wait for the rate limit, then while the endpoint rests."""
         if self._limiter is not None:
             try:
-                key = await off_loop(partial(self.duty.limited_by, message))
+                key = await off_loop(partial(self.plan.limited_by, message))
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise
@@ -247,11 +247,11 @@ class Runner:
     async def _held_until(self, until: Instant) -> bool:
         """Wait, and let others have the place meanwhile; False when the stop came before."""
         if until > self._clock.now():
-            self._places.give_back()
+            self._slots.give_back()
             try:
                 await self._either(self._clock.sleep_until(until))
             finally:
-                await self._places.wait_for_one()
+                await self._slots.wait_for_one()
         return until <= self._clock.now()
 
     async def _give_back(self, access: Access, rest: Sequence[PoppedMessage]) -> None:
@@ -272,6 +272,6 @@ class Runner:
                 await asyncio.gather(waiting, stopped, return_exceptions=True)
 
 
-def is_fair(duty: Duty) -> bool:
+def is_fair(plan: Plan) -> bool:
     """Whether tenants get equal shares of a queue's workers."""
-    return duty.spec.fairness is Fairness.TENANT
+    return plan.spec.fairness is Fairness.TENANT

@@ -22,13 +22,13 @@ from skep.runtime.signals import stop_signals
 from skep.spec import App, from_json
 from skep.spec.secrets import delivery_uses, secret_faults
 from skep.worker.access import Access
-from skep.worker.acting import Acting
 from skep.worker.addresses import Resolve, look_up
 from skep.worker.claims import Claims
 from skep.worker.committing import Committing
 from skep.worker.delivery import Deliverer
-from skep.worker.duty import Duty, duties, lease_seconds
+from skep.worker.execute import Execution
 from skep.worker.functions import CommandFunction
+from skep.worker.plan import Plan, lease_seconds, plans
 from skep.worker.rotation import Rotation
 from skep.worker.runner import CONCURRENCY, Runner, is_fair
 
@@ -71,8 +71,8 @@ class Working:
         self._claims = Claims()
         self._random = Random()
         self._check_secrets()
-        self._duties = duties(app, functions)
-        if not self._duties:
+        self._plans = plans(app, functions)
+        if not self._plans:
             raise SkepError(
                 Code.INVALID_REQUEST,
                 f"no queue of {app.name} has anything to do: map_to, then or deliver would say what",
@@ -91,7 +91,7 @@ class Working:
                 runners = self._runners()
                 await self._meet_tenants(runners)
                 await self._compare()
-                log.info("%s is being worked on: %s", self._app.name, ", ".join(one.duty.queue for one in runners))
+                log.info("%s is being worked on: %s", self._app.name, ", ".join(one.plan.queue for one in runners))
                 meeting = asyncio.create_task(self._keep_meeting(runners)) if self._takes_all else None
                 try:
                     await self._work(runners)
@@ -126,27 +126,27 @@ class Working:
 
     def _runners(self) -> list[Runner]:
         threads = sum(
-            one.spec.concurrency or CONCURRENCY for one in self._duties if one.function and not one.function.is_async
+            one.spec.concurrency or CONCURRENCY for one in self._plans if one.function and not one.function.is_async
         )
         pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="skep-command")
         self._stack.callback(pool.shutdown)
-        return [self._runner(duty, pool) for duty in self._duties]
+        return [self._runner(plan, pool) for plan in self._plans]
 
-    def _runner(self, duty: Duty, pool: ThreadPoolExecutor) -> Runner:
+    def _runner(self, plan: Plan, pool: ThreadPoolExecutor) -> Runner:
         time = asyncio.get_running_loop().time
-        rotation = Rotation(is_fair(duty), time)
-        work: Committing | Acting
-        if duty.entity is not None:
-            work = Committing(duty, self._clock, self._claims, self._random)
+        rotation = Rotation(is_fair(plan), time)
+        work: Committing | Execution
+        if plan.entity is not None:
+            work = Committing(plan, self._clock, self._claims, self._random)
         else:
-            work = Acting(duty, self._clock, pool, self._deliverer(duty))
-        return Runner(duty, work, self._clock, self._stopping, rotation)
+            work = Execution(plan, self._clock, pool, self._deliverer(plan))
+        return Runner(plan, work, self._clock, self._stopping, rotation)
 
-    def _deliverer(self, duty: Duty) -> Deliverer | None:
-        if duty.spec.deliver is None:
+    def _deliverer(self, plan: Plan) -> Deliverer | None:
+        if plan.spec.deliver is None:
             return None
         return Deliverer(
-            duty.spec.deliver, self._environment, self._clock, allow_private=self._options.allow_private,
+            plan.spec.deliver, self._environment, self._clock, allow_private=self._options.allow_private,
             resolve=self._options.resolve,
         )  # fmt: skip
 
@@ -174,7 +174,7 @@ class Working:
             client = await self._client(tenant)
             for runner in runners:
                 if runner.rotation.lacks(tenant):
-                    access = Access(client, runner.duty.queue, lease_seconds(runner.duty.spec, LEASE_SECONDS))
+                    access = Access(client, runner.plan.queue, lease_seconds(runner.plan.spec, LEASE_SECONDS))
                     self._stack.push_async_callback(access.close)
                     runner.rotation.add(access)
 

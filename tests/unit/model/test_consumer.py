@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.clock import Instant, ManualClock
-from skep.engine.consumers import FORGOTTEN_SECONDS, KEPT, Consumers, Place
+from skep.engine.consumers import FORGOTTEN_SECONDS, KEPT, Consumed, Consumers
 from skep.model import LeaseInfo, QueueKey, Seq
 from skep.model.consumer import HEADER_BYTES, Consumer, consumer_of, said
 
@@ -85,7 +85,7 @@ def test_text_that_is_kept_elsewhere_is_taken_apart_without_complaint(text: str)
     consumer_of(text)
 
 
-def seen_by(clock: ManualClock, *places: Place) -> Consumers:
+def seen_by(clock: ManualClock, *places: Consumed) -> Consumers:
     consumers = Consumers(clock)
     for place in places:
         with consumers.asking(place, waits=False):
@@ -103,7 +103,7 @@ def lease(consumer: str | None, clock: ManualClock, messages: int = 2) -> LeaseI
 def test_who_waits_and_who_holds_leases_is_told_once() -> None:
     clock = ManualClock(Instant(1_000_000))
     consumers = Consumers(clock)
-    with consumers.asking(Place(ORDERS, "g", "a"), waits=True):
+    with consumers.asking(Consumed(ORDERS, "g", "a"), waits=True):
         [one] = consumers.of(ORDERS.tenant, [lease("a", clock), lease("a", clock)])
         assert consumers.waiting(ORDERS, "g") == 1
 
@@ -121,8 +121,8 @@ def test_a_holder_that_this_server_never_saw_is_there() -> None:
 
 def test_who_is_gone_is_forgotten_and_who_waits_is_not() -> None:
     clock = ManualClock(Instant(1_000_000))
-    consumers = seen_by(clock, Place(ORDERS, "g", "gone"))
-    with consumers.asking(Place(ORDERS, "g", "waits"), waits=True):
+    consumers = seen_by(clock, Consumed(ORDERS, "g", "gone"))
+    with consumers.asking(Consumed(ORDERS, "g", "waits"), waits=True):
         clock.advance(FORGOTTEN_SECONDS + 1)
 
         assert [one.consumer for one in consumers.of(ORDERS.tenant, [])] == ["waits"]
@@ -130,7 +130,7 @@ def test_who_is_gone_is_forgotten_and_who_waits_is_not() -> None:
 
 def test_tenants_do_not_see_each_other() -> None:
     clock = ManualClock(Instant(1_000_000))
-    consumers = seen_by(clock, Place(ORDERS, "g", "mine"), Place(QueueKey("orders", "other"), "g", "theirs"))
+    consumers = seen_by(clock, Consumed(ORDERS, "g", "mine"), Consumed(QueueKey("orders", "other"), "g", "theirs"))
 
     assert [one.consumer for one in consumers.of("other", [])] == ["theirs"]
 
@@ -138,9 +138,9 @@ def test_tenants_do_not_see_each_other() -> None:
 def test_a_client_with_ever_new_names_takes_no_more_room() -> None:
     clock = ManualClock(Instant(1_000_000))
     consumers = Consumers(clock)
-    with consumers.asking(Place(ORDERS, "g", "waits"), waits=True):
+    with consumers.asking(Consumed(ORDERS, "g", "waits"), waits=True):
         for number in range(3 * KEPT):
-            with consumers.asking(Place(ORDERS, "g", str(number)), waits=False):
+            with consumers.asking(Consumed(ORDERS, "g", str(number)), waits=False):
                 pass
             clock.advance(0.001)
 

@@ -13,14 +13,14 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any
 
-from skep.client import calls, delivered
+from skep.client import calls, message_data
 from skep.client.async_client import AsyncClient
 from skep.client.async_message import read_messages as read_async_messages
 from skep.client.async_popping import popped
 from skep.client.client import Client
-from skep.client.delivered import Delivered
-from skep.client.exchange import Call
+from skep.client.exchange import ApiCall
 from skep.client.message import read_messages
+from skep.client.message_data import MessageData
 from skep.client.tracing import processing
 from skep.client.worker.failing import Failure
 from skep.client.worker.keeping import Keeping
@@ -101,15 +101,15 @@ class Consumer:
                     return
                 await asyncio.wait({stopped, *self._chains}, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _popped(self, free: int, wait_seconds: float) -> Sequence[Delivered]:
+    async def _popped(self, free: int, wait_seconds: float) -> Sequence[MessageData]:
         """What the function gets: something it can settle by itself if it wants to."""
         queue = self._subscription.queue
         asked = calls.pop(queue, self._subscription.pop_options(free, wait_seconds)).request
         try:
             if self._subscription.is_async:
-                found = await popped(self._client, queue, Call(asked, read_async_messages))
-                return delivered.held(found, self._client)
-            return delivered.held(await popped(self._client, queue, Call(asked, read_messages)), self._blocking)
+                found = await popped(self._client, queue, ApiCall(asked, read_async_messages))
+                return message_data.held(found, self._client)
+            return message_data.held(await popped(self._client, queue, ApiCall(asked, read_messages)), self._blocking)
         except SkepError as error:
             missing = error.code is Code.QUEUE_NOT_FOUND
             if not missing and not (error.retryable and wait_seconds):
@@ -124,14 +124,14 @@ class Consumer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), PAUSE_SECONDS)
 
-    def _grouped(self, messages: Sequence[Delivered]) -> Iterable[list[Delivered]]:
-        chains: dict[object, list[Delivered]] = {}
+    def _grouped(self, messages: Sequence[MessageData]) -> Iterable[list[MessageData]]:
+        chains: dict[object, list[MessageData]] = {}
         for one in messages:
             key = one.lease_id if self._subscription.ordered else (one.lease_id, one.seq)
             chains.setdefault(key, []).append(one)
         return chains.values()
 
-    async def _work_through(self, chain: list[Delivered]) -> None:
+    async def _work_through(self, chain: list[MessageData]) -> None:
         lease_id = chain[0].lease_id
         told: list[asyncio.Future[AckResult | None]] = []
         self._keeping.hold(lease_id)
@@ -157,7 +157,7 @@ class Consumer:
         finally:
             self._keeping.release(lease_id)
 
-    async def _handle(self, message: Delivered, told: list[asyncio.Future[AckResult | None]]) -> None:
+    async def _handle(self, message: MessageData, told: list[asyncio.Future[AckResult | None]]) -> None:
         error: BaseException | None = None
         try:
             with processing(message.queue, message.headers, message.id, message.attempt):
@@ -181,6 +181,6 @@ class Consumer:
         elif failure is not None:
             failure.log_settled(message.settled)
 
-    def _give_back(self, message: Delivered) -> asyncio.Future[AckResult | None]:
-        ack = delivered.failed(message, self._client.clock, delay=0)
+    def _give_back(self, message: MessageData) -> asyncio.Future[AckResult | None]:
+        ack = message_data.failed(message, self._client.clock, delay=0)
         return self._settling.settle(message, ack, left=message.left)

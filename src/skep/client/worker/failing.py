@@ -9,8 +9,8 @@ import logging
 
 from msgspec import Struct
 
-from skep.client.delivered import Delivered
 from skep.client.error_texts import error_line, is_tame, own_frames, shortened, traceback_text, writable
+from skep.client.message_data import MessageData
 from skep.client.worker.verdict import Reject, Retry, RetryAt
 from skep.model import QUEUE_MODE_GROUP, SettleStatus
 from skep.wire.messages import AckResult, AckStatus, PoppedMessage
@@ -32,7 +32,7 @@ _GIVEN_UP = frozenset({SettleStatus.DEAD, SettleStatus.DISCARDED})
 class Failure(Struct, frozen=True):
     """A message that failed, and why: the exception, or a reason that is no fault of the program's."""
 
-    message: Delivered | PoppedMessage
+    message: MessageData | PoppedMessage
     why: BaseException | str
 
     def log(self, result: AckResult | None) -> None:
@@ -57,7 +57,7 @@ class Failure(Struct, frozen=True):
 
     def _name(self) -> str:
         one = self.message
-        group = one.group if isinstance(one, Delivered) else one.consumer_group
+        group = one.group if isinstance(one, MessageData) else one.consumer_group
         of_group = "" if group == QUEUE_MODE_GROUP else f", group {group}"
         return f"seq {one.seq} of {one.queue} (partition {one.partition}{of_group})"
 

@@ -8,15 +8,15 @@ import logging
 from typing import NamedTuple
 
 from skep.client.async_client import AsyncClient
-from skep.client.delivered import Delivered, refused, word_of
 from skep.client.lease_acks import Left, settled, shortened
+from skep.client.message_data import MessageData, refused, word_of
 from skep.client.tracing import settling_popped
 from skep.client.worker.failing import Failure
 from skep.errors import SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, PoppedMessage
 
-Settled = Delivered | PoppedMessage
+Settled = MessageData | PoppedMessage
 
 MAX_ACKS = 1_000
 """Acks of one request."""
@@ -24,7 +24,7 @@ MAX_ACKS = 1_000
 log = logging.getLogger("skep.worker")
 
 
-class Waiting(NamedTuple):
+class WaitingAck(NamedTuple):
     """An ack that waits to be sent."""
 
     ack: Ack
@@ -39,7 +39,7 @@ class Settling:
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingAck] = []
         self._sending: asyncio.Task[None] | None = None
 
     def settle(
@@ -51,7 +51,7 @@ class Settling:
         with the lease.
         """
         told: asyncio.Future[AckResult | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Waiting(ack, message, failure, told, left))
+        self._waiting.append(WaitingAck(ack, message, failure, told, left))
         if self._sending is None:
             # In a context of its own: acks of many messages are in the trace of none.
             self._sending = asyncio.create_task(self._send(), context=contextvars.Context())
@@ -70,7 +70,7 @@ class Settling:
         finally:
             self._sending = None
 
-    async def _results(self, batch: list[Waiting]) -> list[AckResult] | list[None]:
+    async def _results(self, batch: list[WaitingAck]) -> list[AckResult] | list[None]:
         acks = [one.ack for one in batch]
         short = shortened(acks, {one.ack.lease_id: one.left for one in batch if one.left is not None})
         try:

@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from skep.client.async_message import AsyncMessage
 from skep.client.decoding import check_decodable
-from skep.client.delivered import Delivered
 from skep.client.message import Message
+from skep.client.message_data import MessageData
 from skep.errors import Code, SkepError
 
 Function = Callable[..., Any]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_MESSAGES: dict[str, type[Delivered]] = {"Message": Message, "AsyncMessage": AsyncMessage, "Delivered": Delivered}
+_MESSAGES: dict[str, type[MessageData]] = {"Message": Message, "AsyncMessage": AsyncMessage, "Delivered": MessageData}
 _UNKNOWN = object()
 
 
@@ -42,13 +42,13 @@ class Parameter(Struct, frozen=True):
         return bool(self.messages)
 
     @property
-    def messages(self) -> list[type[Delivered]]:
+    def messages(self) -> list[type[MessageData]]:
         """The kinds of messages that it takes."""
         if self.kind is _UNKNOWN:
             named = _MESSAGES.get(self.text.rpartition(".")[2])  # imported for type checkers only
             return [] if named is None else [named]
         kinds = get_args(self.kind) if get_origin(self.kind) in (Union, UnionType) else [self.kind]
-        return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Delivered)]
+        return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, MessageData)]
 
 
 def is_async(function: Function) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from skep.client.calls import PopOptions, Start
 from skep.client.decoding import decode_json
-from skep.client.delivered import Delivered
+from skep.client.message_data import MessageData
 from skep.client.worker.signatures import Function, check_type, name_of, parameters, payload_type
 from skep.client.worker.threads import in_thread
 from skep.client.worker.verdict import Reject
@@ -53,7 +53,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
             options["start"] = self.start
         return options
 
-    def arguments(self, message: Delivered) -> tuple[Any, ...]:
+    def arguments(self, message: MessageData) -> tuple[Any, ...]:
         """What the function is called with. A payload that does not fit is rejected: no retry would make it fit."""
         if self.type is None:
             return (message,)
@@ -63,7 +63,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
             raise Reject(error.message) from error
         return (value, message) if self.wants_message else (value,)
 
-    async def call(self, message: Delivered, pool: Executor) -> None:
+    async def call(self, message: MessageData, pool: Executor) -> None:
         """Call the function: here, or in a thread with the same context variables."""
         arguments = self.arguments(message)
         if self.is_async:

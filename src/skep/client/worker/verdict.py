@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from skep.client import delivered
-from skep.client.delivered import Delivered
+from skep.client import message_data
 from skep.client.error_texts import error_text
+from skep.client.message_data import MessageData
 from skep.clock import Clock
 from skep.errors import Code, SkepError
 from skep.wire.messages import Ack
@@ -34,23 +34,23 @@ class RetryAt(Exception):  # noqa: N818 - as above
         self.retry_at = retry_at
 
 
-def verdict(message: Delivered, clock: Clock, error: BaseException | None) -> Ack:
+def verdict(message: MessageData, clock: Clock, error: BaseException | None) -> Ack:
     """What is told to the server when the function ended so. A delay that is no time does not keep a message from being settled."""
     try:
         return _verdict(message, clock, error)
     except (SkepError, OverflowError, ValueError, TypeError) as unusable:
-        return delivered.failed(message, clock, error=f"the time to wait cannot be used: {unusable}")
+        return message_data.failed(message, clock, error=f"the time to wait cannot be used: {unusable}")
 
 
-def _verdict(message: Delivered, clock: Clock, error: BaseException | None) -> Ack:
+def _verdict(message: MessageData, clock: Clock, error: BaseException | None) -> Ack:
     match error:
         case None:
-            return delivered.completed(message)
+            return message_data.completed(message)
         case Reject():
-            return delivered.rejected(message, error=str(error) or None)
+            return message_data.rejected(message, error=str(error) or None)
         case Retry():
-            return delivered.failed(message, clock, error=str(error) or None, delay=error.delay)
+            return message_data.failed(message, clock, error=str(error) or None, delay=error.delay)
         case RetryAt():
-            return delivered.failed(message, clock, error=str(error) or None, retry_at=error.retry_at)
+            return message_data.failed(message, clock, error=str(error) or None, retry_at=error.retry_at)
         case _:
-            return delivered.failed(message, clock, error=error_text(error))
+            return message_data.failed(message, clock, error=error_text(error))

@@ -1,8 +1,8 @@
-"""One module per screen. A view makes a page of what it finds; a deed does what a form asks for and says where to go next."""
+"""One module per screen. A view makes a page of what it finds; an action does what a form asks for and says where to go next."""
 
 from __future__ import annotations
 
-from skep.dashboard.site import Deed, Page
+from skep.dashboard.site import Action, Page
 from skep.dashboard.views import (
     consumers,
     dead_letters,
@@ -29,6 +29,6 @@ def views() -> list[Page]:
     return [page for module in _MODULES for page in module.PAGES]
 
 
-def deeds() -> list[tuple[str, Deed]]:
-    """All that forms do: path, deed."""
-    return [deed for module in _MODULES for deed in module.DEEDS]
+def actions() -> list[tuple[str, Action]]:
+    """All that forms do: path, action."""
+    return [action for module in _MODULES for action in module.ACTIONS]

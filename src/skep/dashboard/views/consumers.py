@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.http.exchange import Answer, Call
 from skep.http.routes.pace import connected
 
@@ -11,8 +11,8 @@ SHOWN = 500
 
 async def consumers(site: Site, call: Call) -> Answer:
     """The table, of a queue or of all."""
-    place = site.place(call)
-    named = place.query.get("queue", "").strip()
+    links = site.links(call)
+    named = links.query.get("queue", "").strip()
     found = await connected(site.engine, call, call.queue(named) if named else None)
     found.sort(key=lambda one: (not one.leases, not one.waiting))  # who holds something is who one looks for
     return site.page(
@@ -22,4 +22,4 @@ async def consumers(site: Site, call: Call) -> Answer:
 
 
 PAGES: list[Page] = [Page("/consumers", ("queue",), consumers)]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

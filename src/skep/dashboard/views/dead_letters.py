@@ -13,7 +13,7 @@ import msgspec
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
 from skep.dashboard.payloads import download, headers_of, one_line, shown
-from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
+from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -40,18 +40,18 @@ def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
 
 async def dead_letters(site: Site, call: Call) -> Answer:
     """All kinds of death, of one queue or of those with most."""
-    place = site.place(call)
+    links = site.links(call)
     snapshot = await site.snapshot(call)
     graves = _graves(snapshot.seen.queues)
-    chosen = place.query.get("queue")
+    chosen = links.query.get("queue")
     if chosen:
         call.queue(chosen)
-    wanted = {name: place.query.get(name, "") for name in ("source", "reason", "error")}
+    wanted = {name: links.query.get(name, "") for name in ("source", "reason", "error")}
     names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]
     found: list[Kind] = []
     is_cut, looked_at = False, LOOKED_AT // max(1, len(names))
     for name in names:
-        deaths = await site.engine.past.deaths(QueueKey(name, place.tenant), limit=looked_at)
+        deaths = await site.engine.past.deaths(QueueKey(name, links.tenant), limit=looked_at)
         is_cut = is_cut or len(deaths) == looked_at
         found += kinds(name, [one for one in deaths if _is_wanted(one.source_queue, one.reason, one.error, wanted)])
     found.sort(key=lambda kind: (-kind.count, -kind.last_at))
@@ -70,11 +70,11 @@ def _is_wanted(source: str, reason: str, error: str | None, wanted: Mapping[str,
 
 async def kind(site: Site, call: Call) -> Answer:
     """The dead letters of one kind, to choose from."""
-    place = site.place(call)
+    links = site.links(call)
     key = call.queue(call.path("queue"))
     found = await _kind(site, key, call.path("sign"))
     seqs = sorted(found.seqs, reverse=True)
-    before = parameters.position(place.query, "before")
+    before = parameters.position(links.query, "before")
     if before is not None:
         seqs = [seq for seq in seqs if seq < before]
     letters = await _letters(site, key, seqs[:LETTERS])
@@ -113,10 +113,10 @@ async def _letter(site: Site, call: Call) -> DeadLetter:
 
 async def letter(site: Site, call: Call, typed: str | None = None, problem: SkepError | None = None) -> Answer:
     """One dead letter with all that is known of it; with what was ``typed`` when that could not be taken."""
-    place = site.place(call)
+    links = site.links(call)
     one = await _letter(site, call)
     check_shown_again(call, one.queue, problem)
-    source = QueueKey(one.source_queue, place.tenant)
+    source = QueueKey(one.source_queue, links.tenant)
     deliveries = []
     if one.source_seq and call.may(source):
         try:
@@ -134,9 +134,9 @@ async def letter(site: Site, call: Call, typed: str | None = None, problem: Skep
 
 async def replays(site: Site, call: Call) -> Answer:
     """What was replayed from a dead-letter queue, and what became of it."""
-    place = site.place(call)
+    links = site.links(call)
     key = call.queue(call.path("queue"))
-    before = parameters.position(place.query, "before")
+    before = parameters.position(links.query, "before")
     rows = await site.engine.dead_letters.replays(key, before=None if before is None else Seq(before), limit=LETTERS)
     return site.page(
         call, "dead_replays.html", screen="dead-letters", queue=key.name, rows=rows,
@@ -159,14 +159,14 @@ def _pretty(text: str) -> str:
 
 async def confirm(site: Site, call: Call) -> Answer:
     """What a replay or purge would do, before it is done."""
-    place = site.place(call)
+    links = site.links(call)
     key = key_to_change(call)
-    what = place.query.get("do", "")
+    what = links.query.get("do", "")
     if what not in ("replay", "purge"):
         raise SkepError(Code.INVALID_REQUEST, "choose replay or purge")
-    said = {name: place.query.get(name, "") for name in _SELECTED_BY}
+    said = {name: links.query.get(name, "") for name in _SELECTED_BY}
     seqs = call.values("seq")
-    if not seqs and place.query.get("chosen"):
+    if not seqs and links.query.get("chosen"):
         raise SkepError(Code.INVALID_REQUEST, "no dead letter is selected")
     wanted = await marked(site.engine, await _selection(site, key, said, seqs))
     return await _question(site, call, wanted, what, said, seqs)
@@ -214,12 +214,12 @@ async def replay(site: Site, call: Call, fields: Fields) -> str:
     key, wanted = await _asked(site, call, fields)
     done = await site.engine.dead_letters.replay(wanted)
     call.note(count=done.count, target=named_letters(key, [one.dead_seq for one in done.replayed]))
-    return site.place(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
+    return site.links(call).url("dead-letters", queue=key.name, notice="replayed", number=done.count)
 
 
 async def purge(site: Site, call: Call, fields: Fields) -> str:
     """Delete dead letters for good, when the word was typed."""
-    place = site.place(call)
+    links = site.links(call)
     key, wanted = await _asked(site, call, fields)
     if fields.get("confirm") != PURGE_WORD:
         call.note(declined=True)
@@ -228,18 +228,18 @@ async def purge(site: Site, call: Call, fields: Fields) -> str:
         raise InvalidFormError(error, await _question(site, call, wanted, "purge", said, fields.all("seq"), error))
     number = await site.engine.dead_letters.purge(wanted)
     call.note(count=number, target=named_letters(key, wanted.seqs or ()))
-    return place.url("dead-letters", queue=key.name, notice="purged", number=number)
+    return links.url("dead-letters", queue=key.name, notice="purged", number=number)
 
 
 async def edit(site: Site, call: Call, fields: Fields) -> str:
     """Send one dead letter back with another payload, which its queue must take."""
-    place = site.place(call)
+    links = site.links(call)
     one = await _letter(site, call)
     typed = fields.get("payload")
     done = await in_form(
         replay_edited(site.engine, one, typed.encode(), call), lambda error: letter(site, call, typed, error)
     )
-    return place.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
+    return links.url("dead-letters", queue=one.queue.name, notice="replayed", number=done.count)
 
 
 PAGES: list[Page] = [
@@ -255,7 +255,7 @@ PAGES: list[Page] = [
         READ_TO_CHANGE,
     ),
 ]
-DEEDS: list[tuple[str, Deed]] = [
+ACTIONS: list[tuple[str, Action]] = [
     ("/dead-letters/{queue}/replay", replay),
     ("/dead-letters/{queue}/purge", purge),
     ("/dead-letters/{queue}/letters/{seq}/edit", edit),

@@ -1,10 +1,10 @@
-"""Deleting one message: a page that says whose message it is, and the deed. What was confirmed is what is deleted."""
+"""Deleting one message: a page that says whose message it is, and the action. What was confirmed is what is deleted."""
 
 from __future__ import annotations
 
 from skep.dashboard.filters import quoted
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.site import Action, Fields, Page, Site
 from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -39,10 +39,10 @@ async def confirm(site: Site, call: Call) -> Answer:
 
 async def delete(site: Site, call: Call, fields: Fields) -> str:
     """Nobody gets it again."""
-    place, key, seq = site.place(call), key_of(call), _seq(call)
+    links, key, seq = site.links(call), key_of(call), _seq(call)
     await delete_message(site.engine, call, key, seq, wanted_id(fields.get("id")))
-    return place.url("messages", q=f"queue:{quoted(key.name)}", notice="message_deleted", number=seq)
+    return links.url("messages", q=f"queue:{quoted(key.name)}", notice="message_deleted", number=seq)
 
 
 PAGES: list[Page] = [Page("/queues/{queue}/messages/{seq}/delete", (), confirm, READ_TO_CHANGE)]
-DEEDS: list[tuple[str, Deed]] = [("/queues/{queue}/messages/{seq}/delete", delete)]
+ACTIONS: list[tuple[str, Action]] = [("/queues/{queue}/messages/{seq}/delete", delete)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.dashboard import filters
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.errors import SkepError
 from skep.http.exchange import Answer, Call
 from skep.http.survey import Surveyed
@@ -11,19 +11,19 @@ from skep.http.survey import Surveyed
 
 async def find(site: Site, call: Call) -> Answer:
     """Go on to a queue by its name or a part of it, to messages by a filter, else to the trace of an id."""
-    place = site.place(call)
-    what = place.query.get("what", "").strip()
+    links = site.links(call)
+    what = links.query.get("what", "").strip()
     queues = (await site.snapshot(call)).seen.queues
     if not what:
-        return site.see(place.url())
+        return site.see(links.url())
     named = [one for one in queues if one.queue.key.name == what] or _with_part(queues, what.lower())
     if len(named) == 1:
-        return site.see(place.url("queues", named[0].queue.key.name))
+        return site.see(links.url("queues", named[0].queue.key.name))
     if named:
-        return site.see(place.url("queues", filter=what))
+        return site.see(links.url("queues", filter=what))
     if _is_filter(what):
-        return site.see(place.url("messages", q=what))
-    return site.see(place.url("traces", id=what))
+        return site.see(links.url("messages", q=what))
+    return site.see(links.url("traces", id=what))
 
 
 def _with_part(queues: list[Surveyed], part: str) -> list[Surveyed]:
@@ -40,4 +40,4 @@ def _is_filter(text: str) -> bool:
 
 
 PAGES: list[Page] = [Page("/find", ("what",), find)]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

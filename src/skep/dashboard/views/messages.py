@@ -9,9 +9,9 @@ import msgspec
 
 from skep.dashboard import filters
 from skep.dashboard.deliveries import deliveries_of
+from skep.dashboard.links import Links
 from skep.dashboard.payloads import download, headers_of, one_line, shown
-from skep.dashboard.place import Place
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
@@ -31,7 +31,7 @@ _PREVIEW_BYTES = 600
 _PAYLOAD_BYTES = 64 * 1024
 
 
-class Found(NamedTuple):
+class FoundMessages(NamedTuple):
     """A page of messages; ``after`` is where the next begins, ``walked`` how many payloads were looked into."""
 
     messages: list[StoredMessage]
@@ -41,21 +41,21 @@ class Found(NamedTuple):
 
 async def messages(site: Site, call: Call) -> Answer:
     """The table, and the pane when a message is chosen."""
-    place = site.place(call)
-    text = place.query.get("q", "").strip()
-    problem, wanted, found, chosen = None, filters.Filter(), Found([], None, 0), None
+    links = site.links(call)
+    text = links.query.get("q", "").strip()
+    problem, wanted, found, chosen = None, filters.Filter(), FoundMessages([], None, 0), None
     try:
         wanted = filters.parse(text)
         if wanted.queue is not None:
             call.queue(wanted.queue)
-            found = await _find(site, place, wanted)
-        if "seq" in place.query:
+            found = await _find(site, links, wanted)
+        if "seq" in links.query:
             chosen = await _chosen(site, call, wanted)
     except SkepError as error:
         if error.code not in (Code.INVALID_REQUEST, Code.GROUP_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.MESSAGE_NOT_FOUND):
             raise
         problem = error.message
-    queues = [] if wanted.queue else await listed(site.engine, place.tenant, limit=LISTED, sees=call.visible)
+    queues = [] if wanted.queue else await listed(site.engine, links.tenant, limit=LISTED, sees=call.visible)
     rows = [(message, one_line(message.payload, message.content_type)) for message in found.messages]
     return site.page(
         call, "messages.html", screen="messages", q=text, wanted=wanted, rows=rows, after=found.after, walked=found.walked,
@@ -63,22 +63,22 @@ async def messages(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
-async def _find(site: Site, place: Place, wanted: filters.Filter) -> Found:
-    after = parameters.position(place.query, "after")
+async def _find(site: Site, links: Links, wanted: filters.Filter) -> FoundMessages:
+    after = parameters.position(links.query, "after")
     said = {name: value for name, value in (("since", wanted.since), ("until", wanted.until)) if value is not None}
     wish = MessageFilter(
-        queue=QueueKey(wanted.queue or "", place.tenant), partition=wanted.partition, group=wanted.group, state=wanted.state,
+        queue=QueueKey(wanted.queue or "", links.tenant), partition=wanted.partition, group=wanted.group, state=wanted.state,
         transaction_id=wanted.txid, trace_id=wanted.trace, since=parameters.time(said, "since"),
         until=parameters.time(said, "until"), after=None if after is None else Seq(after),
         descending=wanted.order != "oldest", limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES,
     )  # fmt: skip
     if not wanted.payload:
         page = await site.engine.look.messages(wish)
-        return Found(page.messages, page.after, 0)
+        return FoundMessages(page.messages, page.after, 0)
     return await _find_by_payload(site, wish, wanted)
 
 
-async def _find_by_payload(site: Site, wish: MessageFilter, wanted: filters.Filter) -> Found:
+async def _find_by_payload(site: Site, wish: MessageFilter, wanted: filters.Filter) -> FoundMessages:
     """Look into payloads, so many at most: the store keeps them as bytes, and has no index on what they say."""
     found: list[StoredMessage] = []
     walked, after = 0, wish.after
@@ -91,11 +91,11 @@ async def _find_by_payload(site: Site, wish: MessageFilter, wanted: filters.Filt
             if _holds(message, wanted.payload):
                 found.append(message)
                 if len(found) == PAGE_ROWS:
-                    return Found(found, after, walked)
+                    return FoundMessages(found, after, walked)
         after = page.after
         if after is None:
             break
-    return Found(found, after, walked)
+    return FoundMessages(found, after, walked)
 
 
 def _holds(message: StoredMessage, tests: tuple[filters.PayloadTest, ...]) -> bool:
@@ -109,17 +109,17 @@ def _holds(message: StoredMessage, tests: tuple[filters.PayloadTest, ...]) -> bo
 
 
 async def _chosen(site: Site, call: Call, wanted: filters.Filter) -> dict[str, object] | None:
-    place = site.place(call)
-    seq = parameters.position(place.query, "seq")
+    links = site.links(call)
+    seq = parameters.position(links.query, "seq")
     if seq is None or wanted.queue is None:
         return None
-    message = await site.engine.look.message(QueueKey(wanted.queue, place.tenant), Seq(seq))
+    message = await site.engine.look.message(QueueKey(wanted.queue, links.tenant), Seq(seq))
     [deliveries] = await deliveries_of(site.engine, [message])
-    events = await site.engine.past.events(message.trace_id, place.tenant, limit=200)
+    events = await site.engine.past.events(message.trace_id, links.tenant, limit=200)
     return {
         "message": message, "payload": shown(message.payload, message.content_type, message.payload_bytes),
         "headers": headers_of(message.headers), "deliveries": deliveries, "id": id_text(message.id),
-        "trace_id": id_text(message.trace_id), "curl": as_curl(call, place, message), "python": as_python(call, message),
+        "trace_id": id_text(message.trace_id), "curl": as_curl(call, links, message), "python": as_python(call, message),
         "events": [event for event in events if event.message_id in (None, message.id) and is_seen(event, call)],
     }  # fmt: skip
 
@@ -137,12 +137,12 @@ def _host(call: Call) -> str:
     return f"{call.scope.get('scheme', 'http')}://{host}"
 
 
-def as_curl(call: Call, place: Place, message: StoredMessage) -> str:
+def as_curl(call: Call, links: Links, message: StoredMessage) -> str:
     """A line that pushes such a message."""
     body = msgspec.json.encode({"items": [_item(message)]}).decode()
-    words = ["curl", "-X", "POST", _host(call) + place.api("push"), "-H", "Content-Type: application/json"]
-    if place.tenant != "default":
-        words += ["-H", f"Skep-Tenant: {place.tenant}"]
+    words = ["curl", "-X", "POST", _host(call) + links.api("push"), "-H", "Content-Type: application/json"]
+    if links.tenant != "default":
+        words += ["-H", f"Skep-Tenant: {links.tenant}"]
     return shlex.join([*words, "-d", body])
 
 
@@ -182,4 +182,4 @@ PAGES: list[Page] = [
     Page("/messages", ("q", "after", "seq"), messages),
     Page("/messages/{queue}/{seq}/payload", (), payload, READ),
 ]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from skep.clock import Instant
-from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.site import Action, Fields, Page, Site
 from skep.engine import Engine
 from skep.engine.buffer import BufferFigures
 from skep.engine.spooling.spool import SpoolFigures
@@ -29,7 +29,7 @@ LOOKED_AT = 500
 """Operations that one look groups by partition: the latest that wait."""
 PAGE_ROWS = 50
 AUDIT_ROWS = 100
-PLACES = 12
+PARTITIONS = 12
 
 
 class Threshold(NamedTuple):
@@ -53,7 +53,7 @@ class Threshold(NamedTuple):
         return "red" if self.value >= self.most else "amber" if self.value >= self.most * 0.8 else "green"
 
 
-class Place(NamedTuple):
+class AwaitedPartition(NamedTuple):
     """A partition that operations wait for."""
 
     queue: str
@@ -117,7 +117,7 @@ def load_of(engine: Engine) -> Load:
     )  # fmt: skip
 
 
-class Waiting(NamedTuple):
+class PutOff(NamedTuple):
     """What was put off: of all tenants as this server knows it, or of the tenant as far as one look goes."""
 
     operations: int
@@ -126,31 +126,31 @@ class Waiting(NamedTuple):
     blocked: int
 
 
-def _waiting(engine: Engine, own: Sequence[Operation], *, is_servers: bool) -> Waiting:
+def _waiting(engine: Engine, own: Sequence[Operation], *, is_servers: bool) -> PutOff:
     now = engine.now()
     if is_servers:
         kept = engine.operations
-        return Waiting(
+        return PutOff(
             kept.depth, 0.0 if kept.oldest_at is None else age_seconds(kept.oldest_at, now), kept.stuck, kept.blocked
         )
     oldest_at = min((one.created_at for one in own), default=now)
     blocked = sum(one.status is OperationStatus.BLOCKED for one in own)
-    return Waiting(len(own), age_seconds(oldest_at, now), sum(one.stuck(now) for one in own), blocked)
+    return PutOff(len(own), age_seconds(oldest_at, now), sum(one.stuck(now) for one in own), blocked)
 
 
 async def operations(site: Site, call: Call) -> Answer:
     """The screen."""
-    place, engine, sees = site.place(call), site.engine, call.visible
-    status = parameters.choice(place.query, "status", OperationStatus)
+    links, engine, sees = site.links(call), site.engine, call.visible
+    status = parameters.choice(links.query, "status", OperationStatus)
     page = await engine.operations.page(
-        OperationFilter(tenant=place.tenant, status=status, queue=place.query.get("queue") or None),
-        parameters.position(place.query, "after"), PAGE_ROWS,
+        OperationFilter(tenant=links.tenant, status=status, queue=links.query.get("queue") or None),
+        parameters.position(links.query, "after"), PAGE_ROWS,
     )  # fmt: skip
     own: list[Operation] = []
     for waits in (OperationStatus.BLOCKED, OperationStatus.PENDING):
-        found = await engine.operations.page(OperationFilter(tenant=place.tenant, status=waits), None, LOOKED_AT)
+        found = await engine.operations.page(OperationFilter(tenant=links.tenant, status=waits), None, LOOKED_AT)
         own += [one for one in found.operations if sees(one.queue)]
-    figures = await engine.operations.figures(place.tenant) if call.sees_all else []
+    figures = await engine.operations.figures(links.tenant) if call.sees_all else []
     now = engine.now()
     return site.page(
         call, "operations.html", screen="operations", server=load_of(engine) if call.sees_server else None,
@@ -158,40 +158,40 @@ async def operations(site: Site, call: Call) -> Answer:
         waiting=_waiting(engine, own, is_servers=call.sees_server), places=_places(own, now), is_away=engine.store_away,
         rows=[(one, id_text(one.id), one.stuck(now)) for one in page.operations if sees(one.queue)], after=page.after,
         failed=[failing(one) for one in site.failed_calls(call)], status=status, statuses=list(OperationStatus), looked_at=LOOKED_AT,
-        is_admin=call.principal is None or call.principal.may_all(Verb.ADMIN, place.tenant),
+        is_admin=call.principal is None or call.principal.may_all(Verb.ADMIN, links.tenant),
     )  # fmt: skip
 
 
-def _places(waiting: Sequence[Operation], now: Instant) -> list[Place]:
+def _places(waiting: Sequence[Operation], now: Instant) -> list[AwaitedPartition]:
     """Where operations wait, those first that have waited longest: the first of a partition holds up the others."""
-    found: dict[tuple[str, str], Place] = {}
+    found: dict[tuple[str, str], AwaitedPartition] = {}
     for one in waiting:
         at = (one.queue.name, one.partition)
         known = found.get(at)
-        found[at] = Place(
+        found[at] = AwaitedPartition(
             *at, (known.operations if known else 0) + 1, (known.messages if known else 0) + one.messages,
             min(known.oldest_at, one.created_at) if known else one.created_at, (known is not None and known.is_stuck) or one.stuck(now),
             (known is not None and known.is_blocked) or one.status is OperationStatus.BLOCKED,
         )  # fmt: skip
-    return sorted(found.values(), key=lambda place: place.oldest_at)[:PLACES]
+    return sorted(found.values(), key=lambda one: one.oldest_at)[:PARTITIONS]
 
 
-async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001 - a deed's
+async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001 - an action's
     """Cancel an operation that nobody performs just now."""
-    place, id_ = site.place(call), wanted_id(call.path("operation"))
-    call.check((await site.engine.operations.find(place.tenant, id_)).queue)
-    await site.engine.operations.cancel(place.tenant, id_)
-    return place.url("operations", notice="cancelled")
+    links, id_ = site.links(call), wanted_id(call.path("operation"))
+    call.check((await site.engine.operations.find(links.tenant, id_)).queue)
+    await site.engine.operations.cancel(links.tenant, id_)
+    return links.url("operations", notice="cancelled")
 
 
 async def audit(site: Site, call: Call) -> Answer:
     """What admins did, newest first: of the tenant, or of all and the server itself."""
-    place, principal = site.place(call), call.principal
+    links, principal = site.links(call), call.principal
     may_see_all = principal is None or principal.may_everywhere(Verb.ADMIN)
-    everywhere = may_see_all and place.query.get("everywhere") == "yes"
-    before = parameters.position(place.query, "after")
+    everywhere = may_see_all and links.query.get("everywhere") == "yes"
+    before = parameters.position(links.query, "after")
     found = await site.engine.access.list_audit(
-        None if everywhere else place.tenant, before=before, limit=AUDIT_ROWS + 1
+        None if everywhere else links.tenant, before=before, limit=AUDIT_ROWS + 1
     )
     return site.page(
         call, "audit.html", screen="operations", entries=[told(one) for one in found[:AUDIT_ROWS]], everywhere=everywhere, may_see_all=may_see_all,
@@ -201,9 +201,9 @@ async def audit(site: Site, call: Call) -> Answer:
 
 async def refusals(site: Site, call: Call) -> Answer:
     """Requests that webhooks refused, newest first, as far as they may be seen: of one webhook, or the latest of all."""
-    place = site.place(call)
-    webhook = place.query.get("webhook") or None
-    found = await site.engine.refusals.list(webhook, visible=visible_refusal(call, place.tenant))
+    links = site.links(call)
+    webhook = links.query.get("webhook") or None
+    found = await site.engine.refusals.list(webhook, visible=visible_refusal(call, links.tenant))
     return site.page(call, "refusals.html", screen="operations", refusals=found, webhook=webhook, servers=SERVER)
 
 
@@ -212,4 +212,4 @@ PAGES: list[Page] = [
     Page("/operations/refusals", ("webhook",), refusals),
     Page("/operations/audit", ("everywhere", "after"), audit, ADMIN_TENANT),
 ]
-DEEDS: list[tuple[str, Deed]] = [("/operations/{operation}/cancel", cancel)]
+ACTIONS: list[tuple[str, Action]] = [("/operations/{operation}/cancel", cancel)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from skep.clock import seconds
 from skep.dashboard import formats
 from skep.dashboard.charts import charts, since
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.dashboard.snapshots import Snapshot
 from skep.dashboard.views.operations import failing, thresholds
 from skep.dashboard.views.queue import dead_letter_queue
@@ -42,7 +42,7 @@ class Worry(NamedTuple):
 
 async def overview(site: Site, call: Call) -> Answer:
     """The first page."""
-    place = site.place(call)
+    links = site.links(call)
     snapshot = await site.snapshot(call)
     worries = worries_of(snapshot, await given_up(site.engine, snapshot))
     failed = site.failed_calls(call)
@@ -65,8 +65,8 @@ async def overview(site: Site, call: Call) -> Answer:
             0,
             Worry(True, "store unreachable", "", "the store is unreachable: pushes are spooled to this server's disk"),
         )
-    span = place.query.get("range", "1h")
-    moments = await site.engine.past.figures(since(site.engine.now(), span), place.tenant) if call.sees_all else None
+    span = links.query.get("range", "1h")
+    moments = await site.engine.past.figures(since(site.engine.now(), span), links.tenant) if call.sees_all else None
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
@@ -167,4 +167,4 @@ def busiest(snapshot: Snapshot) -> list[Surveyed]:
 
 
 PAGES: list[Page] = [Page("/", ("range",), overview)]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

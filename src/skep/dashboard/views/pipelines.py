@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from skep.clock import Instant
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.http.exchange import Answer, Call
 from skep.http.need import READ_TENANT
 from skep.model.record import PipelineRun
@@ -59,10 +59,10 @@ def _run(run: PipelineRun, now: Instant) -> Run:
 
 async def pipelines(site: Site, call: Call) -> Answer:
     """The latest runs."""
-    place = site.place(call)
+    links = site.links(call)
     now = site.engine.now()
-    runs = [_run(run, now) for run in await site.engine.records.runs(place.tenant, limit=RUNS)]
-    name = place.query.get("name", "")
+    runs = [_run(run, now) for run in await site.engine.records.runs(links.tenant, limit=RUNS)]
+    name = links.query.get("name", "")
     names = sorted({run.report.name for run in runs})
     return site.page(
         call, "pipelines.html", screen="pipelines", runs=[run for run in runs if name in ("", run.report.name)], names=names,
@@ -72,13 +72,13 @@ async def pipelines(site: Site, call: Call) -> Answer:
 
 async def pipeline(site: Site, call: Call) -> Answer:
     """One run."""
-    place = site.place(call)
-    run = _run(await site.engine.records.run(call.path("run"), place.tenant), site.engine.now())
-    links = [(name, link, _is_safe(link)) for name, link in run.report.links.items()]
+    links = site.links(call)
+    run = _run(await site.engine.records.run(call.path("run"), links.tenant), site.engine.now())
+    reports = [(name, link, _is_safe(link)) for name, link in run.report.links.items()]
     details = (
         msgspec.json.format(msgspec.json.encode(run.report.details), indent=2).decode() if run.report.details else ""
     )
-    return site.page(call, "pipeline.html", screen="pipelines", one=run, links=links, details=details)
+    return site.page(call, "pipeline.html", screen="pipelines", one=run, reports=reports, details=details)
 
 
 def _is_safe(link: str) -> bool:
@@ -94,4 +94,4 @@ PAGES: list[Page] = [
     Page("/pipelines", ("name",), pipelines, READ_TENANT),
     Page("/pipelines/{run}", (), pipeline, READ_TENANT),
 ]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

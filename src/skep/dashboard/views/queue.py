@@ -13,7 +13,7 @@ from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
 from skep.dashboard.setting_help import HELP
-from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, in_form
+from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, in_form
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -70,21 +70,21 @@ def key_to_change(call: Call) -> QueueKey:
 
 async def queue(site: Site, call: Call) -> Answer:
     """A queue at a look: figures, charts, groups, partitions, its newest messages."""
-    place, key = site.place(call), key_of(call)
+    links, key = site.links(call), key_of(call)
     found = await site.engine.get_queue(key)
     stats = await site.engine.look.queue_stats(key)
     groups = worst_first(stats.groups)
-    group = place.query.get("group") or (groups[0].group if groups else QUEUE_MODE_GROUP)
-    after = place.query.get("after", "")
+    group = links.query.get("group") or (groups[0].group if groups else QUEUE_MODE_GROUP)
+    after = links.query.get("after", "")
     partitions, leases, moments, newest = await asyncio.gather(
         site.engine.look.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
         site.engine.look.leases(key.tenant, key=key, limit=LEASES),
-        site.engine.past.figures_of([key.name], since(site.engine.now(), place.query.get("range", "1h")), key.tenant),
+        site.engine.past.figures_of([key.name], since(site.engine.now(), links.query.get("range", "1h")), key.tenant),
         site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
     told, times = await pace_of(site.engine, stats, paused=found.settings.paused)
     return site.page(
-        call, "queue.html", pace=told, times=times, screen="queues", queue=found, stats=stats, groups=groups, group=group, range=place.query.get("range", "1h"),
+        call, "queue.html", pace=told, times=times, screen="queues", queue=found, stats=stats, groups=groups, group=group, range=links.query.get("range", "1h"),
         partitions=partitions[:PARTITIONS], more_partitions=len(partitions) > PARTITIONS, after=after,
         account=next((one for one in stats.groups if one.group == group), None), seen_pending=sum(one.pending for one in partitions[:PARTITIONS]),
         charts=charts(moments[0]), dead_letter_queue=dead_letter_queue(found),
@@ -147,7 +147,7 @@ async def change_settings(site: Site, call: Call, fields: Fields) -> str:
 
     if changes:
         await in_form(change(), lambda error: settings(site, call, typed, error))
-    return site.place(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
+    return site.links(call).url("queues", key.name, "settings", notice="changed", number=len(changes))
 
 
 def _setting(text: str) -> Any:
@@ -194,7 +194,7 @@ async def publish(site: Site, call: Call, fields: Fields) -> str:
     result = await in_form(_pushed(site, call, message), lambda error: publish_form(site, call, fields, error))
     call.note(count=0 if result.status == "duplicate" else 1)
     notice = "duplicate" if result.status == "duplicate" else "published"
-    return site.place(call).url("queues", key.name, notice=notice, number=result.seq)
+    return site.links(call).url("queues", key.name, notice=notice, number=result.seq)
 
 
 async def _pushed(site: Site, call: Call, message: NewMessage) -> PushResult:
@@ -221,14 +221,14 @@ def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> Effect:
 
 async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) -> Answer:
     """Where to move a group, with what each way touches; of a time or a seq once it is typed."""
-    place, key, group = site.place(call), key_to_change(call), call.path("group")
+    links, key, group = site.links(call), key_to_change(call), call.path("group")
     found = await site.engine.get_queue(key)
     stats = await site.engine.look.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
     preview, problem, start = None, None, None
-    if "to" in place.query:
+    if "to" in links.query:
         try:
-            start = start_of(_seek_request(key.name, place.query))
+            start = start_of(_seek_request(key.name, links.query))
         except SkepError as error:
             problem = error
     if start is not None and start.mode in (StartMode.TIME, StartMode.SEQ):
@@ -240,7 +240,7 @@ async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) 
     return site.page(
         call, "queue_seek.html", HTTPStatus.OK if undeleted is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
         queue=found, group=group, stats=stats, before=before, preview=preview, problem=problem, beginning=beginning, end=end,
-        to=place.query.get("to", ""), time=place.query.get("time", ""), seq=place.query.get("seq", ""), undeleted=undeleted,
+        to=links.query.get("to", ""), time=links.query.get("time", ""), seq=links.query.get("seq", ""), undeleted=undeleted,
     )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ async def seek(site: Site, call: Call, fields: Fields) -> str:
     before = next((f"seq {one.progress_seq}" for one in stats.groups if one.group == group), "no group")
     moved = await site.engine.groups.seek(key, group, start_of(_seek_request(key.name, said)))
     call.note(count=moved.lag_messages, before=before, after=f"seq {moved.progress_seq}")
-    return site.place(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
+    return site.links(call).url("queues", key.name, notice="moved", number=moved.lag_messages)
 
 
 def _seek_request(queue: str, said: dict[str, str]) -> SeekRequest:
@@ -278,30 +278,30 @@ async def release(site: Site, call: Call, fields: Fields) -> str:
     key, group = key_of(call), fields.get("group") or QUEUE_MODE_GROUP
     ended = await site.engine.groups.end_leases(key, group, fields.get("partition"))
     call.note(target=f"partition {fields.get('partition')} of queue {key.name}, group {group}", count=ended)
-    return site.place(call).url(
+    return site.links(call).url(
         "queues", key.name, notice="released", number=ended, group=group, after=fields.get("after")
     )
 
 
 async def clear_form(site: Site, call: Call) -> Answer:
     """What clearing would take away, and a field to type the queue's name into."""
-    place, key = site.place(call), key_to_change(call)
+    links, key = site.links(call), key_to_change(call)
     found = await site.engine.get_queue(key)
     scopes = {scope: await site.engine.clear(key, scope, dry_run=True) for scope in ClearScope}
-    scope = parameters.choice(place.query, "scope", ClearScope) or ClearScope.PENDING
+    scope = parameters.choice(links.query, "scope", ClearScope) or ClearScope.PENDING
     return site.page(
         call, "queue_clear.html", screen="queues", queue=found, scopes=scopes, scope=scope,
-        is_wrong=place.query.get("wrong") == "yes", has_grown=place.query.get("wrong") == "more",
+        is_wrong=links.query.get("wrong") == "yes", has_grown=links.query.get("wrong") == "more",
     )  # fmt: skip
 
 
 async def clear(site: Site, call: Call, fields: Fields) -> str:
     """Take messages away, when the queue's name was typed."""
-    place, key = site.place(call), key_of(call)
+    links, key = site.links(call), key_of(call)
     scope = parameters.choice({"scope": fields.get("scope")}, "scope", ClearScope) or ClearScope.PENDING
     if fields.get("confirm") != key.name:
         call.note(declined=True)
-        return place.url("queues", key.name, "clear", scope=scope, wrong="yes")
+        return links.url("queues", key.name, "clear", scope=scope, wrong="yes")
     would = await site.engine.clear(key, scope, dry_run=True)
     confirmed = (
         parameters.position({"number": fields.get(f"number-{scope}")}, "number")
@@ -309,22 +309,22 @@ async def clear(site: Site, call: Call, fields: Fields) -> str:
         else None
     )
     if confirmed is not None and would.pending + would.scheduled > confirmed:
-        return place.url("queues", key.name, "clear", scope=scope, wrong="more")
+        return links.url("queues", key.name, "clear", scope=scope, wrong="more")
     cleared = await site.engine.clear(key, scope)
     call.note(count=cleared.pending + cleared.scheduled)
-    return place.url("queues", key.name, notice="cleared", number=cleared.pending + cleared.scheduled)
+    return links.url("queues", key.name, notice="cleared", number=cleared.pending + cleared.scheduled)
 
 
 async def delete_group(site: Site, call: Call, fields: Fields) -> str:
     """Forget a group, when its name was typed."""
-    place, key, group = site.place(call), key_of(call), call.path("group")
+    links, key, group = site.links(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
         call.note(declined=True)
         error = SkepError(Code.INVALID_REQUEST, "type the group's name exactly to delete it")
         raise InvalidFormError(error, await seek_form(site, call, error))
     if not await site.engine.groups.delete(key, group):
         raise SkepError(Code.GROUP_NOT_FOUND, f"there is no group {group!r} here")
-    return place.url("queues", key.name, notice="deleted")
+    return links.url("queues", key.name, notice="deleted")
 
 
 PAGES: list[Page] = [
@@ -334,7 +334,7 @@ PAGES: list[Page] = [
     Page("/queues/{queue}/clear", ("scope", "wrong"), clear_form, READ_TO_CHANGE),
     Page("/queues/{queue}/groups/{group}/seek", ("to", "time", "seq"), seek_form, READ_TO_CHANGE),
 ]
-DEEDS: list[tuple[str, Deed]] = [
+ACTIONS: list[tuple[str, Action]] = [
     ("/queues/{queue}/settings", change_settings),
     ("/queues/{queue}/publish", publish),
     ("/queues/{queue}/clear", clear),

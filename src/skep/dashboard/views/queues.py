@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from skep.dashboard.charts import sparks
-from skep.dashboard.site import Deed, Fields, Page, Site
+from skep.dashboard.site import Action, Fields, Page, Site
 from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.concerns import OLD_SECONDS
@@ -40,18 +40,18 @@ COLUMNS = (
 
 async def queues(site: Site, call: Call) -> Answer:
     """The table."""
-    place = site.place(call)
+    links = site.links(call)
     snapshot = await site.snapshot(call)
-    show = place.query.get("show", "working")
-    sort = place.query.get("sort", "name")
-    text = place.query.get("filter", "").strip().lower()
+    show = links.query.get("show", "working")
+    sort = links.query.get("sort", "name")
+    text = links.query.get("filter", "").strip().lower()
     column = next((column for column in COLUMNS if column.name == sort), COLUMNS[0])
     found = [one for one in snapshot.seen.queues if _is_shown(one, show) and _matches(one, text)]
     found.sort(key=lambda one: (column.value(one), one.queue.key.name))
-    page = max(1, parameters.whole(place.query, "page", 1))
+    page = max(1, parameters.whole(links.query, "page", 1))
     first = (page - 1) * PAGE_ROWS
     shown = found[first : first + PAGE_ROWS]
-    lines = await sparks(site.engine, [one.queue.key.name for one in shown], place.tenant)
+    lines = await sparks(site.engine, [one.queue.key.name for one in shown], links.tenant)
     return site.page(
         call, "queues.html", screen="queues", snapshot=snapshot, columns=COLUMNS, sort=column.name, show=show, filter=text,
         rows=[(one, worst_lag(one), lines[one.queue.key.name]) for one in shown], found=len(found), page=page,
@@ -88,7 +88,7 @@ def _matches(one: Surveyed, text: str) -> bool:
 
 async def pause(site: Site, call: Call, fields: Fields) -> str:
     """Hand out nothing more, or messages again; then back to the page the form is on."""
-    place = site.place(call)
+    links = site.links(call)
     key = call.queue(call.path("queue"))
     paused = fields.get("paused") == "yes"
     before = await settings_before(site.engine, key)
@@ -97,9 +97,9 @@ async def pause(site: Site, call: Call, fields: Fields) -> str:
     notice = "paused" if paused else "resumed"
     if fields.get("from") == "queues":
         kept = {name: fields.get(name) for name in ("filter", "sort", "show", "page")}
-        return place.url("queues", **kept, notice=notice)
-    return place.url("queues", key.name, notice=notice)
+        return links.url("queues", **kept, notice=notice)
+    return links.url("queues", key.name, notice=notice)
 
 
 PAGES: list[Page] = [Page("/queues", ("filter", "sort", "show", "page"), queues)]
-DEEDS: list[tuple[str, Deed]] = [("/queues/{queue}/pause", pause)]
+ACTIONS: list[tuple[str, Action]] = [("/queues/{queue}/pause", pause)]

@@ -12,7 +12,7 @@ import msgspec
 
 from skep.clock import Instant
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Fields, InvalidFormError, Page, Site, check_shown_again
+from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again
 from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -43,11 +43,11 @@ def _wanted(key: QueueKey, said: Mapping[str, str], ids: Sequence[str] = ()) -> 
 
 async def scheduled(site: Site, call: Call) -> Answer:
     """A page of what waits, those that are due first before the others."""
-    place, key = site.place(call), key_of(call)
+    links, key = site.links(call), key_of(call)
     found = await site.engine.get_queue(key)
-    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    said = {name: links.query.get(name, "") for name in ("partition", "txid")}
     page = await site.engine.scheduled.page(
-        _wanted(key, said), after=place_of(place.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
+        _wanted(key, said), after=place_of(links.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
     )
     return site.page(
         call, "scheduled.html", screen="queues", queue=found, said=said, after=place_text(page.after),
@@ -58,13 +58,13 @@ async def scheduled(site: Site, call: Call) -> Answer:
 
 async def everywhere(site: Site, call: Call) -> Answer:
     """A page of what waits in all queues that may be read."""
-    place, sees = site.place(call), call.visible
-    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    links, sees = site.links(call), call.visible
+    said = {name: links.query.get(name, "") for name in ("partition", "txid")}
     wanted = ScheduledFilter(
-        tenant=place.tenant, partition=said["partition"] or None, transaction_id=said["txid"] or None
+        tenant=links.tenant, partition=said["partition"] or None, transaction_id=said["txid"] or None
     )
     page = await site.engine.scheduled.page(
-        wanted, after=place_of(place.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
+        wanted, after=place_of(links.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
     )
     return site.page(
         call, "scheduled.html", screen="queues", queue=None, said=said, after=place_text(page.after),
@@ -75,11 +75,11 @@ async def everywhere(site: Site, call: Call) -> Answer:
 
 async def confirm(site: Site, call: Call) -> Answer:
     """What a change would touch, before it is made."""
-    place, key = site.place(call), key_to_change(call)
-    what = parameters.choice(place.query, "do", Change)
+    links, key = site.links(call), key_to_change(call)
+    what = parameters.choice(links.query, "do", Change)
     if what is None:
         raise SkepError(Code.INVALID_REQUEST, "scheduled messages are cancelled, run or moved")
-    said = {name: place.query.get(name, "") for name in ("partition", "txid")}
+    said = {name: links.query.get(name, "") for name in ("partition", "txid")}
     time = to_datetime(site.engine.now()).strftime("%Y-%m-%dT%H:%M:00Z")
     return await _question(site, call, _wanted(key, said, call.values("id")), what, said, call.values("id"), time)
 
@@ -102,11 +102,11 @@ async def _question(
 
 
 async def _changed(site: Site, call: Call, fields: Fields, what: Change, deliver_at: Instant | None = None) -> str:
-    place, key = site.place(call), key_of(call)
+    links, key = site.links(call), key_of(call)
     said = {name: fields.get(name) for name in ("partition", "txid", "mark")}
     done = await site.engine.scheduled.change(_wanted(key, said, fields.all("id")), what, deliver_at)
     call.note(count=done.count, after=None if deliver_at is None else str(to_datetime(deliver_at)))
-    return place.url("queues", key.name, "scheduled", notice=_NOTICES[what], number=done.count)
+    return links.url("queues", key.name, "scheduled", notice=_NOTICES[what], number=done.count)
 
 
 async def cancel(site: Site, call: Call, fields: Fields) -> str:
@@ -138,7 +138,7 @@ PAGES: list[Page] = [
     Page("/queues/{queue}/scheduled", ("partition", "txid", "after"), scheduled, READ),
     Page("/queues/{queue}/scheduled/confirm", ("do", "id*", "partition", "txid"), confirm, READ_TO_CHANGE),
 ]
-DEEDS: list[tuple[str, Deed]] = [
+ACTIONS: list[tuple[str, Action]] = [
     ("/queues/{queue}/scheduled/cancel", cancel),
     ("/queues/{queue}/scheduled/run", run),
     ("/queues/{queue}/scheduled/move", move),

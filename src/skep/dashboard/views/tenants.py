@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.http.exchange import Answer, Call
 from skep.http.need import KNOWN
 from skep.http.survey import known_tenants
@@ -12,11 +12,11 @@ SHOWN = 500
 
 async def tenants(site: Site, call: Call) -> Answer:
     """A list to choose from, page by page."""
-    found = await known_tenants(site.engine, call, site.place(call).query.get("after", ""), SHOWN)
+    found = await known_tenants(site.engine, call, site.links(call).query.get("after", ""), SHOWN)
     return site.page(
         call, "tenants.html", screen=None, tenants=found, after=found[-1] if len(found) == SHOWN else None,
     )  # fmt: skip
 
 
 PAGES: list[Page] = [Page("/tenants", ("after",), tenants, KNOWN)]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from skep.clock import Instant
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.payloads import one_line
-from skep.dashboard.site import Deed, Page, Site
+from skep.dashboard.site import Action, Page, Site
 from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
 from skep.http import parameters
@@ -67,8 +67,8 @@ class Hop(NamedTuple):
 
 async def traces(site: Site, call: Call) -> Answer:
     """A trace, or what there is to look for."""
-    place = site.place(call)
-    wanted = place.query.get("id", "").strip()
+    links = site.links(call)
+    wanted = links.query.get("id", "").strip()
     problem, trace_id, hops, loose, total = None, None, list[Hop](), list[TraceEvent](), 0.0
     if wanted:
         try:
@@ -79,8 +79,8 @@ async def traces(site: Site, call: Call) -> Answer:
             problem = error.message
     cut, sees, waiting = False, call.visible, list[ScheduledMessage]()
     if trace_id is not None:
-        found = await site.engine.look.trace(trace_id, place.tenant, limit=SHOWN_MESSAGES + 1)
-        told = await site.engine.past.events(trace_id, place.tenant, limit=SHOWN_EVENTS)
+        found = await site.engine.look.trace(trace_id, links.tenant, limit=SHOWN_MESSAGES + 1)
+        told = await site.engine.past.events(trace_id, links.tenant, limit=SHOWN_EVENTS)
         events = [event for event in told if is_seen(event, call)]
         cut = len(found) > SHOWN_MESSAGES
         found = [message for message in found[:SHOWN_MESSAGES] if sees(message.queue)]
@@ -89,17 +89,17 @@ async def traces(site: Site, call: Call) -> Answer:
         known = {message.id for message in found}
         loose = [event for event in events if event.message_id not in known]
         waiting = [
-            message for message in await _scheduled(site, place.tenant, trace_id=trace_id) if sees(message.queue)
+            message for message in await _scheduled(site, links.tenant, trace_id=trace_id) if sees(message.queue)
         ]
         if not found and not events and not waiting:
             problem = "no messages or events were found for this trace: it may have expired, or belong to queues that your key may not read"
-    name = place.query.get("name", "")
-    before = parameters.position(place.query, "before")
-    named = await site.engine.past.events_named(name, place.tenant, before=before, limit=NAMED + 1) if name else []
+    name = links.query.get("name", "")
+    before = parameters.position(links.query, "before")
+    named = await site.engine.past.events_named(name, links.tenant, before=before, limit=NAMED + 1) if name else []
     return site.page(
         call, "traces.html", screen="traces", wanted=wanted, problem=problem, hops=hops, loose=loose, total_seconds=total,
         trace_id=None if trace_id is None else id_text(trace_id), cut=cut, id_text=id_text, width=WIDTH,
-        names=await site.engine.past.names(place.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
+        names=await site.engine.past.names(links.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
         named=[event for event in named[:NAMED] if is_seen(event, call)], sees_all=call.sees_all,
         before=named[NAMED - 1].position if len(named) > NAMED else None, marks=[WIDTH * n // 4 for n in (1, 2, 3)],
         waiting=[(message, one_line(message.payload, message.content_type)) for message in waiting],
@@ -197,4 +197,4 @@ def _bar(kind: str, left: float, right: float, title: str) -> Bar:
 
 
 PAGES: list[Page] = [Page("/traces", ("id", "name", "before"), traces)]
-DEEDS: list[tuple[str, Deed]] = []
+ACTIONS: list[tuple[str, Action]] = []

@@ -49,7 +49,7 @@ KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
 log = structlog.get_logger("skep.spool")
 
 
-class Waiting(Struct):
+class WaitingRecord(Struct):
     """A record on its way into the store."""
 
     record: Record
@@ -70,7 +70,7 @@ class Waiting(Struct):
 class Given(Struct, frozen=True):
     """A record that cannot be stored, and why."""
 
-    waiting: Waiting
+    waiting: WaitingRecord
     error: str
     to_dead_letters: bool
 
@@ -116,7 +116,7 @@ class Drain:
         self.queues.clear()
         self._busy.clear()
 
-    async def learn(self, work: Sequence[Waiting]) -> None:
+    async def learn(self, work: Sequence[WaitingRecord]) -> None:
         """Read what must be known of the queues of some records."""
         now = self._clock.steady()
         for key in {message.queue for one in work for message in one.record.batch.messages}:
@@ -134,10 +134,10 @@ class Drain:
             for queue, partition in record.groups()
         }
 
-    def choose(self, work: Sequence[Waiting]) -> list[Waiting]:
+    def choose(self, work: Sequence[WaitingRecord]) -> list[WaitingRecord]:
         """What may be stored now, in order: nothing overtakes a record of the same partition that has to wait."""
         now = self._clock.steady()
-        chosen: list[Waiting] = []
+        chosen: list[WaitingRecord] = []
         held: set[Group] = set()
         limited: set[QueueKey] = set()
         messages = self._limits.merged_messages
@@ -157,7 +157,7 @@ class Drain:
         return chosen
 
     async def store_them(
-        self, chosen: Sequence[Waiting], stored: Callable[[Waiting, PushOutcome], None]
+        self, chosen: Sequence[WaitingRecord], stored: Callable[[WaitingRecord, PushOutcome], None]
     ) -> list[Given]:
         """Store records; those that are not stored have to wait, or are given up and returned."""
         given: list[Given] = []
@@ -191,10 +191,10 @@ class Drain:
             one.retry_at = Instant(self._clock.steady() + seconds(RETRY_SECONDS))
         return given
 
-    def _parts(self, chosen: Sequence[Waiting]) -> list[list[Waiting]]:
+    def _parts(self, chosen: Sequence[WaitingRecord]) -> list[list[WaitingRecord]]:
         """What is tried together: all of it, but for queues that were busy. Those come last, and each by itself."""
-        sound: list[Waiting] = []
-        suspect: list[Waiting] = []
+        sound: list[WaitingRecord] = []
+        suspect: list[WaitingRecord] = []
         late = set(self._busy)
         for one in chosen:
             queues = queues_of([one])
@@ -206,7 +206,7 @@ class Drain:
                 sound.append(one)
         return ([sound] if sound else []) + by_queues(suspect)
 
-    def _ready(self, part: Sequence[Waiting], held: set[Group]) -> list[Waiting]:
+    def _ready(self, part: Sequence[WaitingRecord], held: set[Group]) -> list[WaitingRecord]:
         """Those of some records that may still be stored; what the others hold is added to ``held``."""
         now = self._clock.steady()
         ready = []
@@ -222,7 +222,7 @@ class Drain:
         """Whether one of the queues is busy, and not to be tried again yet."""
         return any(self._busy.get(queue, now) > now for queue, _ in groups)
 
-    async def _push(self, ready: Sequence[Waiting]) -> list[PushOutcome]:
+    async def _push(self, ready: Sequence[WaitingRecord]) -> list[PushOutcome]:
         """Store records in one call. Raises nothing but `SkepError`."""
         try:
             await self._fence(ready)
@@ -235,7 +235,10 @@ class Drain:
             raise SkepError(Code.INTERNAL, type(error).__name__) from error
 
     async def _ended(
-        self, ready: Sequence[Waiting], outcomes: Sequence[PushOutcome], stored: Callable[[Waiting, PushOutcome], None]
+        self,
+        ready: Sequence[WaitingRecord],
+        outcomes: Sequence[PushOutcome],
+        stored: Callable[[WaitingRecord, PushOutcome], None],
     ) -> list[Given]:
         """The store has decided about these: they are stored, wait, or are given up and returned."""
         for queue in queues_of(ready):
@@ -251,7 +254,7 @@ class Drain:
                 given += await self._refused(one, outcome)
         return given
 
-    def _found_busy(self, ready: Sequence[Waiting], error: SkepError) -> None:
+    def _found_busy(self, ready: Sequence[WaitingRecord], error: SkepError) -> None:
         """Records of the same queues cannot be stored now: they wait. Of several queues nobody knows which one is busy."""
         now = self._clock.steady()
         queues = queues_of(ready)
@@ -265,7 +268,7 @@ class Drain:
         if len(queues) == 1:
             self._busy |= dict.fromkeys(queues, ready[0].retry_at)
 
-    async def _fence(self, chosen: Sequence[Waiting]) -> None:
+    async def _fence(self, chosen: Sequence[WaitingRecord]) -> None:
         """Before a record that was tried is looked for in the log, its attempt must be over for good."""
         tried = [one.record for one in chosen if one.record.batch.tried is not None]
         own = [self.attempts[record.id] for record in tried if record.id in self.attempts]
@@ -290,7 +293,7 @@ class Drain:
             receipt = Receipt(own.key, own.answer, max(own.expires_at, expires_at))
         return msgspec.structs.replace(record.batch, receipt=receipt)
 
-    def _failed(self, chosen: Sequence[Waiting], error: SkepError) -> list[Given]:
+    def _failed(self, chosen: Sequence[WaitingRecord], error: SkepError) -> list[Given]:
         if error.code is Code.STORE_UNAVAILABLE:
             self._link.doubt()
         if error.outlook is Outlook.LATER:
@@ -306,7 +309,7 @@ class Drain:
             return []
         return self._again_or_never(chosen[0], error.code, str(error))
 
-    def _again_or_never(self, one: Waiting, code: Code, error: str) -> list[Given]:
+    def _again_or_never(self, one: WaitingRecord, code: Code, error: str) -> list[Given]:
         """A record that could not be stored by itself: it waits, and holds its partitions, or it is given up."""
         now = self._clock.steady()
         since = one.fails(code, now)
@@ -317,7 +320,7 @@ class Drain:
             log.warning("a spooled push failed, and is tried again", record=one.record.name, error=error)
         return []
 
-    async def _refused(self, one: Waiting, outcome: PushOutcome) -> list[Given]:
+    async def _refused(self, one: WaitingRecord, outcome: PushOutcome) -> list[Given]:
         """A record that the store refused: it is sealed when that is what is missing, it waits, or it is given up."""
         code, reason = refusal(outcome)
         try:
@@ -361,14 +364,14 @@ class Drain:
         return True
 
 
-def queues_of(records: Sequence[Waiting]) -> set[QueueKey]:
+def queues_of(records: Sequence[WaitingRecord]) -> set[QueueKey]:
     """The queues that some records are for."""
     return {message.queue for one in records for message in one.record.batch.messages}
 
 
-def by_queues(records: Sequence[Waiting]) -> list[list[Waiting]]:
+def by_queues(records: Sequence[WaitingRecord]) -> list[list[WaitingRecord]]:
     """Records in parts, each for the same queues. Those that have a queue in common stay in their order."""
-    parts: list[list[Waiting]] = []
+    parts: list[list[WaitingRecord]] = []
     latest: dict[QueueKey, int] = {}
     for one in records:
         queues = queues_of([one])

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from skep.engine.spooling import kept
 from skep.engine.spooling.kept import Record
-from skep.engine.spooling.segments import Damage, Found
+from skep.engine.spooling.segments import Damage, FoundRecord
 from skep.engine.spooling.slots import LOCK, REFUSED, read_segment, segments_of
 from skep.wire.times import to_datetime
 
@@ -77,7 +77,7 @@ def _view(folder: Path) -> SlotView:
     return view
 
 
-def _decoded(one: Found | Damage) -> Record | None:
+def _decoded(one: FoundRecord | Damage) -> Record | None:
     if isinstance(one, Damage):
         return None
     try:

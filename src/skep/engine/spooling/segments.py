@@ -24,7 +24,7 @@ HEADER_BYTES = _HEADER.size
 FRAME_BYTES = _FRAME.size
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A whole record: where it starts, where the next one would, and its bytes."""
 
     start: int
@@ -69,7 +69,7 @@ class SegmentReader:
         """Let go of the file."""
         os.close(self._fd)
 
-    def next(self, end: int | None = None) -> Found | Damage | None:
+    def next(self, end: int | None = None) -> FoundRecord | Damage | None:
         """What comes next; None at the end, which is the file's or, of a segment that is being written, the one given."""
         size = os.fstat(self._fd).st_size if end is None else end
         if self._marker is None:
@@ -91,7 +91,7 @@ class SegmentReader:
         if len(body) != length or crc32(body) != check:
             return self._damaged(start, stop, torn=False)
         self.offset = stop
-        return Found(start, stop, body)
+        return FoundRecord(start, stop, body)
 
     def bytes_of(self, damage: Damage) -> bytes:
         """What lies there."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
-from skep.engine.spooling.segments import HEADER_BYTES, Damage, Found, SegmentReader, frame, new_header
+from skep.engine.spooling.segments import HEADER_BYTES, Damage, FoundRecord, SegmentReader, frame, new_header
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import FILE_MODE, make_folder
 
@@ -195,7 +195,7 @@ def segments_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if _SEGMENT.fullmatch(path.name))
 
 
-def read_segment(path: Path) -> Iterator[Found | Damage]:
+def read_segment(path: Path) -> Iterator[FoundRecord | Damage]:
     """All that is in a segment nobody writes to."""
     reader = SegmentReader(path)
     try:

@@ -25,7 +25,7 @@ from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
 from skep.engine.spooling import kept
-from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, Waiting
+from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, WaitingRecord
 from skep.engine.spooling.kept import Group, Record, groups_of
 from skep.engine.spooling.link import Link
 from skep.engine.spooling.reading import SpoolReader, Taken
@@ -100,7 +100,7 @@ class Spool:
         self._limits = SpoolLimits(self._settings.max_bytes, self._settings.free_bytes, self._settings.segment_bytes)
         self._diverted: Counter[Group] = Counter()
         self._queues: Counter[QueueKey] = Counter()
-        self._work: list[Waiting] = []
+        self._work: list[WaitingRecord] = []
         self._unread = False
         self._pending = self._flushed = self._failed = 0
         self._oldest_at: Instant | None = None
@@ -277,9 +277,9 @@ class Spool:
         chosen = self._drain.choose(self._work)
         if not chosen:
             return self._next_retry()
-        done: list[Waiting] = []
+        done: list[WaitingRecord] = []
 
-        def stored(one: Waiting, outcome: PushOutcome) -> None:
+        def stored(one: WaitingRecord, outcome: PushOutcome) -> None:
             self._flushed += len(one.record.batch.ids)
             if outcome.recorded is None:
                 self._announce(one.record.batch)
@@ -309,11 +309,11 @@ class Spool:
             taken, damaged = await self._in_thread(lambda: self._reader.take(self._read_messages, self._read_bytes))
             self._unread = self._unread or bool(taken)
             self._failed += damaged
-            self._work += [Waiting(record, segment) for record, segment in taken]
+            self._work += [WaitingRecord(record, segment) for record, segment in taken]
         if self._work:
             self._oldest_at = self._work[0].record.spooled_at
 
-    async def _kept_aside(self, chosen: list[Waiting]) -> list[Waiting]:
+    async def _kept_aside(self, chosen: list[WaitingRecord]) -> list[WaitingRecord]:
         """Those that were given up before, by an earlier run that did not get to the end of it."""
         taken = [Taken(one.record, one.segment) for one in chosen]
         kept_aside = await self._in_thread(lambda: self._reader.were_kept(taken))
@@ -332,7 +332,7 @@ class Spool:
             kept="the dead-letter queue" if buried else str(path),
         )  # fmt: skip
 
-    async def _finish(self, done: list[Waiting]) -> None:
+    async def _finish(self, done: list[WaitingRecord]) -> None:
         if done:
             finished = {id(one) for one in done}
             self._work = [one for one in self._work if id(one) not in finished]

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from skep.engine import Engine
-from skep.engine.staging import Place
+from skep.engine.staging import StagedAt
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
@@ -44,7 +44,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     """Staging."""
 
     async def stage(call: Call) -> Answer:
-        place = Place(
+        place = StagedAt(
             epoch_of(call), path_number(call, "partition"), path_number(call, "attempt"),
             parameters.whole(call.query, "chunk", 0),
         )  # fmt: skip
@@ -134,7 +134,7 @@ def path_number(call: Call, name: str) -> int:
     return parameters.whole({name: call.path(name)}, name, 0)
 
 
-async def _stage(engine: Engine, call: Call, place: Place) -> int:
+async def _stage(engine: Engine, call: Call, place: StagedAt) -> int:
     try:
         from skep.engine.bulk import PLAIN_COLUMNS
         from skep.http.arrow import messages_of, read_stream

@@ -32,7 +32,7 @@ from skep.spark.columns.values import (
     nothing,
     taken_as,
 )
-from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, children
+from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable, children
 from skep.spec.expressions import Expression
 from skep.spec.instants import parse_duration, parse_time
 from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
@@ -113,7 +113,7 @@ class _Compiler:
         value = self._value(node, bound)
         value = replace(value, layer=max(self._layers.pop(), value.layer))
         is_test = isinstance(node, Select) and node.test
-        if (is_test or isinstance(node, Call | Comprehension | ListOf | MapOf)) and not _is_open(node):
+        if (is_test or isinstance(node, FunctionCall | Comprehension | ListOf | MapOf)) and not _is_open(node):
             value = self._binder.bind(value)
         self._layers[-1] = max(self._layers[-1], value.layer)
         return value
@@ -135,12 +135,12 @@ class _Compiler:
                 return self._map(node, bound)
             case Comprehension():
                 return self._comprehension(node, bound)
-            case Call():
+            case FunctionCall():
                 return self._call(node, bound)
 
     # --- operators and functions ---
 
-    def _call(self, node: Call, bound: dict[int, Value]) -> Value:
+    def _call(self, node: FunctionCall, bound: dict[int, Value]) -> Value:
         if (spelled := _spelled_out(node)) is not None:
             return spelled
         arguments = [self.value(argument, bound) for argument in node.arguments]
@@ -157,7 +157,7 @@ class _Compiler:
         function = _OPERATORS.get(node.function) or FUNCTIONS[node.function]
         return function(*arguments)
 
-    def _element(self, node: Call, arguments: list[Value]) -> Value:
+    def _element(self, node: FunctionCall, arguments: list[Value]) -> Value:
         container, key = arguments
         literal = node.arguments[1]
         if container.kind is Kind.JSON and isinstance(literal, Literal) and isinstance(literal.value, str):
@@ -330,7 +330,7 @@ def _alike(value: Value, other: Value) -> Value:
     return value
 
 
-def _spelled_out(node: Call) -> Value | None:
+def _spelled_out(node: FunctionCall) -> Value | None:
     """A time or duration that is written in the expression."""
     if node.function not in ("timestamp", "duration") or not isinstance(node.arguments[0], Literal):
         return None
@@ -346,7 +346,7 @@ def _spelled_out(node: Call) -> Value | None:
         return Value(type_, nothing(type_))
 
 
-def _literal_in(node: Call, item: Value) -> Column | None:
+def _literal_in(node: FunctionCall, item: Value) -> Column | None:
     """``field in ['a', 'b']``, the frequent case, which Spark has a quick way for."""
     container = node.arguments[1]
     if not isinstance(container, ListOf) or item.kind is not Kind.STRING or item.null is not None:
@@ -357,7 +357,7 @@ def _literal_in(node: Call, item: Value) -> Column | None:
     return item.column.isin(*words)
 
 
-def _matches(node: Call, arguments: list[Value]) -> Value:
+def _matches(node: FunctionCall, arguments: list[Value]) -> Value:
     pattern = node.arguments[1]
     if not isinstance(pattern, Literal):
         raise Uncompiled("a pattern that comes with the message")

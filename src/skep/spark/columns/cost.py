@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from skep.spec.ast import Bound, Call, Comprehension, ListOf, Literal, MapOf, Node, Select, Variable, children, measure
+from skep.spec.ast import (
+    Bound,
+    Comprehension,
+    FunctionCall,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    Select,
+    Variable,
+    children,
+    measure,
+)
 from skep.spec.expressions import RESULT_PARTS
 from skep.spec.patterns import compiled, search_units
 from skep.spec.scope import BUDGET, TIME_UNITS
@@ -98,7 +110,7 @@ class _Bounding:
                 return _together([self.bounds(item, bound) for item in node.items])
             case MapOf():
                 return _together([self.bounds(part, bound) for entry in node.entries for part in entry])
-            case Call():
+            case FunctionCall():
                 return self._call(node, [self.bounds(argument, bound) for argument in node.arguments])
 
     def _variable(self, node: Variable) -> Bounds:
@@ -122,7 +134,7 @@ class _Bounding:
         size = over.size if node.transform is None else over.count * (small[-1].size + 1) + large[-1].size
         return Bounds(steps, size, over.count)
 
-    def _call(self, node: Call, arguments: list[Bounds]) -> Bounds:
+    def _call(self, node: FunctionCall, arguments: list[Bounds]) -> Bounds:
         steps, sizes = sum(one.steps for one in arguments), [one.size for one in arguments]
         total, count = sum(sizes), sum(one.count for one in arguments)
         kinds = {argument.type.kind for argument in node.arguments}

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from skep.client.calls import read_pushed
-from skep.client.exchange import Answer
+from skep.client.exchange import ApiResponse
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.files import uri, write_rows
@@ -211,6 +211,6 @@ def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield queue, batch.filter(pc.equal(queues, queue)).select(PUSHED)
 
 
-def _duplicates(answer: Answer) -> int:
+def _duplicates(answer: ApiResponse) -> int:
     """How many of a push were there already."""
     return len(read_pushed(answer).duplicates)

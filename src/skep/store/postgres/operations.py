@@ -36,7 +36,7 @@ from skep.model.operation import (
     OperationPage,
     OperationStatus,
     Performed,
-    Waiting,
+    WaitingOperations,
     decode_push,
     encode_pushed,
     encode_settled,
@@ -265,12 +265,12 @@ async def browse(connection: Connection, wanted: OperationFilter, after: int | N
     return OperationPage(found, rows[0]["walk_end"] if rows[0]["walked"] == WALK else None)
 
 
-async def waiting(connection: Connection, now: Instant, limit: int) -> Waiting:
+async def waiting(connection: Connection, now: Instant, limit: int) -> WaitingOperations:
     """What is live, counted up to a limit."""
     rows = await connection.fetch(SQL["waiting"], limit, STUCK_TIMEOUTS, now)
     if not rows:
-        return Waiting({})
-    return Waiting(
+        return WaitingOperations({})
+    return WaitingOperations(
         {Kind(row["kind"]): row["depth"] for row in rows},
         min(row["oldest_at"] for row in rows),
         sum(row["stuck"] for row in rows),

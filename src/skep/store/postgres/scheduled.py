@@ -18,13 +18,13 @@ from skep.model.scheduled import (
     WALK_ROWS,
     Change,
     Changed,
-    Place,
     ScheduledChange,
     ScheduledCount,
     ScheduledFilter,
     ScheduledMessage,
     ScheduledPage,
-    Waiting,
+    ScheduledPosition,
+    ScheduledRow,
     Walk,
     walk_rows,
 )
@@ -45,14 +45,14 @@ class PostgresScheduled:
         self._announce = announce
 
     async def page(
-        self, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+        self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
     ) -> ScheduledPage:
         """A page in the order of time."""
         async with self._pool.connection() as connection:
             fitting, next_after = await _fitting(connection, wanted, after, limit)
             return ScheduledPage(await _show(connection, wanted.tenant, fitting, preview_bytes), next_after)
 
-    async def count(self, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+    async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
         """How many fit, as far as one walk goes."""
         async with self._pool.connection() as connection:
             fitting, next_after = await _fitting(connection, wanted, after, WALK_ROWS)
@@ -67,7 +67,7 @@ class PostgresScheduled:
         wanted: ScheduledFilter,
         what: Change,
         deliver_at: Instant | None,
-        after: Place | None,
+        after: ScheduledPosition | None,
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
@@ -93,7 +93,7 @@ async def _change(
     wanted: ScheduledFilter,
     what: Change,
     deliver_at: Instant | None,
-    after: Place | None,
+    after: ScheduledPosition | None,
     limit: int,
     now: Instant,
 ) -> tuple[ScheduledChange, list[int]]:
@@ -138,12 +138,12 @@ async def enter_log(connection: Connection, log: OpenLog, taken: Sequence[asyncp
 
 
 async def _fitting(
-    connection: Connection, wanted: ScheduledFilter, after: Place | None, limit: int
-) -> tuple[list[Waiting], Place | None]:
+    connection: Connection, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int
+) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
     return (await _walk(connection, wanted, after, walk_rows(wanted, limit))).page(wanted, limit)
 
 
-async def _walk(connection: Connection, wanted: ScheduledFilter, after: Place | None, most: int) -> Walk:
+async def _walk(connection: Connection, wanted: ScheduledFilter, after: ScheduledPosition | None, most: int) -> Walk:
     """The next messages that may fit, by the index that narrows most, in the order of time."""
     queue = None if wanted.queue is None else await queues.need(connection, wanted.key)
     start = wanted.start(after)
@@ -161,11 +161,11 @@ async def _walk(connection: Connection, wanted: ScheduledFilter, after: Place | 
         return await _named(connection, wanted.tenant, rows, end)
     if queue is not None:
         rows = await connection.fetch(SQL["walk"], queue.id, *span)
-        return Walk([Waiting(queue.key.name, *row) for row in rows], _end(rows, most))
+        return Walk([ScheduledRow(queue.key.name, *row) for row in rows], _end(rows, most))
     return await _walk_all(connection, wanted, start, most)
 
 
-async def _walk_all(connection: Connection, wanted: ScheduledFilter, start: Place, most: int) -> Walk:
+async def _walk_all(connection: Connection, wanted: ScheduledFilter, start: ScheduledPosition, most: int) -> Walk:
     """Over all queues of a tenant, with one bound for all of them together: of each its share."""
     names = {row["id"]: row["name"] for row in await connection.fetch(SQL["queues_with_schedule"], wanted.tenant)}
     share = min(most, max(1, scheduled.WALK_ROWS // max(1, len(names))))
@@ -175,34 +175,36 @@ async def _walk_all(connection: Connection, wanted: ScheduledFilter, start: Plac
         read[row["queue_id"]] += 1
         # Behind the last that was read of a queue there may be more of it, before what was read of others.
         if read[row["queue_id"]] == share or number == most:
-            return Walk([Waiting(names[row["queue_id"]], *row) for row in rows[:number]], _place(row))
-    return Walk([Waiting(names[row["queue_id"]], *row) for row in rows], None)
+            return Walk([ScheduledRow(names[row["queue_id"]], *row) for row in rows[:number]], _place(row))
+    return Walk([ScheduledRow(names[row["queue_id"]], *row) for row in rows], None)
 
 
-async def _with_ids(connection: Connection, ids: Sequence[Id], start: Place) -> list[asyncpg.Record]:
+async def _with_ids(connection: Connection, ids: Sequence[Id], start: ScheduledPosition) -> list[asyncpg.Record]:
     rows = await connection.fetch(SQL["with_ids"], list(dict.fromkeys(ids)))
     return sorted((row for row in rows if _place(row) > start), key=_place)
 
 
-def _place(row: asyncpg.Record) -> Place:
-    return Place(row["due_at"], row["arrival"])
+def _place(row: asyncpg.Record) -> ScheduledPosition:
+    return ScheduledPosition(row["due_at"], row["arrival"])
 
 
-def _end(rows: Sequence[asyncpg.Record], most: int) -> Place | None:
+def _end(rows: Sequence[asyncpg.Record], most: int) -> ScheduledPosition | None:
     return _place(rows[-1]) if len(rows) == most else None
 
 
-async def _named(connection: Connection, tenant: str, rows: Sequence[asyncpg.Record], end: Place | None) -> Walk:
+async def _named(
+    connection: Connection, tenant: str, rows: Sequence[asyncpg.Record], end: ScheduledPosition | None
+) -> Walk:
     """The rows of this tenant, with the names of their queues."""
     if not rows:
         return Walk([], end)
     found = await connection.fetch(SQL["queue_names"], list({row["queue_id"] for row in rows}), tenant)
     names = {row["id"]: row["name"] for row in found}
-    return Walk([Waiting(names[row["queue_id"]], *row) for row in rows if row["queue_id"] in names], end)
+    return Walk([ScheduledRow(names[row["queue_id"]], *row) for row in rows if row["queue_id"] in names], end)
 
 
 async def _show(
-    connection: Connection, tenant: str, wanted: Sequence[Waiting], preview_bytes: int | None
+    connection: Connection, tenant: str, wanted: Sequence[ScheduledRow], preview_bytes: int | None
 ) -> list[ScheduledMessage]:
     """The messages with their payloads; one that has gone meanwhile is left out."""
     if not wanted:

@@ -74,7 +74,7 @@ from skep.model.operation import (
     OperationFilter,
     OperationPage,
     Performed,
-    Waiting,
+    WaitingOperations,
 )
 from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.model.staging import Attempt, Chunk, EpochKey, Published
@@ -362,7 +362,7 @@ class PostgresStore:
         async with self._pool.connection() as connection:
             return await operations.browse(connection, wanted, after, limit)
 
-    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+    async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
         async with self._pool.connection() as connection:
             return await operations.waiting(connection, now, limit)
 

@@ -35,7 +35,7 @@ from skep.model.operation import (
     OperationPage,
     OperationStatus,
     Performed,
-    Waiting,
+    WaitingOperations,
     decode_push,
     encode_pushed,
     encode_settled,
@@ -276,12 +276,12 @@ def _matches(wanted: OperationFilter, row: Row) -> bool:
     )
 
 
-def waiting(session: Session, now: Instant, limit: int) -> Waiting:
+def waiting(session: Session, now: Instant, limit: int) -> WaitingOperations:
     """What is live, counted up to a limit."""
     rows = session.rows(SQL["waiting"], (limit, STUCK_TIMEOUTS, now))
     if not rows:
-        return Waiting({})
-    return Waiting(
+        return WaitingOperations({})
+    return WaitingOperations(
         {Kind(row[0]): row[1] for row in rows},
         min(row[2] for row in rows),
         sum(row[3] for row in rows),

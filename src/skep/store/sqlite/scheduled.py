@@ -16,13 +16,13 @@ from skep.model.scheduled import (
     WALK_ROWS,
     Change,
     Changed,
-    Place,
     ScheduledChange,
     ScheduledCount,
     ScheduledFilter,
     ScheduledMessage,
     ScheduledPage,
-    Waiting,
+    ScheduledPosition,
+    ScheduledRow,
     Walk,
     walk_rows,
 )
@@ -44,12 +44,12 @@ class SqliteScheduled:
         self._read = read
 
     async def page(
-        self, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+        self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
     ) -> ScheduledPage:
         """A page in the order of time."""
         return await self._read(lambda session: page(session, wanted, after, limit, preview_bytes))
 
-    async def count(self, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+    async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
         """How many fit, as far as one walk goes."""
         return await self._read(lambda session: count(session, wanted, after))
 
@@ -62,7 +62,7 @@ class SqliteScheduled:
         wanted: ScheduledFilter,
         what: Change,
         deliver_at: Instant | None,
-        after: Place | None,
+        after: ScheduledPosition | None,
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
@@ -76,14 +76,14 @@ class SqliteScheduled:
 
 
 def page(
-    session: Session, wanted: ScheduledFilter, after: Place | None, limit: int, preview_bytes: int | None
+    session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
 ) -> ScheduledPage:
     """A page in the order of time."""
     fitting, next_after = _fitting(session, wanted, after, limit)
     return ScheduledPage([_show(session, wanted.tenant, one, preview_bytes) for one in fitting], next_after)
 
 
-def count(session: Session, wanted: ScheduledFilter, after: Place | None) -> ScheduledCount:
+def count(session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
     """How many fit, as far as one walk goes."""
     fitting, next_after = _fitting(session, wanted, after, WALK_ROWS)
     return ScheduledCount(len(fitting), next_after)
@@ -101,7 +101,7 @@ def change(
     wanted: ScheduledFilter,
     what: Change,
     deliver_at: Instant | None,
-    after: Place | None,
+    after: ScheduledPosition | None,
     limit: int,
     now: Instant,
 ) -> ScheduledChange:
@@ -159,14 +159,14 @@ def enter_log(session: Session, queue: QueueRow, rows: list[Row], now: Instant) 
 
 
 def _fitting(
-    session: Session, wanted: ScheduledFilter, after: Place | None, limit: int
-) -> tuple[list[Waiting], Place | None]:
+    session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int
+) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
     if wanted.queue is not None:
         session.queue(wanted.key)
     return _walk(session, wanted, after, walk_rows(wanted, limit)).page(wanted, limit)
 
 
-def _walk(session: Session, wanted: ScheduledFilter, after: Place | None, most: int) -> Walk:
+def _walk(session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None, most: int) -> Walk:
     """The next messages that may fit, by the index that narrows most, in the order of time."""
     start = wanted.start(after)
     span = (*start, wanted.end, most)
@@ -182,50 +182,50 @@ def _walk(session: Session, wanted: ScheduledFilter, after: Place | None, most: 
         return _named(session, wanted.tenant, sorted(rows, key=_place), end)
     queue = None if wanted.queue is None else session.queue(wanted.key)
     if queue is not None:
-        found = [Waiting(queue.key.name, *row) for row in session.rows(SQL["walk"], (queue.id, *span))]
+        found = [ScheduledRow(queue.key.name, *row) for row in session.rows(SQL["walk"], (queue.id, *span))]
     else:
         found = _walk_all(session, wanted.tenant, span, most)
     return Walk(found, found[-1].place if len(found) == most else None)
 
 
-def _walk_all(session: Session, tenant: str, span: tuple[int, ...], most: int) -> list[Waiting]:
+def _walk_all(session: Session, tenant: str, span: tuple[int, ...], most: int) -> list[ScheduledRow]:
     """Over all queues of a tenant, each read only as far as its messages are among the first."""
     queues = session.rows(SQL["queues_with_schedule"], (tenant,))
     cursors = [(name, session.db.execute(SQL["walk"], (id_, *span))) for id_, name in queues]
     try:
-        walks = [(Waiting(name, *row) for row in cursor) for name, cursor in cursors]
+        walks = [(ScheduledRow(name, *row) for row in cursor) for name, cursor in cursors]
         return list(islice(heapq.merge(*walks, key=lambda one: one.place), most))
     finally:
         for _, cursor in cursors:
             cursor.close(True)
 
 
-def _with_ids(session: Session, ids: Sequence[Id], start: Place) -> list[Row]:
+def _with_ids(session: Session, ids: Sequence[Id], start: ScheduledPosition) -> list[Row]:
     rows = [row for id_ in dict.fromkeys(ids) for row in session.rows(SQL["with_id"], (id_,))]
     return sorted((row for row in rows if _place(row) > start), key=_place)
 
 
-def _place(row: Row) -> Place:
-    return Place(row[1], row[2])
+def _place(row: Row) -> ScheduledPosition:
+    return ScheduledPosition(row[1], row[2])
 
 
-def _end(rows: list[Row], most: int) -> Place | None:
+def _end(rows: list[Row], most: int) -> ScheduledPosition | None:
     return _place(rows[-1]) if len(rows) == most else None
 
 
-def _named(session: Session, tenant: str, rows: list[Row], end: Place | None) -> Walk:
+def _named(session: Session, tenant: str, rows: list[Row], end: ScheduledPosition | None) -> Walk:
     """The rows of this tenant, with the names of their queues."""
     names: dict[int, str | None] = {}
     for queue_id in {row[0] for row in rows}:
         found = session.row(SQL["queue_name"], (queue_id, tenant))
         names[queue_id] = None if found is None else found[0]
-    return Walk([Waiting(name, *row) for row in rows if (name := names[row[0]]) is not None], end)
+    return Walk([ScheduledRow(name, *row) for row in rows if (name := names[row[0]]) is not None], end)
 
 
-def _show(session: Session, tenant: str, one: Waiting, preview_bytes: int | None) -> ScheduledMessage:
+def _show(session: Session, tenant: str, one: ScheduledRow, preview_bytes: int | None) -> ScheduledMessage:
     row = session.row(SQL["show"], (one.arrival, preview_bytes))
     assert row is not None  # one session sees one state
     return ScheduledMessage(
-        queue=QueueKey(one.queue, tenant), place=Place(row[0], row[1]), id=row[2], partition=row[3], transaction_id=row[4],
+        queue=QueueKey(one.queue, tenant), place=ScheduledPosition(row[0], row[1]), id=row[2], partition=row[3], transaction_id=row[4],
         trace_id=row[5], headers=row[6], content_type=row[7], payload=row[8], payload_bytes=row[9], priority=row[10],
     )  # fmt: skip

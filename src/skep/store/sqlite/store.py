@@ -78,7 +78,7 @@ from skep.model.operation import (
     OperationFilter,
     OperationPage,
     Performed,
-    Waiting,
+    WaitingOperations,
 )
 from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 from skep.model.staging import Attempt, Chunk, EpochKey, Published
@@ -372,7 +372,7 @@ class SqliteStore:
         """Operations, newest first."""
         return await self._read(lambda session: operations.browse(session, wanted, after, limit))
 
-    async def waiting_operations(self, now: Instant, limit: int) -> Waiting:
+    async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
         """What is live."""
         return await self._read(lambda session: operations.waiting(session, now, limit))
 

@@ -22,7 +22,7 @@ def prefix_of(call: Call, prefix: str) -> str:
     return named if _PREFIX.fullmatch(named) else ""
 
 
-class Place:
+class Links:
     """A request's tenant and prefix. All links of a page are made here, so that none forgets either."""
 
     __slots__ = ("path", "prefix", "query", "tenant")

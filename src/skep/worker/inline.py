@@ -22,7 +22,7 @@ AtOnce = Callable[[dict[str, object]], Awaitable[bytes]]
 log = logging.getLogger("skep.worker")
 
 
-def at_once(app: App, pool: Executor) -> dict[tuple[str, str], AtOnce]:
+def inline_functions(app: App, pool: Executor) -> dict[tuple[str, str], AtOnce]:
     """The functions that webhooks of an app call, by app and command. COMMAND_UNAVAILABLE when a command has nobody at all."""
     found: dict[tuple[str, str], AtOnce] = {}
     for webhook, declared in app.spec.webhooks.items():

@@ -11,7 +11,7 @@ from typing import cast
 
 from msgspec import UNSET, Raw, Struct
 
-from skep.client.delivered import payload_bytes
+from skep.client.message_data import payload_bytes
 from skep.entities import CompiledEntity, compile_entity, encoded
 from skep.entities.inputs import Fields, InputMapping, Reading, compile_input, compile_reading
 from skep.entities.refusal import cannot_apply, not_a_condition, unfit_key, without_value
@@ -37,7 +37,7 @@ from skep.wire.messages import PoppedMessage, PushItem
 from skep.worker.functions import CommandFunction
 
 
-class Following(Struct, frozen=True):
+class FollowUp(Struct, frozen=True):
     """A message for another queue. ``carries_partition`` says that the next queue derives none of its own."""
 
     queue: str
@@ -48,7 +48,7 @@ class Following(Struct, frozen=True):
     derives_id: bool
 
 
-class Duty(Struct, frozen=True):
+class Plan(Struct, frozen=True):
     """One queue's work. It has a ``function``, or an ``entity`` of the built-in store, or is delivered, or only leads on."""
 
     queue: str
@@ -57,7 +57,7 @@ class Duty(Struct, frozen=True):
     mapping: InputMapping | None
     entity: CompiledEntity | None
     function: CommandFunction | None
-    following: list[Following]
+    following: list[FollowUp]
     limit_key: Expression | None
 
     @property
@@ -108,7 +108,7 @@ class Duty(Struct, frozen=True):
         return made
 
 
-def duties(app: App, functions: Mapping[str, CommandFunction]) -> list[Duty]:
+def plans(app: App, functions: Mapping[str, CommandFunction]) -> list[Plan]:
     """The work of all queues of an app. COMMAND_UNAVAILABLE when there is neither an entity nor a function for a command."""
     calls = {name: queue.map_to for name, queue in app.queues.items() if queue.map_to is not None}
     missing = sorted({
@@ -123,19 +123,19 @@ def duties(app: App, functions: Mapping[str, CommandFunction]) -> list[Duty]:
             commands=missing,
         )
     return [
-        _duty(app, name, queue, functions)
+        _plan(app, name, queue, functions)
         for name, queue in app.queues.items()
         if queue.map_to is not None or queue.then or queue.deliver is not None
     ]
 
 
-def _duty(app: App, name: str, queue: Queue, functions: Mapping[str, CommandFunction]) -> Duty:
+def _plan(app: App, name: str, queue: Queue, functions: Mapping[str, CommandFunction]) -> Plan:
     variables = of_queue(queue)
     call = queue.map_to
     function = functions.get(f"{call.entity}.{call.command}") if call else None
     entity = app.entities.get(call.entity) if call else None
     limit = queue.rate_limit
-    return Duty(
+    return Plan(
         queue=name,
         spec=queue,
         reading=compile_reading(queue),
@@ -147,10 +147,10 @@ def _duty(app: App, name: str, queue: Queue, functions: Mapping[str, CommandFunc
     )
 
 
-def _following(app: App, then: Then, variables: dict[str, Type]) -> Following:
+def _following(app: App, then: Then, variables: dict[str, Type]) -> FollowUp:
     target = app.queues[then.queue]
     unordered = target.settings.ordering is Ordering.UNORDERED
-    return Following(
+    return FollowUp(
         queue=then.queue,
         when=None if then.when is None else compile_expression(then.when, variables, BOOL),
         fields=compile_mapping(then.fields, variables, target.message_type or None),
@@ -160,7 +160,7 @@ def _following(app: App, then: Then, variables: dict[str, Type]) -> Following:
     )
 
 
-def _content(one: Following, values: Fields) -> Fields | None:
+def _content(one: FollowUp, values: Fields) -> Fields | None:
     where = f"then queue {one.queue}"
     try:
         if one.when is not None:

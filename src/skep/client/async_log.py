@@ -1,6 +1,4 @@
-# Written by dev/twins.py from async_following.py: change that, and run it.
-
-"""The raw log, for threads: the part of the client for those who read without leasing, such as Spark."""
+"""The raw log, for asyncio: the part of the client for those who read without leasing, such as Spark."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from skep.client import log_calls
-from skep.client.exchange import Call
+from skep.client.admin_calls import PAGE_ROWS
+from skep.client.exchange import ApiCall
 from skep.client.log_calls import Compression, TableName
-from skep.client.looking_calls import PAGE_ROWS
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
 from skep.wire.pipelines import RunReport, RunView
@@ -20,14 +18,14 @@ from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingR
 T = TypeVar("T")
 
 
-class Following:
+class AsyncLog:
     """What a client can read of logs, tell of its reading, and stage."""
 
-    def run(self, call: Call[T]) -> T:
+    async def run(self, call: ApiCall[T]) -> T:
         """Make a call."""
         raise NotImplementedError
 
-    def read_log(
+    async def read_log(
         self,
         queue: str,
         first: int = 1,
@@ -42,9 +40,9 @@ class Following:
 
         The columns are those of `skep.arrow.log.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
         """
-        return self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
+        return await self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
 
-    def log_bounds(
+    async def log_bounds(
         self,
         queue: str,
         *,
@@ -59,15 +57,15 @@ class Following:
         With ``after`` and ``wait_seconds`` it waits for one beyond that. ``at_seq`` is the first seq at or after the time ``at``,
         ``through_seq`` the last one such that payloads from ``first`` on have at most ``max_bytes`` (at least one in any case).
         """
-        return self.run(log_calls.log_bounds(queue, after, wait_seconds, at, first, max_bytes))
+        return await self.run(log_calls.log_bounds(queue, after, wait_seconds, at, first, max_bytes))
 
-    def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
+    async def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
         """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
-        return self.run(log_calls.report_progress(queue, group, seq))
+        return await self.run(log_calls.report_progress(queue, group, seq))
 
     # staging
 
-    def stage(
+    async def stage(
         self,
         query: str,
         epoch: int,
@@ -82,42 +80,42 @@ class Following:
 
         An attempt may come in chunks, numbered in their order; one that is sent again takes the place of the first.
         """
-        return self.run(log_calls.stage(query, epoch, partition, attempt, stream, chunk, queue))
+        return await self.run(log_calls.stage(query, epoch, partition, attempt, stream, chunk, queue))
 
-    def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> PublishedAnswer:
+    async def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> PublishedAnswer:
         """Let one attempt of each partition enter its logs, all at once and once; a repeat gets the same answer.
 
         Each `Attempt` says how many messages it staged, so that it is noticed when some are gone.
         """
-        return self.run(log_calls.publish(query, epoch, attempts))
+        return await self.run(log_calls.publish(query, epoch, attempts))
 
-    def staging(self, query: str, epoch: int) -> StagingView:
+    async def staging(self, query: str, epoch: int) -> StagingView:
         """Whether an epoch is published, and what is staged of it."""
-        return self.run(log_calls.staging(query, epoch))
+        return await self.run(log_calls.staging(query, epoch))
 
-    def abort_staging(
+    async def abort_staging(
         self, query: str, epoch: int, *, partition: int | None = None, attempt: int | None = None
     ) -> StagingAborted:
         """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
-        return self.run(log_calls.abort_staging(query, epoch, partition, attempt))
+        return await self.run(log_calls.abort_staging(query, epoch, partition, attempt))
 
     # runs of pipelines
 
-    def put_run(self, run: str, report: RunReport) -> RunView:
+    async def put_run(self, run: str, report: RunReport) -> RunView:
         """Tell how a run of a pipeline stands, in place of what it told before."""
-        return self.run(log_calls.put_run(run, report))
+        return await self.run(log_calls.put_run(run, report))
 
-    def pipeline_run(self, run: str) -> RunView:
+    async def pipeline_run(self, run: str) -> RunView:
         """A run of a pipeline."""
-        return self.run(log_calls.pipeline_run(run))
+        return await self.run(log_calls.pipeline_run(run))
 
-    def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
+    async def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
         """The runs of pipelines that began last, newest first."""
-        return (self.run(log_calls.pipeline_runs(limit))).pipelines
+        return (await self.run(log_calls.pipeline_runs(limit))).pipelines
 
     # tables
 
-    def read_table(
+    async def read_table(
         self,
         table: TableName,
         queue: str | None = None,
@@ -132,4 +130,4 @@ class Following:
         ``after`` and ``until`` are positions of the history, seqs of dead letters, or for the others the name of a queue.
         ``since`` leaves out leases that ended, and letters that died, before it.
         """
-        return self.run(log_calls.read_table(table, queue, after, until, since, limit))
+        return await self.run(log_calls.read_table(table, queue, after, until, since, limit))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from skep.client.async_message import AsyncMessage
-from skep.client.delivered import Delivered, payload_bytes
 from skep.client.error_texts import error_text
 from skep.client.message import Message
+from skep.client.message_data import MessageData, payload_bytes
 from skep.client.tracing import failed as failed_span
 from skep.client.tracing import working_on
 from skep.client.worker.failing import Failure
@@ -31,9 +31,9 @@ from skep.wire.times import to_datetime
 from skep.worker.access import LOST, Access, completed, failed, given_up, refused, writable
 from skep.worker.committing import commit_pushes
 from skep.worker.delivery import Deliverer, Outcome, Result
-from skep.worker.duty import Duty
 from skep.worker.endpoints import Breaker
 from skep.worker.functions import CommandFunction, result_of
+from skep.worker.plan import Plan
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -50,11 +50,11 @@ class Done(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class Acting:
+class Execution:
     """The messages of one queue that has a function, an endpoint, or only what follows."""
 
-    def __init__(self, duty: Duty, clock: Clock, pool: Executor, deliverer: Deliverer | None) -> None:
-        self._duty = duty
+    def __init__(self, plan: Plan, clock: Clock, pool: Executor, deliverer: Deliverer | None) -> None:
+        self._plan = plan
         self._clock = clock
         self._pool = pool
         self._deliverer = deliverer
@@ -76,10 +76,10 @@ class Acting:
 
     async def _run(self, access: Access, message: PoppedMessage, span: Span | None) -> Ack | None:
         try:
-            fields = self._duty.fields(message) if self._duty.reads else {}
+            fields = self._plan.fields(message) if self._plan.reads else {}
             done = await self._act(access, message, fields)
             follows = done.ack.status is AckStatus.COMPLETED and not done.said
-            items = await off_loop(lambda: self._duty.pushes(message, fields, done.result)) if follows else []
+            items = await off_loop(lambda: self._plan.pushes(message, fields, done.result)) if follows else []
         except SkepError as error:
             if error.code not in PERMANENT:
                 raise
@@ -99,7 +99,7 @@ class Acting:
         return done.ack
 
     async def _act(self, access: Access, message: PoppedMessage, fields: Fields) -> Done:
-        function = self._duty.function
+        function = self._plan.function
         if function is not None:
             return await self._call(function, access, message, fields)
         if self._deliverer is not None:
@@ -109,7 +109,7 @@ class Acting:
     # --- functions ---
 
     async def _call(self, function: CommandFunction, access: Access, message: PoppedMessage, fields: Fields) -> Done:
-        argument = function.argument(await off_loop(lambda: self._duty.mapped(fields)))
+        argument = function.argument(await off_loop(lambda: self._plan.mapped(fields)))
         given = self._given(function, access, message)
         returned: object = None
         error: BaseException | None = None
@@ -130,9 +130,9 @@ class Acting:
             return Done(Ack(message.lease_id, message.seq, given.settled), said=True, failure=failure)
         if error is not None:
             return Done(self._failure(message, error), failure=Failure(message, error))
-        return Done(completed(message), result_of(returned) if self._duty.following else None)
+        return Done(completed(message), result_of(returned) if self._plan.following else None)
 
-    def _given(self, function: CommandFunction, access: Access, message: PoppedMessage) -> Delivered | None:
+    def _given(self, function: CommandFunction, access: Access, message: PoppedMessage) -> MessageData | None:
         if not function.wants_message:
             return None
         if function.is_async:
@@ -141,7 +141,7 @@ class Acting:
 
     def _failure(self, message: PoppedMessage, error: BaseException) -> Ack:
         if isinstance(error, Reject | Retry | RetryAt):
-            return verdict(Delivered.of(message, None), self._clock, error)
+            return verdict(MessageData.of(message, None), self._clock, error)
         return failed(message, error_text(error))
 
     # --- deliveries ---

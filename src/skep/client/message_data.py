@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, field
 
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
-from skep.client.exchange import NO_CONTENT, Answer
+from skep.client.exchange import NO_CONTENT, ApiResponse
 from skep.client.lease_acks import Left, Shortened, settled, shortened
 from skep.client.reading import reader
 from skep.client.tracing import began, settling_popped
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 T = TypeVar("T")
-M = TypeVar("M", bound="Delivered")
+M = TypeVar("M", bound="MessageData")
 
 _headers = msgspec.json.Decoder(dict[str, str])
 _text = msgspec.json.Decoder(str)
 
 
-class Delivered(Struct, eq=False, gc=False, rename="camel"):  # nothing that a message refers to refers to it
+class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a message refers to refers to it
     """A message under a lease, as the wire tells of it. ``payload`` is bytes as they were pushed; `json` and `as_` read it."""
 
     queue: str
@@ -109,11 +109,11 @@ class _Popped(Struct, Generic[M]):
     messages: list[M]
 
 
-def message_reader(kind: type[M]) -> Callable[[Answer], list[M]]:
+def message_reader(kind: type[M]) -> Callable[[ApiResponse], list[M]]:
     """What reads the answer to a pop straight into messages."""
     read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
 
-    def popped(answer: Answer) -> list[M]:
+    def popped(answer: ApiResponse) -> list[M]:
         return [] if answer.status == NO_CONTENT else read(answer).messages
 
     return popped
@@ -138,21 +138,21 @@ def payload_bytes(payload: Raw, content_type: str | None) -> bytes:
     return base64.b64decode(_text.decode(payload))
 
 
-def completed(message: Delivered) -> Ack:
+def completed(message: MessageData) -> Ack:
     """It is done."""
     return Ack(lease_of(message), message.seq)
 
 
 def lease_of(message: object) -> str:
     """The lease of a popped message; INVALID_REQUEST for what is none, as the list that a pop returned."""
-    if not isinstance(message, Delivered):
+    if not isinstance(message, MessageData):
         cure = ": put a star before it, as in client.ack(*messages)" if isinstance(message, list | tuple) else ""
         raise SkepError(Code.INVALID_REQUEST, f"a popped message is wanted, not a {type(message).__name__}{cure}")
     return message.lease_id
 
 
 def failed(
-    message: Delivered,
+    message: MessageData,
     clock: Clock,
     *,
     error: str | None = None,
@@ -170,12 +170,12 @@ def failed(
     return Ack(lease_id, message.seq, status, _told(error), retry_at)
 
 
-def rejected(message: Delivered, *, error: str | None = None) -> Ack:
+def rejected(message: MessageData, *, error: str | None = None) -> Ack:
     """It is given up on and becomes a dead letter."""
     return Ack(lease_of(message), message.seq, AckStatus.DLQ, _told(error))
 
 
-def happened(message: Delivered, name: str, data: dict[str, Any] | None) -> NewTraceEvent:
+def happened(message: MessageData, name: str, data: dict[str, Any] | None) -> NewTraceEvent:
     """Something happened while it was worked on."""
     return NewTraceEvent(message.trace_id, name, data or {}, message.id, message.queue)
 
@@ -184,7 +184,7 @@ def _told(error: str | None) -> str | None:
     return None if error is None else writable(error)
 
 
-def traced(said: Sequence[tuple[Delivered, Ack]]) -> AbstractContextManager[Span | None]:
+def traced(said: Sequence[tuple[MessageData, Ack]]) -> AbstractContextManager[Span | None]:
     """A span around saying so."""
     if not began():
         return nullcontext()
@@ -197,7 +197,7 @@ def word_of(acks: Sequence[Ack]) -> str:
     return str(next(iter(words))) if len(words) == 1 else "settle"
 
 
-def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult], span: Span | None) -> list[AckResult]:
+def noted(said: Sequence[tuple[MessageData, Ack]], results: list[AckResult], span: Span | None) -> list[AckResult]:
     """The results, after each message that was settled has been marked so."""
     refusal = SettleStatus.REFUSED
     for (message, ack), result in zip(said, results, strict=True):
@@ -208,14 +208,14 @@ def noted(said: Sequence[tuple[Delivered, Ack]], results: list[AckResult], span:
     return results
 
 
-def mark(message: Delivered, ack: Ack, status: SettleStatus) -> None:
+def mark(message: MessageData, ack: Ack, status: SettleStatus) -> None:
     """The server has taken what was said of a message."""
     message.settled = ack.status
     if message.left is not None:
         settled(message.left, message.seq, ack.status, status)
 
 
-def short(said: Sequence[tuple[Delivered, Ack]]) -> Shortened:
+def short(said: Sequence[tuple[MessageData, Ack]]) -> Shortened:
     """What is said of messages in one request, in as few words as it takes."""
     leases = {message.lease_id: message.left for message, _ in said if message.left is not None}
     return shortened([ack for _, ack in said], leases)

@@ -1,4 +1,4 @@
-"""Places: how many chains are worked on at once. One that waits for something gives its place away and lines up for another."""
+"""Slots: how many chains are worked on at once. One that waits for something gives its slot away and lines up for another."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 
 
-class Places:
-    """A counted number of places, given out in the order they were asked for."""
+class Slots:
+    """A counted number of slots, given out in the order they were asked for."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -21,7 +21,7 @@ class Places:
         return max(0, self.count - self._taken - len(self._line))
 
     def take(self) -> None:
-        """Take one; whoever popped more than there are places for works on them all the same."""
+        """Take one; whoever popped more than there are slots for works on them all the same."""
         self._taken += 1
 
     async def wait_for_one(self) -> None:

@@ -1,4 +1,6 @@
-"""The raw log, for asyncio: the part of the client for those who read without leasing, such as Spark."""
+# Written by dev/twins.py from async_log.py: change that, and run it.
+
+"""The raw log, for threads: the part of the client for those who read without leasing, such as Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from datetime import datetime
 from typing import TypeVar
 
 from skep.client import log_calls
-from skep.client.exchange import Call
+from skep.client.admin_calls import PAGE_ROWS
+from skep.client.exchange import ApiCall
 from skep.client.log_calls import Compression, TableName
-from skep.client.looking_calls import PAGE_ROWS
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
 from skep.wire.pipelines import RunReport, RunView
@@ -18,14 +20,14 @@ from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingR
 T = TypeVar("T")
 
 
-class AsyncFollowing:
+class Log:
     """What a client can read of logs, tell of its reading, and stage."""
 
-    async def run(self, call: Call[T]) -> T:
+    def run(self, call: ApiCall[T]) -> T:
         """Make a call."""
         raise NotImplementedError
 
-    async def read_log(
+    def read_log(
         self,
         queue: str,
         first: int = 1,
@@ -40,9 +42,9 @@ class AsyncFollowing:
 
         The columns are those of `skep.arrow.log.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
         """
-        return await self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
+        return self.run(log_calls.read_log(queue, first, last, limit, columns, partitions, compression))
 
-    async def log_bounds(
+    def log_bounds(
         self,
         queue: str,
         *,
@@ -57,15 +59,15 @@ class AsyncFollowing:
         With ``after`` and ``wait_seconds`` it waits for one beyond that. ``at_seq`` is the first seq at or after the time ``at``,
         ``through_seq`` the last one such that payloads from ``first`` on have at most ``max_bytes`` (at least one in any case).
         """
-        return await self.run(log_calls.log_bounds(queue, after, wait_seconds, at, first, max_bytes))
+        return self.run(log_calls.log_bounds(queue, after, wait_seconds, at, first, max_bytes))
 
-    async def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
+    def report_progress(self, queue: str, group: str, seq: int) -> GroupFigures:
         """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
-        return await self.run(log_calls.report_progress(queue, group, seq))
+        return self.run(log_calls.report_progress(queue, group, seq))
 
     # staging
 
-    async def stage(
+    def stage(
         self,
         query: str,
         epoch: int,
@@ -80,42 +82,42 @@ class AsyncFollowing:
 
         An attempt may come in chunks, numbered in their order; one that is sent again takes the place of the first.
         """
-        return await self.run(log_calls.stage(query, epoch, partition, attempt, stream, chunk, queue))
+        return self.run(log_calls.stage(query, epoch, partition, attempt, stream, chunk, queue))
 
-    async def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> PublishedAnswer:
+    def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> PublishedAnswer:
         """Let one attempt of each partition enter its logs, all at once and once; a repeat gets the same answer.
 
         Each `Attempt` says how many messages it staged, so that it is noticed when some are gone.
         """
-        return await self.run(log_calls.publish(query, epoch, attempts))
+        return self.run(log_calls.publish(query, epoch, attempts))
 
-    async def staging(self, query: str, epoch: int) -> StagingView:
+    def staging(self, query: str, epoch: int) -> StagingView:
         """Whether an epoch is published, and what is staged of it."""
-        return await self.run(log_calls.staging(query, epoch))
+        return self.run(log_calls.staging(query, epoch))
 
-    async def abort_staging(
+    def abort_staging(
         self, query: str, epoch: int, *, partition: int | None = None, attempt: int | None = None
     ) -> StagingAborted:
         """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
-        return await self.run(log_calls.abort_staging(query, epoch, partition, attempt))
+        return self.run(log_calls.abort_staging(query, epoch, partition, attempt))
 
     # runs of pipelines
 
-    async def put_run(self, run: str, report: RunReport) -> RunView:
+    def put_run(self, run: str, report: RunReport) -> RunView:
         """Tell how a run of a pipeline stands, in place of what it told before."""
-        return await self.run(log_calls.put_run(run, report))
+        return self.run(log_calls.put_run(run, report))
 
-    async def pipeline_run(self, run: str) -> RunView:
+    def pipeline_run(self, run: str) -> RunView:
         """A run of a pipeline."""
-        return await self.run(log_calls.pipeline_run(run))
+        return self.run(log_calls.pipeline_run(run))
 
-    async def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
+    def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> list[RunView]:
         """The runs of pipelines that began last, newest first."""
-        return (await self.run(log_calls.pipeline_runs(limit))).pipelines
+        return (self.run(log_calls.pipeline_runs(limit))).pipelines
 
     # tables
 
-    async def read_table(
+    def read_table(
         self,
         table: TableName,
         queue: str | None = None,
@@ -130,4 +132,4 @@ class AsyncFollowing:
         ``after`` and ``until`` are positions of the history, seqs of dead letters, or for the others the name of a queue.
         ``since`` leaves out leases that ended, and letters that died, before it.
         """
-        return await self.run(log_calls.read_table(table, queue, after, until, since, limit))
+        return self.run(log_calls.read_table(table, queue, after, until, since, limit))

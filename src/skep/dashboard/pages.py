@@ -1,0 +1,133 @@
+"""All pages and forms of the dashboard as routes of the application: what a view shows, and what a form's action does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+import structlog
+
+from skep.access.gate import Gate
+from skep.dashboard import assets
+from skep.dashboard.login import login_operations, login_page
+from skep.dashboard.notices import noticed
+from skep.dashboard.site import (
+    COMMON,
+    FORM,
+    FORM_BYTES,
+    FORM_FIELDS,
+    TAG,
+    TENANT,
+    Action,
+    Fields,
+    InvalidFormError,
+    Page,
+    Site,
+)
+from skep.dashboard.snapshots import StillLooking
+from skep.dashboard.views import actions, views
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http.errors import error_answer
+from skep.http.exchange import Answer, Call
+from skep.http.need import ADMIN, OPEN
+from skep.http.operation import Media, Operation, Parameter
+from skep.observe.metrics import Meter
+
+log = structlog.get_logger("skep.dashboard")
+
+
+class Dashboard:
+    """All pages, as operations that the application serves beside those of the API."""
+
+    def __init__(self, engine: Engine, prefix: str = "", gate: Gate | None = None) -> None:
+        self.site = Site(engine, prefix)
+        self.operations = [
+            *(_shown(self.site, page) for page in views()),
+            *(_done(self.site, path, action) for path, action in actions()),
+            *login_operations(self.site, gate),
+            Operation(
+                method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
+                access=OPEN, answers={200: Media("text/css")},
+            ),
+        ]  # fmt: skip
+
+    async def prepare(self) -> None:
+        """Have ready what the first page of a server would wait for. A store that is away is waited for then."""
+        try:
+            await asyncio.to_thread(self.site.read_templates)
+            await self.site.snapshots.prepare()
+        except SkepError as error:
+            log.info("no look at all queues was taken yet", error=str(error))
+
+    def root(self, call: Call) -> str:
+        """The path under which a browser sees the pages."""
+        return self.site.root(call)
+
+    def read_counters(self, total: Callable[[], Meter]) -> None:
+        """Where the counters of all processes on the port are."""
+        self.site.counters = total
+
+    def tell(self, error: SkepError, call: Call) -> Answer:
+        """The page that tells of an error."""
+        if isinstance(error, InvalidFormError):
+            return error.page
+        told = error_answer(error)
+        if call.header(b"hx-request") is not None:
+            return told
+        if error.code is Code.UNAUTHENTICATED:
+            return login_page(self.site, call, error)
+        page = self.site.page(call, "error.html", told.status, error=error, status=HTTPStatus(told.status), screen=None)
+        page.headers.extend(header for header in told.headers if header[0] == b"retry-after")
+        return page
+
+
+def _shown(site: Site, page: Page) -> Operation:
+    async def handler(call: Call) -> Answer:
+        try:
+            return await page.view(site, call)
+        except StillLooking:
+            waiting = site.page(call, "waiting.html", screen=None)
+            waiting.headers.append((b"refresh", b"1"))
+            return waiting
+
+    known = (
+        *COMMON,
+        *(
+            Parameter(name.rstrip("*"), list[str] if name.endswith("*") else str, "what it shows")
+            for name in page.parameters
+        ),
+    )
+    return Operation(
+        method="GET", path=page.path, handler=handler, summary="A page", tag=TAG, parameters=known,
+        answers={200: Media("text/html")}, access=page.needs, tenant_in=TENANT,
+    )  # fmt: skip
+
+
+def _done(site: Site, path: str, action: Action) -> Operation:
+    """Something that is done by a form. The action checks what it is done to, and says where to go next."""
+
+    async def handler(call: Call) -> Answer:
+        kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if kind != FORM:
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
+        body = await call.body(FORM_BYTES)
+        try:
+            text = body.decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS)
+        except ValueError:
+            raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
+        links = site.links(call)
+        try:
+            address = await action(site, call, Fields(pairs))
+        finally:
+            site.snapshots.forget(links.tenant, call.path("queue") if "{queue}" in path else None)
+        log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=links.tenant)
+        return site.see(*noticed(call, address, site.root(call)))
+
+    return Operation(
+        method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
+        answers={303: None}, access=ADMIN, tenant_in=TENANT,
+    )  # fmt: skip
