@@ -108,7 +108,7 @@ def test_the_plugin_costs_nothing_until_it_is_used() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert set(run.stdout.split()) == {"skep", "skep.testing", "skep.testing.plugin"}
+    assert set(run.stdout.split()) == {"skep", "skep._lazy", "skep.testing", "skep.testing.plugin"}
 
 
 SPEC = """

@@ -18,7 +18,7 @@ from skep.spec import load
 from skep.testing.server import running_server
 from skep.webhooks.calling import Ran
 from skep.webhooks.functions import Functions
-from skep.worker.inline import at_once
+from skep.worker.inline import inline_functions
 from tests.webhooks.driver import SECRETS, SIGNED, Sender
 
 HOUSE = f"""
@@ -94,7 +94,7 @@ def doorman() -> Doorman:
 @pytest.fixture
 def house(store: str, clock: ManualClock, doorman: Doorman) -> Iterator[Sender]:
     with ThreadPoolExecutor(8) as pool:
-        functions = at_once(doorman.app, pool)
+        functions = inline_functions(doorman.app, pool)
         with running_server(store, clock=clock, environment=SECRETS, functions=functions) as server:
             sender = Sender(server, clock)
             sender.apply(HOUSE)
@@ -234,4 +234,4 @@ def test_a_function_for_a_webhook_takes_no_message() -> None:
         ThreadPoolExecutor(1) as pool,
         pytest.raises(skep.SkepError, match=r"takes a message, and the webhook Enter has none"),
     ):
-        at_once(app, pool)
+        inline_functions(app, pool)

@@ -126,7 +126,12 @@ async def run_here(
     with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
         serving = asyncio.create_task(
             serve(
-                with_room(settings), sockets, stop_server, listening.set, functions=inline_functions(app, pool), own_token=token
+                with_room(settings),
+                sockets,
+                stop_server,
+                listening.set,
+                functions=inline_functions(app, pool),
+                own_token=token,
             )
         )
         working: asyncio.Task[None] | None = None
