@@ -13,11 +13,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from skep.clock import Instant, ManualClock
 from skep.testing.server import RunningServer, running_server
-from tests.browser.screen import Screen
+from tests.browser.screen import WIDE, Screen, forget, hearing
 from tests.browser.traffic import an_hour
 from tests.http.driver import Api
 
@@ -120,26 +130,21 @@ def complaints() -> list[str]:
 
 @pytest.fixture(scope="package")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """What the tabs of all tests share: a new one takes as long as four tabs, since its pages have a process of their own."""
-    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    """What all tests share: a new one takes as long as four tabs, since its pages have a process of their own."""
+    context = browser.new_context(viewport={"width": WIDE["width"], "height": WIDE["height"]})
     yield context
     context.close()
 
 
-def forget(context: BrowserContext, page: Page, origins: list[str]) -> None:
-    """Let the next tab find a browser that was never used."""
-    storage = context.new_cdp_session(page)
-    for origin in origins:
-        storage.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
-    context.clear_cookies()
-    for tab in context.pages:
-        tab.close()
+@pytest.fixture(scope="package")
+def tab(context: BrowserContext) -> Page:
+    """The tab of all tests: each one more is a window, with processes for its frame, and takes more than most tests do."""
+    return context.new_page()
 
 
 @pytest.fixture
-def page(context: BrowserContext, complaints: list[str], allowed: list[str]) -> Iterator[Page]:
-    """A tab that must have nothing to complain of when the test ends."""
-    page = context.new_page()
+def page(tab: Page, complaints: list[str], allowed: list[str]) -> Iterator[Page]:
+    """A tab as if it were new, which must have nothing to complain of when the test ends."""
 
     def heard(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -149,11 +154,21 @@ def page(context: BrowserContext, complaints: list[str], allowed: list[str]) -> 
         if not request.url.startswith(tuple(allowed)):
             complaints.append(f"asked {request.url}")
 
-    page.on("console", heard)
-    page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
-    page.on("request", asked)
-    yield page
-    forget(context, page, [origin for origin in allowed if origin.startswith("http")])
+    def failed(error: Error) -> None:
+        complaints.append(f"script: {error}")
+
+    def opened(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    with (
+        hearing(tab, "console", heard),
+        hearing(tab, "pageerror", failed),
+        hearing(tab, "request", asked),
+        hearing(tab, "dialog", opened),
+    ):
+        yield tab
+    forget(tab, [origin for origin in allowed if origin.startswith("http")])
     assert complaints == []
 
 

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from playwright.sync_api import Page, Response
 
 PHONE = {"width": 390, "height": 800}
 WIDE = {"width": 1280, "height": 860}
+
+
+@contextmanager
+def hearing(page: Page, event: str, hear: Callable[[Any], None]) -> Iterator[None]:
+    """Be told of an event of the tab, for a while: the tab outlives a test."""
+    page.on(event, hear)  # type: ignore[call-overload] # there is one for each name
+    try:
+        yield
+    finally:
+        page.remove_listener(event, hear)
+
+
+def forget(page: Page, origins: list[str]) -> None:
+    """Let the next test find a browser that was never used, with one tab."""
+    if page.url.startswith("http"):
+        page.evaluate("sessionStorage.clear()")
+    page.goto("about:blank")
+    storage = page.context.new_cdp_session(page)
+    for origin in origins:
+        storage.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+    storage.detach()
+    page.context.clear_cookies()
+    for other in page.context.pages:
+        if other is not page:
+            other.close()
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
 
 
 class Screen:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Aged
-from tests.browser.screen import Screen
+from tests.browser.screen import Screen, hearing
 from tests.browser.traffic import shop
 from tests.http.driver import Api
 
@@ -87,16 +87,17 @@ def test_a_tab_that_nobody_sees_asks_for_nothing(screen: Screen, api: Api) -> No
     screen.open("/")
     expect(screen.page.locator("#live-switch")).to_be_visible()
     asked: list[str] = []
-    screen.page.on("request", lambda request: asked.append(request.url))
+    with hearing(screen.page, "request", lambda request: asked.append(request.url)):
+        screen.page.evaluate(
+            "Object.defineProperty(document, 'hidden', {configurable: true, get: () => true}); refresh()"
+        )
+        screen.page.evaluate("new Promise(requestAnimationFrame)")
+        assert asked == []
 
-    screen.page.evaluate("Object.defineProperty(document, 'hidden', {configurable: true, get: () => true}); refresh()")
-    screen.page.evaluate("new Promise(requestAnimationFrame)")
-    assert asked == []
-
-    api.push("orders", {"n": 2})
-    screen.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
-    expect(screen.page.locator(".figure", has_text="Backlog").locator("dd")).to_have_text("2")
-    assert asked
+        api.push("orders", {"n": 2})
+        screen.page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        expect(screen.page.locator(".figure", has_text="Backlog").locator("dd")).to_have_text("2")
+        assert asked
 
 
 def test_charts_show_the_last_hour(aged_screen: Screen) -> None:
