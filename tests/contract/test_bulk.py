@@ -11,7 +11,7 @@ from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, ClearScope, Ordering, Seq
-from skep.store.postgres.reading import SLICE_ROWS
+from skep.store.postgres.log import SLICE_ROWS
 from tests.contract.driver import Driver
 
 MANY = 1_000_000

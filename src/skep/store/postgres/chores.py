@@ -35,7 +35,7 @@ from skep.store.rules import (
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "chores")
-DEAD = load_statements(__package__, "dead")
+DEAD = load_statements(__package__, "dead_letters")
 
 log = structlog.get_logger("skep.store.postgres")
 

@@ -10,7 +10,7 @@ import asyncpg
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import DeletedMessage, Queue, QueueKey, Seq, Token
-from skep.store.postgres import dead, groups, queues
+from skep.store.postgres import dead_letters, groups, queues
 from skep.store.postgres.connection import Connection
 from skep.store.rules import is_seq, message_not_found, message_settled
 from skep.store.statements import load_statements
@@ -38,7 +38,7 @@ async def delete_message(
         return found, []
     for group_id, token in held.items():
         await groups.release(connection, queue.id, group_id, row["partition"], token, now)
-    await dead.remove(connection, queue, [seq], now, shard)
+    await dead_letters.remove(connection, queue, [seq], now, shard)
     await connection.execute(SQL["forget_failures"], queue.id, seq)
     return found, [queue.id]
 

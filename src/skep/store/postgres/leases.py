@@ -15,7 +15,7 @@ from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DeadReason, Outcome, QueueSettings, Seq, Settlement, SettleResult, SettleStatus
 from skep.store.outcomes import Mark, Swept
-from skep.store.postgres.dead import Burial
+from skep.store.postgres.dead_letters import Burial
 from skep.store.rules import LEASE_RAN_OUT, is_exhausted, kept_error, retry_time
 
 

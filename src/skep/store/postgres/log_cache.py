@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
 
     from skep.arrow.log import LogPiece, LogRange
-    from skep.store.postgres.reading import Found
+    from skep.store.postgres.log import RawRange
 
 SQL = load_statements(__package__, "log_cache")
 IDLE_SECONDS = 300.0
@@ -74,14 +74,14 @@ class LogCache:
 
     async def read(self, pool: Pool, key: QueueKey, wanted: LogRange) -> LogPiece:
         """What comes first of a range: what is kept of it and still in the log, else what PostgreSQL has, which is kept if it can be."""
-        from skep.store.postgres import reading
+        from skep.store.postgres import log
 
         async with pool.connection() as connection:
             if (kept := await self._kept(connection, key, wanted)) is not None:
                 return kept
-            found = await reading.read(connection, key, wanted)
+            found = await log.read(connection, key, wanted)
             mark = await self._mark(connection, key, wanted, found)
-        piece = await asyncio.to_thread(reading.piece_of, wanted, found)
+        piece = await asyncio.to_thread(log.piece_of, wanted, found)
         if mark is not None:
             self.keep(key, wanted, mark, piece)
         return piece
@@ -104,7 +104,7 @@ class LogCache:
         return LogPiece(chunk.batch.slice(wanted.first - chunk.first, last - wanted.first + 1), last)
 
     async def _mark(
-        self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[Found]
+        self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[RawRange]
     ) -> Mark | None:
         """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
         if not self._max_bytes or not _comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
@@ -144,7 +144,7 @@ def _comes_in_chunks(wanted: LogRange) -> bool:
     return wanted.partitions is None and wanted.max_rows <= LOG_CHUNK
 
 
-def _is_chunk(first: Seq, found: Sequence[Found]) -> bool:
+def _is_chunk(first: Seq, found: Sequence[RawRange]) -> bool:
     """Whether parts that follow each other are all messages of a chunk that begins at this seq."""
     shapes = [part.shape for part in found if part.shape is not None]
     if first % LOG_CHUNK != 1 or not shapes or shapes[0].first != first:

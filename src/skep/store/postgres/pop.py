@@ -26,7 +26,7 @@ from skep.model import (
 )
 from skep.store.postgres import queues, settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.dead import Burial, origins
+from skep.store.postgres.dead_letters import Burial, origins
 from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
 from skep.store.postgres.settle import Account
 from skep.store.rules import (

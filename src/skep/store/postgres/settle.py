@@ -30,7 +30,7 @@ from skep.model import (
     SettleStatus,
 )
 from skep.store.outcomes import COMPLETED_BEFORE, Swept, kept_answers, kept_sweep
-from skep.store.postgres import dead, queues
+from skep.store.postgres import dead_letters, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import (
     BURIED,
@@ -175,7 +175,7 @@ async def settle(
     # Burials come last: nobody who holds the log of a dead-letter queue waits for a group or a lease.
     doomed = [account.queue for account, _, effects in settled if effects.burials]
     if len(doomed) > 1:
-        await dead.open_graves(connection, doomed, now)
+        await dead_letters.open_graves(connection, doomed, now)
     for account, indexes, effects in settled:
         buried_in = await bury(connection, account, effects, now)
         if effects.burials:
@@ -496,7 +496,7 @@ async def bury(connection: Connection, account: Account, effects: Effects, now: 
     """Bury what was given up on; where the dead letters went."""
     if not effects.burials:
         return None
-    buried_in, missing = await dead.bury(connection, account.queue, account.group, effects.burials, now)
+    buried_in, missing = await dead_letters.bury(connection, account.queue, account.group, effects.burials, now)
     effects.dead -= missing
     effects.expired += missing
     return buried_in

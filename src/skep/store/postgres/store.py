@@ -83,14 +83,15 @@ from skep.model.transaction import Transaction, TransactionOutcome
 from skep.model.upkeep import Chore, Connections
 from skep.store.access import AccessStore
 from skep.store.postgres import (
+    browse,
     chores,
     data_keys,
-    dead,
+    dead_letters,
     events,
     groups,
-    looking,
+    history,
+    log_position,
     operations,
-    past,
     pop,
     push,
     push_and_pop,
@@ -99,6 +100,7 @@ from skep.store.postgres import (
     settle,
     settle_and_pop,
     staging,
+    stats,
     traces,
     transact,
 )
@@ -388,19 +390,19 @@ class PostgresStore:
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         async with self._pool.connection() as connection:
-            return await looking.log_bounds(connection, key)
+            return await browse.log_bounds(connection, key)
 
     async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
         async with self._pool.connection() as connection:
-            return await looking.bounds_of_logs(connection, tenant, queues)
+            return await browse.bounds_of_logs(connection, tenant, queues)
 
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         async with self._pool.connection() as connection:
-            return await looking.first_seq_at(connection, key, at)
+            return await log_position.first_seq_at(connection, key, at)
 
     async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
         async with self._pool.connection() as connection:
-            return await looking.last_seq_within(connection, key, first, max_bytes, max_rows)
+            return await log_position.last_seq_within(connection, key, first, max_bytes, max_rows)
 
     # messages that are staged
 
@@ -441,11 +443,11 @@ class PostgresStore:
         self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
     ) -> list[DeadLetter]:
         async with self._pool.connection() as connection:
-            return await dead.browse(connection, wanted, after, limit, max_bytes)
+            return await dead_letters.browse(connection, wanted, after, limit, max_bytes)
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         async with self._pool.connection() as connection:
-            return await dead.count(connection, wanted)
+            return await dead_letters.count(connection, wanted)
 
     async def replay(
         self,
@@ -458,7 +460,7 @@ class PostgresStore:
     ) -> ReplayStep:
         step, watched = await self._pool.piece(
             "replay",
-            lambda c, size: dead.replay(c, wanted, ids[:size], until, now, self._shard, edited, after),
+            lambda c, size: dead_letters.replay(c, wanted, ids[:size], until, now, self._shard, edited, after),
             len(ids),
             lambda done: done[0].after is not None,
         )
@@ -469,12 +471,12 @@ class PostgresStore:
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
     ) -> list[ReplayRecord]:
         async with self._pool.connection() as connection:
-            return await dead.replays(connection, key, source_queue, before, limit)
+            return await dead_letters.replays(connection, key, source_queue, before, limit)
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
         return await self._pool.piece(
             "purge",
-            lambda c, size: dead.purge(c, wanted, size, now, self._shard, after),
+            lambda c, size: dead_letters.purge(c, wanted, size, now, self._shard, after),
             limit,
             lambda step: step.after is not None,
         )
@@ -482,14 +484,16 @@ class PostgresStore:
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
     ) -> PushOutcome:
-        outcome, watched = await self._pool.transaction(lambda c: dead.quarantine(c, message, id_, error, receipt, now))
+        outcome, watched = await self._pool.transaction(
+            lambda c: dead_letters.quarantine(c, message, id_, error, receipt, now)
+        )
         self._news.announce(watched)
         return outcome
 
     async def bury_unfit(
         self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
     ) -> Buried:
-        return await self._pool.transaction(lambda c: dead.bury_unfit(c, key, unfit, receipt, expires_at, now))
+        return await self._pool.transaction(lambda c: dead_letters.bury_unfit(c, key, unfit, receipt, expires_at, now))
 
     # keys of payloads
 
@@ -514,12 +518,12 @@ class PostgresStore:
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
         await self._tell_waiting(await self._pool.transaction(lambda c: groups.seek(c, key, group, start, now)), now)
         async with self._pool.connection() as connection:
-            return await looking.group_stats(connection, key, group, now)
+            return await stats.group_stats(connection, key, group, now)
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
         await self._pool.transaction(lambda c: groups.report_progress(c, key, group, seq, now, self._shard))
         async with self._pool.connection() as connection:
-            return await looking.group_stats(connection, key, group, now)
+            return await stats.group_stats(connection, key, group, now)
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG002 - the protocol gives it
         return await self._pool.transaction(lambda c: groups.delete(c, key, group))
@@ -563,16 +567,16 @@ class PostgresStore:
 
     async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
         # One snapshot: an account must add up whatever happens meanwhile (I12).
-        return await self._pool.transaction(lambda c: looking.queue_stats(c, key, now), "repeatable_read")
+        return await self._pool.transaction(lambda c: stats.queue_stats(c, key, now), "repeatable_read")
 
     async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
-        return await self._pool.transaction(lambda c: looking.stats_of(c, queues, now), "repeatable_read")
+        return await self._pool.transaction(lambda c: stats.stats_of(c, queues, now), "repeatable_read")
 
     async def partition_stats(
         self, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
     ) -> list[PartitionStats]:
         async with self._pool.connection() as connection:
-            return await looking.partition_stats(connection, key, group, now, after, limit)
+            return await stats.partition_stats(connection, key, group, now, after, limit)
 
     async def leases(
         self,
@@ -583,14 +587,14 @@ class PostgresStore:
         limit: int = 100,
     ) -> list[LeaseInfo]:
         async with self._pool.connection() as connection:
-            return await looking.leases(connection, tenant, now, key, expiring_before, limit)
+            return await stats.leases(connection, tenant, now, key, expiring_before, limit)
 
     async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
-        return await self._pool.transaction(lambda c: looking.messages(c, wanted, now), "repeatable_read")
+        return await self._pool.transaction(lambda c: browse.messages(c, wanted, now), "repeatable_read")
 
     async def message(self, key: QueueKey, seq: Seq) -> StoredMessage | None:
         async with self._pool.connection() as connection:
-            return await looking.message(connection, key, seq)
+            return await browse.message(connection, key, seq)
 
     async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
         async with self._pool.connection() as connection:
@@ -604,50 +608,50 @@ class PostgresStore:
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:
         async with self._pool.connection() as connection:
-            return await past.lease_history(connection, key, after, limit, since)
+            return await history.lease_history(connection, key, after, limit, since)
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         async with self._pool.connection() as connection:
-            return await looking.retention_history(connection, key, limit)
+            return await stats.retention_history(connection, key, limit)
 
     # the past
 
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
         async with self._pool.connection() as connection:
-            return await past.figures(connection, tenant, names, since)
+            return await history.figures(connection, tenant, names, since)
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         async with self._pool.connection() as connection:
-            return await past.deliveries(connection, journeys)
+            return await history.deliveries(connection, journeys)
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         async with self._pool.connection() as connection:
-            return await past.failures(connection, places)
+            return await history.failures(connection, places)
 
     async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
         async with self._pool.connection() as connection:
-            return await past.lease_times(connection, key, since)
+            return await history.lease_times(connection, key, since)
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
-        await self._pool.transaction(lambda c: past.note_events(c, tenant, events))
+        await self._pool.transaction(lambda c: history.note_events(c, tenant, events))
 
     async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
         async with self._pool.connection() as connection:
-            return await past.events_of_trace(connection, tenant, trace_id, limit)
+            return await history.events_of_trace(connection, tenant, trace_id, limit)
 
     async def named_trace_events(
         self, tenant: str, name: str, before: int | None = None, limit: int = 100
     ) -> list[TraceEvent]:
         async with self._pool.connection() as connection:
-            return await past.events_of_name(connection, tenant, name, before, limit)
+            return await history.events_of_name(connection, tenant, name, before, limit)
 
     async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
         async with self._pool.connection() as connection:
-            return await past.names(connection, tenant, after, limit)
+            return await history.names(connection, tenant, after, limit)
 
     async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
         async with self._pool.connection() as connection:
-            return await past.deaths(connection, key, limit)
+            return await history.deaths(connection, key, limit)
 
     # chores
 

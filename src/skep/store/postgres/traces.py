@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from skep.ids import Id, minted_at
 from skep.model import QueueKey, StoredMessage
+from skep.store.postgres.browse import stored
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.looking import stored
 from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.statements import load_statements
 

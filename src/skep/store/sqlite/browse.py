@@ -21,7 +21,7 @@ from skep.model import (
 )
 from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.sqlite.leases import find_lease
-from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.log_position import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import set_of_row

@@ -15,7 +15,7 @@ from skep.model.upkeep import Chore
 from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
 from skep.store.sqlite.bury import Burial, bury_all
 from skep.store.sqlite.claim import close_run_out, expire_heads
-from skep.store.sqlite.groups import discover
+from skep.store.sqlite.discover import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import drop_gone, lease_of_row, save, save_all
 from skep.store.sqlite.scheduled import enter_log

@@ -14,7 +14,7 @@ from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
 from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, group_is_external, is_exhausted, is_too_old, is_visible
 from skep.store.sqlite.bury import Burial, bury_all, with_origins
-from skep.store.sqlite.groups import AtHand, discover, open_group
+from skep.store.sqlite.discover import AtHand, discover, open_group
 from skep.store.sqlite.leases import (
     SQL,
     Lease,

@@ -9,10 +9,10 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import DeletedMessage, QueueKey, Seq, Token
 from skep.store.rules import message_not_found, message_settled
-from skep.store.sqlite.dead import remove
+from skep.store.sqlite.dead_letters import remove
 from skep.store.sqlite.gone import Gone
+from skep.store.sqlite.groups import release
 from skep.store.sqlite.leases import find_lease
-from skep.store.sqlite.progress import release
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import set_of_row

@@ -1,123 +1,161 @@
-"""Where groups start, and how they discover the log."""
+"""Moving groups by hand and clearing queues: what a person does, never a consumer."""
 
 from __future__ import annotations
 
-from skep.clock import Instant, seconds
-from skep.model import WINDOW_CAP_FACTOR, QueueKey, Seq, Start, StartMode
+from skep.clock import Instant
+from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start, Token
+from skep.store.rules import check_reported, group_is_not_external
+from skep.store.sqlite import outcomes
+from skep.store.sqlite.discover import start_seq
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.log import first_seq_at
-from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
-from skep.store.sqlite.sets import add_sets
+from skep.store.sqlite.leases import count_expired, lease_of_row, save
+from skep.store.sqlite.session import GroupRow, QueueRow, Session
+from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import save_set, set_of_row
+from skep.store.sqlite.stats import group_stats
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "groups")
 
 
-def start_seq(session: Session, queue: QueueRow, start: Start) -> int:
-    """The seq that a position in the log means: the first one the group will see."""
-    end = queue.last_seq + 1
-    match start.mode:
-        case StartMode.ALL:
-            return queue.first_seq
-        case StartMode.NEW:
-            return end
-        case StartMode.TIME:
-            return min(max(first_seq_at(session, queue, start.value), queue.first_seq), end)
-        case StartMode.SEQ:
-            return min(max(start.value, queue.first_seq), end)
-
-
-def seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
-    """The first seq at or after an instant; the log's end when there is none."""
-    return Seq(start_seq(session, session.queue(key), Start(StartMode.TIME, at)))
-
-
-def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: Instant) -> GroupRow:
-    """The group, made at ``start`` when there is none."""
+def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant) -> GroupStats:
+    """Move a group, making it when there is none: its leases end and its account starts anew."""
+    queue = session.queue(key)
+    before = start_seq(session, queue, start) - 1
     group = session.find_group(queue, name)
     if group is None:
-        group = session.make_group(queue, name, start_seq(session, queue, start) - 1, now)
-    return group
+        group = session.make_group(queue, name, before, now)
+    else:
+        _drop_rows(session, group)
+        group.start_seq = group.scan_seq = before
+        group.active_at, group.idle = now, 0
+        group.completed = group.dead = group.expired = group.retried = 0
+        group.skipped = group.gaps = session.gaps_after(queue, before)
+        session.touch_group(group)
+    return group_stats(session, queue, group, now)
 
 
-class AtHand:
-    """Messages that a pop has just discovered and read whole, by partition, so that they need not be read again to be handed out.
-
-    As many are kept as there is room for; the first one that is not kept leaves those of its partition incomplete.
-    """
-
-    def __init__(self, room_bytes: int) -> None:
-        self._room_bytes = room_bytes
-        self._messages: dict[str, list[Row]] = {}
-
-    def keep(self, message: Row) -> None:
-        """Keep a message, if there is room."""
-        self._room_bytes -= len(message[9]) + len(message[8] or b"")
-        if self._room_bytes >= 0:
-            self._messages.setdefault(message[4], []).append(message)
-
-    def take(self, partition: str, delivered_seq: int, pending: int) -> list[Row] | None:
-        """The messages of a partition beyond ``delivered_seq``, if they are all that it has ``pending``; else some may be missing.
-
-        The first ones may have expired since they were read, and what follows them need not have been kept.
-        """
-        found = [row for row in self._messages.pop(partition, ()) if row[0] & MAX_SEQ > delivered_seq]
-        return found if len(found) == pending else None
+def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: Instant) -> GroupStats:
+    """Move an external group forward, making it when there is none."""
+    queue = session.queue(key)
+    check_reported(key.name, seq, queue.last_seq)
+    group = session.find_group(queue, name)
+    if group is None:
+        group = session.make_group(queue, name, max(seq, queue.first_seq - 1), now, external=True)
+    elif not group.external:
+        raise group_is_not_external(key.name, name)
+    elif seq > group.scan_seq:
+        # Whoever reads the raw log has seen all of it, whomever it is for; what was gone before is counted already.
+        gaps = seq - group.scan_seq - session.messages_between(queue, group.scan_seq, seq) if group.gaps else 0
+        known = min(gaps, group.gaps)
+        group.completed += seq - group.scan_seq - known
+        group.gaps -= known
+        group.scan_seq = seq
+        session.touch_group(group)
+    session.mark_active(group, now)
+    return group_stats(session, queue, group, now)
 
 
-def discover(
-    session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant, at_hand: AtHand | None = None
-) -> bool:
-    """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
-
-    Seqs with no row were counted when their messages went; messages for another group are passed over. What is to be ``at_hand`` is
-    read whole.
-    """
-    if group.scan_seq >= queue.last_seq:
+def delete_group(session: Session, key: QueueKey, name: str, now: Instant) -> bool:
+    """Forget a group, its leases, and what was settled under them."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
         return False
-    between = (queue.base | group.scan_seq, queue.base | queue.last_seq, limit)
-    if at_hand is None:
-        rows = session.rows(LEASES_SQL["discover"], between)
-    else:
-        rows = []
-        for row in session.db.execute(LEASES_SQL["discover_whole"], between):
-            audience = row[10]
-            if audience is None or audience == group.id:
-                at_hand.keep(row[:10])
-            rows.append((row[0], row[4], row[2], row[1], audience))
-    reached = rows[-1][0] & MAX_SEQ if len(rows) == limit else queue.last_seq
-    gaps = reached - group.scan_seq - len(rows)
-    known = min(gaps, group.gaps)
-    group.gaps -= known
-    group.expired += gaps - known
-    group.scan_seq = reached
-    session.touch_group(group)
-    meant = [row for row in rows if row[4] is None or row[4] == group.id]
-    group.skipped += len(rows) - len(meant)
-    if queue.is_ordered:
-        _note_partitions(session, queue, group, meant, now)
-    else:
-        add_sets(session, queue, group, meant, now)
+    _drop_rows(session, group)
+    outcomes.forget(session, queue, group, now)
+    session.db.execute(SQL["delete_group"], (group.id,))
+    session.drop_group(queue, group)
     return True
 
 
-def _note_partitions(
-    session: Session, queue: QueueRow, group: GroupRow, rows: list[tuple[int, str, int, int, int]], now: Instant
-) -> None:
-    """One upsert per partition that was seen."""
-    seen: dict[str, list[int]] = {}
-    for position, partition, _, created_at, _ in rows:
-        found = seen.get(partition)
-        if found is None:
-            seen[partition] = [position & MAX_SEQ, 1, created_at, created_at]
+def clear(session: Session, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+    """Settle as expired what is pending (ALL: in flight too), and drop what is scheduled."""
+    queue = session.queue(key)
+    taken = dropped = 0
+    if scope is not ClearScope.SCHEDULED:
+        groups = session.groups(queue).values()
+        taken = 0 if groups else session.unsettled(queue)
+        for group in groups:
+            taken += _clear_group(session, queue, group, scope is ClearScope.ALL, now)
+        queue.first_seq, queue.gaps = queue.last_seq + 1, 0
+    if scope is not ClearScope.PENDING:
+        dropped = queue.scheduled
+        session.db.execute(SQL["delete_scheduled"], (queue.id,))
+        queue.scheduled = 0
+    session.touch_queue(queue)
+    return Cleared(taken, dropped)
+
+
+def _clear_group(session: Session, queue: QueueRow, group: GroupRow, leased_too: bool, now: Instant) -> int:
+    """Count everything but live leases as expired; with ``leased_too`` them as well."""
+    unsettled = group.unsettled(queue.last_seq)
+    if leased_too:
+        _drop_rows(session, group)
+        kept = 0
+    elif queue.is_ordered:
+        kept = _keep_live_partitions(session, queue, group, now)
+    else:
+        kept = _keep_live_sets(session, group, now)
+    group.scan_seq, group.gaps = queue.last_seq, 0
+    session.touch_group(group)
+    count_expired(session, group, unsettled - kept)
+    return unsettled - kept
+
+
+def _keep_live_partitions(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> int:
+    """Keep of each row only what a live lease holds; how many messages that is."""
+    kept = 0
+    for row in session.rows(LEASES_SQL["leases_of_group"], (group.id,)):
+        lease = lease_of_row(row)
+        lease.open = lease.open[: lease.leased] if lease.is_live(now) else []
+        lease.pending = 0
+        # What lies between is settled: later messages are looked for beyond it.
+        lease.delivered_seq = queue.last_seq
+        kept += len(lease.open)
+        save(session, lease)
+    return kept
+
+
+def _keep_live_sets(session: Session, group: GroupRow, now: Instant) -> int:
+    kept = 0
+    for row in session.rows(SETS_SQL["sets_of_group"], (group.id,)):
+        held = set_of_row(row)
+        if held.is_live(now):
+            kept += len(held.seqs)
         else:
-            found[1] += 1
-            found[3] = created_at
-    lifetime = queue.lifetime_micros
-    delay = queue.delay_micros
-    window = seconds(queue.settings.window_buffer_seconds)
-    cap = WINDOW_CAP_FACTOR * window
-    session.db.executemany(
-        LEASES_SQL["note_work"],
-        [
-            (group.id, partition, first, count, oldest, newest, lifetime and oldest + lifetime, delay, window, cap, now)
-            for partition, (first, count, oldest, newest) in seen.items()
-        ],
-    )
+            held.seqs = []
+            save_set(session, held)
+    return kept
+
+
+def _drop_rows(session: Session, group: GroupRow) -> None:
+    session.db.execute(LEASES_SQL["delete_leases_of_group"], (group.id,))
+    session.db.execute(SETS_SQL["delete_sets_of_group"], (group.id,))
+
+
+def end_leases(session: Session, key: QueueKey, name: str, partition: str, now: Instant) -> int:
+    """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return 0
+    statement = "end_lease" if queue.is_ordered else "end_sets"
+    session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), now))
+    return session.db.changes()
+
+
+def release_lease(session: Session, key: QueueKey, name: str, partition: str, token: Token, now: Instant) -> int:
+    """Let the leases under a token run out now, and fence it."""
+    queue = session.queue(key)
+    group = session.find_group(queue, name)
+    if group is None:
+        return 0
+    return release(session, queue, group, partition, token, now)
+
+
+def release(session: Session, queue: QueueRow, group: GroupRow, partition: str, token: Token, now: Instant) -> int:
+    """The same for a group that was found already."""
+    statement = "release_lease" if queue.is_ordered else "release_sets"
+    session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), token, now))
+    return session.db.changes()

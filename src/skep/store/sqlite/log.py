@@ -1,45 +1,114 @@
-"""Finding places in the log: created_at never falls along it, so a time is found by binary search over seq."""
+"""Ranges of the log out as columns, without a Python object per message.
+
+SQLite joins the values of each column (`log.sql`); numpy turns lengths into offsets. What all messages of a range share,
+or none has, is seen first and not read. Each call is a short transaction of its own, however slowly its caller reads on.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
+from skep.arrow.shape import VARYING, Shape, implied
 from skep.model import QueueKey, Seq
-from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.rules import PARTITION_WALK_SEQS
+from skep.store.sqlite.session import QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "log")
 
 
-def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[int, int] | None:
-    """Seq and created_at of the first message at or after ``seq``."""
-    row = session.row(SQL["at_or_after"], (queue.base | seq, queue.base | MAX_SEQ))
-    return None if row is None else (row[0] & MAX_SEQ, row[1])
+class RawRange(Struct, frozen=True):
+    """A range as SQLite gave it: its columns follow in the caller's thread."""
+
+    shape: Shape | None
+    values: dict[str, tuple[Any, ...]]
+    through: Seq
 
 
-def first_seq_at(session: Session, queue: QueueRow, at: int) -> int:
-    """The seq of the first message created at or after ``at``; the log's end when there is none."""
-    low, high = queue.first_seq, queue.last_seq + 1
-    beginning = message_at_or_after(session, queue, 1)
-    if beginning is not None:
-        low = min(low, beginning[0])
-    while low < high:
-        middle = (low + high) // 2
-        found = message_at_or_after(session, queue, middle)
-        if found is None or found[1] >= at:
-            high = middle
-        else:
-            low = found[0] + 1
-    found = message_at_or_after(session, queue, low) if low <= queue.last_seq else None
-    return queue.last_seq + 1 if found is None else found[0]
-
-
-def last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    """How far payloads fit, as far as the walk goes."""
+def read(session: Session, key: QueueKey, wanted: LogRange) -> RawRange:
+    """As much of the range as fits, and at least one message if there is any."""
     queue = session.queue(key)
-    low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)
+    low, high = max(wanted.first, queue.first_seq), min(wanted.last, queue.last_seq)
+    # So many seqs hold no more messages, and to bound these costs more.
+    high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
     if low > high:
-        return Seq(queue.last_seq)
-    beyond = session.row(SQL["beyond"], (queue.base | low, queue.base | high, max_bytes))
-    if beyond is None:
-        return Seq(high)
-    seq, is_first = beyond[0] & MAX_SEQ, beyond[1]
-    return Seq(seq if is_first else seq - 1)
+        return RawRange(None, {}, wanted.last)
+    source, parameters = _source(queue, wanted, low, high)
+    row = session.row(f"{SQL['shape']} {source}", parameters)
+    assert row is not None
+    if row[0] and row[5] > wanted.max_bytes:
+        row = _cut(session, source, parameters, wanted.max_bytes)
+    if not row[0]:
+        return RawRange(None, {}, Seq(high))
+    shape = Shape(*row)
+    is_cut = shape.messages == wanted.max_rows or shape.payload_bytes >= wanted.max_bytes
+    through = shape.last if is_cut else high
+    return RawRange(
+        shape,
+        _values(session, shape, wanted, source, (parameters[0], queue.base | shape.last, *parameters[2:])),
+        Seq(through),
+    )
+
+
+def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str, tuple[int | str, ...]]:
+    """The range in SQL, with its parameters."""
+    ends = (queue.base | low, queue.base | high)
+    if wanted.partitions is None:
+        return SQL["range"], ends
+    return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode(), wanted.max_rows)
+
+
+def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
+    """The shape of what has no more bytes than it may have, but for its last message."""
+    bound = (*parameters, *([None] * (4 - len(parameters))), max_bytes)
+    last = session.row(f"{SQL['fitting']} {source})", bound)
+    assert last is not None
+    row = session.row(f"{SQL['shape']} {source}", (parameters[0], last[0], *parameters[2:]))
+    assert row is not None
+    return row
+
+
+def _values(
+    session: Session, shape: Shape, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
+) -> dict[str, tuple[Any, ...]]:
+    """What has to be read, in one walk over the range."""
+    read = shape.to_read(wanted.schema.names)
+    if not read:
+        return {}
+    row = session.row(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters)
+    assert row is not None
+    parts = iter(row)
+    return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
+
+
+def piece_of(wanted: LogRange, found: RawRange) -> LogPiece:
+    """What was found, as columns."""
+    shape = found.shape
+    if shape is None:
+        return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
+    arrays = [_column(name, shape, found.values.get(shape.read_as(name))) for name in wanted.schema.names]
+    return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
+
+
+def _column(name: str, shape: Shape, values: tuple[Any, ...] | None) -> pa.Array:
+    kind = LOG_SCHEMA.field(name).type
+    if values is None:
+        return implied(name, shape)
+    match values:
+        case (bytes() as ids,):
+            return ids_of(ids)
+        case (str() as numbers,):
+            return pa.array(_numbers(numbers)) if name == "seq" else times_of(_numbers(numbers))
+        case (str() as sizes, data):
+            return column_of(kind, _numbers(sizes), data or b"")
+    raise AssertionError(f"{name} came as {[type(value) for value in values]}")
+
+
+def _numbers(text: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.fromstring(text, np.int64, sep=",")

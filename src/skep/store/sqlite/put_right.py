@@ -22,7 +22,7 @@ from skep.store.rules import (
     RECEIPT_MICROS_MAX,
 )
 from skep.store.sqlite.chores import SQL as CHORES_SQL
-from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.log_position import first_seq_at
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.statements import load_statements
 

@@ -12,7 +12,7 @@ from skep.model import PushBatch, PushOutcome
 from skep.model.record import Receipt, ReceiptKey
 from skep.store.rules import SEQ_MAX, holds, receipt_after, sought_of, stored_before, was_stored
 from skep.store.sqlite import order
-from skep.store.sqlite.log import first_seq_at
+from skep.store.sqlite.log_position import first_seq_at
 from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements, repeated

@@ -14,7 +14,7 @@ from skep.model.upkeep import Chore
 from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.log import first_seq_at, message_at_or_after
+from skep.store.sqlite.log_position import first_seq_at, message_at_or_after
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.stats import progress_of

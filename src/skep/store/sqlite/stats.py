@@ -19,7 +19,7 @@ from skep.model.history import RetentionPass
 from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import unpack
-from skep.store.sqlite.log import message_at_or_after
+from skep.store.sqlite.log_position import message_at_or_after
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.statements import load_statements

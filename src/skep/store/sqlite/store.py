@@ -96,12 +96,12 @@ from skep.store.sqlite import (
     chores,
     claim,
     data_keys,
-    dead,
+    dead_letters,
+    discover,
     groups,
-    log,
+    history,
+    log_position,
     operations,
-    past,
-    progress,
     put_right,
     queues,
     receipts,
@@ -395,9 +395,9 @@ class SqliteStore:
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
         """A range of the log, as columns."""
-        from skep.store.sqlite import reading
+        from skep.store.sqlite import log
 
-        return await self._read_bulk(lambda session: reading.piece_of(wanted, reading.read(session, key, wanted)))
+        return await self._read_bulk(lambda session: log.piece_of(wanted, log.read(session, key, wanted)))
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         """Which seqs the log holds."""
@@ -409,11 +409,13 @@ class SqliteStore:
 
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
         """The first seq at or after an instant."""
-        return await self._read(lambda session: groups.seq_at(session, key, at))
+        return await self._read(lambda session: discover.seq_at(session, key, at))
 
     async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
         """How far payloads fit."""
-        return await self._read_bulk(lambda session: log.last_seq_within(session, key, first, max_bytes, max_rows))
+        return await self._read_bulk(
+            lambda session: log_position.last_seq_within(session, key, first, max_bytes, max_rows)
+        )
 
     # messages that are staged
 
@@ -453,11 +455,11 @@ class SqliteStore:
         self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
     ) -> list[DeadLetter]:
         """Dead letters in the order of their queue."""
-        return await self._read(lambda session: dead.dead_letters(session, wanted, after, limit, max_bytes))
+        return await self._read(lambda session: dead_letters.dead_letters(session, wanted, after, limit, max_bytes))
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
         """How many match."""
-        return await self._read(lambda session: dead.count_dead_letters(session, wanted))
+        return await self._read(lambda session: dead_letters.count_dead_letters(session, wanted))
 
     async def replay(
         self,
@@ -471,7 +473,7 @@ class SqliteStore:
         """Move the oldest matches back to their source queues."""
         return await self._piece(
             "replay",
-            lambda session, size: dead.replay(session, wanted, ids[:size], until, now, edited, after),
+            lambda session, size: dead_letters.replay(session, wanted, ids[:size], until, now, edited, after),
             len(ids),
             lambda step: step.after is not None,
         )
@@ -480,13 +482,13 @@ class SqliteStore:
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
     ) -> list[ReplayRecord]:
         """What was replayed from a dead-letter queue."""
-        return await self._read(lambda session: dead.replays(session, key, source_queue, before, limit))
+        return await self._read(lambda session: dead_letters.replays(session, key, source_queue, before, limit))
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
         """Delete matches."""
         return await self._piece(
             "purge",
-            lambda session, size: dead.purge(session, wanted, size, now, after),
+            lambda session, size: dead_letters.purge(session, wanted, size, now, after),
             limit,
             lambda step: step.after is not None,
         )
@@ -529,23 +531,23 @@ class SqliteStore:
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
         """Move a group, making it when there is none."""
-        return await self._write(lambda session: progress.seek(session, key, group, start, now))
+        return await self._write(lambda session: groups.seek(session, key, group, start, now))
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
         """Move an external group forward."""
-        return await self._write(lambda session: progress.report_progress(session, key, group, seq, now))
+        return await self._write(lambda session: groups.report_progress(session, key, group, seq, now))
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         """Forget a group and its leases."""
-        return await self._write(lambda session: progress.delete_group(session, key, group, now))
+        return await self._write(lambda session: groups.delete_group(session, key, group, now))
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
         """Let the leases of a partition run out now."""
-        return await self._write(lambda session: progress.end_leases(session, key, group, partition, now))
+        return await self._write(lambda session: groups.end_leases(session, key, group, partition, now))
 
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
         """Let the leases under a token run out now, and fence it."""
-        return await self._write(lambda session: progress.release_lease(session, key, group, partition, token, now))
+        return await self._write(lambda session: groups.release_lease(session, key, group, partition, token, now))
 
     async def delete_message(
         self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
@@ -555,7 +557,7 @@ class SqliteStore:
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
         """Settle as expired what waits, and drop what is scheduled."""
-        return await self._write(lambda session: progress.clear(session, key, scope, now))
+        return await self._write(lambda session: groups.clear(session, key, scope, now))
 
     # looking around
 
@@ -610,7 +612,7 @@ class SqliteStore:
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:
         """Finished leases with their position in the history."""
-        return await self._read(lambda session: past.lease_history(session, key, after, limit, since))
+        return await self._read(lambda session: history.lease_history(session, key, after, limit, since))
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""
@@ -620,39 +622,39 @@ class SqliteStore:
 
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
         """Figures by the minute."""
-        return await self._read(lambda session: past.figures(session, tenant, names, since))
+        return await self._read(lambda session: history.figures(session, tenant, names, since))
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         """The finished leases of messages."""
-        return await self._read(lambda session: past.deliveries(session, journeys))
+        return await self._read(lambda session: history.deliveries(session, journeys))
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
-        return await self._read(lambda session: past.failures(session, places))
+        return await self._read(lambda session: history.failures(session, places))
 
     async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
-        return await self._read(lambda session: past.lease_times(session, key, since))
+        return await self._read(lambda session: history.lease_times(session, key, since))
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
         """Keep what workers tell of traces."""
-        await self._write(lambda session: past.note_events(session, tenant, events))
+        await self._write(lambda session: history.note_events(session, tenant, events))
 
     async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
         """The events of a trace."""
-        return await self._read(lambda session: past.events_of_trace(session, tenant, trace_id, limit))
+        return await self._read(lambda session: history.events_of_trace(session, tenant, trace_id, limit))
 
     async def named_trace_events(
         self, tenant: str, name: str, before: int | None = None, limit: int = 100
     ) -> list[TraceEvent]:
         """Events of a name, newest first."""
-        return await self._read(lambda session: past.events_of_name(session, tenant, name, before, limit))
+        return await self._read(lambda session: history.events_of_name(session, tenant, name, before, limit))
 
     async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
         """The names that events have."""
-        return await self._read(lambda session: past.names(session, tenant, after, limit))
+        return await self._read(lambda session: history.names(session, tenant, after, limit))
 
     async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
         """Why the newest dead letters died."""
-        return await self._read(lambda session: past.deaths(session, key, limit))
+        return await self._read(lambda session: history.deaths(session, key, limit))
 
     # chores
 

@@ -13,7 +13,7 @@ from skep.errors import Code
 from skep.model import Seq
 from skep.model.transaction import Transaction
 from skep.store.postgres import connection as connections
-from skep.store.postgres import dead
+from skep.store.postgres import dead_letters
 from tests.contract.driver import Driver, seqs
 
 ROUNDS = 6
@@ -90,15 +90,15 @@ async def test_a_group_made_beside_a_purge_gets_every_message_once(
     await driver.push("purged", "kept")
     await driver.reject(*await driver.pop())
     held: list[HeldConnection] = []
-    remove = dead.remove
+    remove = dead_letters.remove
     purging_now = asyncio.Event()
 
     async def held_remove(connection: Any, queue: Any, which: Sequence[int], *rest: Any) -> None:
-        held.append(HeldConnection(connection, dead.SQL["withdraw"]))
+        held.append(HeldConnection(connection, dead_letters.SQL["withdraw"]))
         purging_now.set()
         await remove(held[0], queue, which, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(dead, "remove", held_remove)
+    monkeypatch.setattr(dead_letters, "remove", held_remove)
     purging = asyncio.create_task(driver.store.purge(driver.dead_filter(seqs=[1]), 1, driver.now))
     async with asyncio.timeout(10):
         await purging_now.wait()

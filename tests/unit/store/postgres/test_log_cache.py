@@ -15,7 +15,7 @@ import pytest
 from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
 from skep.model import LOG_CHUNK, ClearScope, Seq, Start, StartMode
-from skep.store.postgres import PostgresStore, reading
+from skep.store.postgres import PostgresStore, log
 from skep.store.postgres.log_cache import IDLE_SECONDS, LogCache, Mark
 from skep.store.postgres.store import LOG_CACHE_BYTES
 from tests.contract.driver import Driver
@@ -348,14 +348,14 @@ async def test_a_message_that_is_deleted_while_its_chunk_is_read_is_not_kept(
     driver: Driver, there: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(driver)
-    read = reading.read
+    read = log.read
 
     async def slow_read(*arguments: Any) -> Any:
         found = await read(*arguments)
         await there.delete_message(7)
         return found
 
-    monkeypatch.setattr(reading, "read", slow_read)
+    monkeypatch.setattr(log, "read", slow_read)
     assert 7 in (await piece(driver)).batch.column("seq").to_pylist(), "it was there when it was read"
     monkeypatch.undo()
 

@@ -22,7 +22,7 @@ from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Orderi
 from skep.model.history import Journey
 from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
 from skep.model.scheduled import Change, ScheduledFilter
-from skep.store.postgres import PostgresStore, reading
+from skep.store.postgres import PostgresStore, log
 from skep.store.postgres.store import SQL as WATCHING
 from skep.store.statements import load_statements
 from tests.contract.driver import Driver
@@ -57,7 +57,7 @@ UNPLANNED = ("LOCK ", "TRUNCATE ")
 FILES = sorted(
     entry.name.removesuffix(".sql")
     for entry in resources.files("skep.store.postgres").iterdir()
-    if entry.name.endswith(".sql") and entry.name != "reading.sql"  # whose parts are put together
+    if entry.name.endswith(".sql") and entry.name != "log.sql"  # whose parts are put together
 )
 
 FILL = """
@@ -182,9 +182,9 @@ async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Plann
     ("source", "index"), [("range", "message_pkey"), ("range_of_partitions", "message_by_partition")]
 )
 async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: str, index: str) -> None:
-    assert walks(await planner.plan(reading.SQL["bounds"])) == []
+    assert walks(await planner.plan(log.SQL["bounds"])) == []
     for sql in (
-        reading.shape_of(source), reading.fitting(source), reading.values_of(LOG_SCHEMA.names, source),
+        log.shape_of(source), log.fitting(source), log.values_of(LOG_SCHEMA.names, source),
     ):  # fmt: skip
         scans = await planner.plan(sql)
         assert walks(scans) == []
@@ -192,7 +192,7 @@ async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: 
 
 
 async def test_what_comes_first_of_a_range_is_read_by_an_index(planner: Planner) -> None:
-    scans = await planner.plan(reading.at_once(reading.COMMON))
+    scans = await planner.plan(log.at_once(log.COMMON))
 
     assert walks(scans) == []
     assert {scan.index for scan in scans if scan.table == "message"} == {"message_pkey"}

@@ -445,7 +445,7 @@ def plan(db: apsw.Connection, sql: str) -> str:
     return " | ".join(str(row[3]) for row in db.execute("EXPLAIN QUERY PLAN " + sql, values))
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file != "reading"])  # whose parts are put together
+@pytest.mark.parametrize("file", [file for file in FILES if file != "log"])  # whose parts are put together
 def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection, file: str) -> None:
     for name, sql in load_statements("skep.store.sqlite", file).items():
         found = plan(schema, sql)
@@ -472,7 +472,7 @@ def test_every_statement_prepares_and_none_scans_a_table(schema: apsw.Connection
     ],
 )
 def test_ranges_of_the_log_are_read_by_an_index(schema: apsw.Connection, source: str, step: str) -> None:
-    parts = load_statements("skep.store.sqlite", "reading")
+    parts = load_statements("skep.store.sqlite", "log")
     columns = ", ".join(parts[name] for name in LOG_SCHEMA.names)
     for sql in (
         f"{parts['shape']} {parts[source]}",

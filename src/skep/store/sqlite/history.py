@@ -22,7 +22,7 @@ from skep.store.rules import (
 from skep.store.sqlite.session import MAX_SEQ, Row, Session
 from skep.store.statements import load_statements
 
-SQL = load_statements(__package__, "past")
+SQL = load_statements(__package__, "history")
 
 MINUTE = seconds(60)
 POINTS = PAST_SECONDS // 60 + 3

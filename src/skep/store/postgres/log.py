@@ -1,6 +1,6 @@
 """Ranges of the log out as columns, without a Python object per message.
 
-PostgreSQL joins the values of each column (`reading.sql`), slice by slice, with their lengths beside them; numpy turns these
+PostgreSQL joins the values of each column (`log.sql`), slice by slice, with their lengths beside them; numpy turns these
 into offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read
 by a second one, and only if there is any. Nothing is held open between two calls.
 """
@@ -23,7 +23,7 @@ from skep.store.postgres.log_cache import within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
 from skep.store.statements import load_statements
 
-SQL = load_statements(__package__, "reading")
+SQL = load_statements(__package__, "log")
 
 COMMON = ("partition", "payload", "message_id", "created_at")
 """What differs from message to message, nearly always: read while the range is looked at."""
@@ -34,7 +34,7 @@ TRIES = 10
 """Retention may delete between two statements what the first has seen; so often it is looked again."""
 
 
-class Found(Struct, frozen=True):
+class RawRange(Struct, frozen=True):
     """A range as PostgreSQL gave it: its columns follow in another thread."""
 
     shape: Shape | None
@@ -60,7 +60,7 @@ def values_of(columns: Sequence[str], source: str) -> str:
     return f"{SQL['in_slices']} {select} {SQL['slice']}" if source == "range" else f"{select} {SQL[source]}"
 
 
-async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
+async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[RawRange]:
     """As much of the range as fits, in parts that follow each other, and at least one message if there is any."""
     if wanted.partitions is None and (parts := await _read_in_parts(connection, key, within_chunk(wanted))):
         return parts
@@ -70,7 +70,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
         # So many seqs hold no more messages, and to bound these costs more.
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
-            return [Found(None, {}, wanted.last, bounds["id"])]
+            return [RawRange(None, {}, wanted.last, bounds["id"])]
         found = await _read(connection, bounds["id"], wanted, low, high)
         if found is not None:
             return [found]
@@ -90,9 +90,9 @@ def at_once(columns: Sequence[str]) -> str:
     return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['slice_of_queue']}"
 
 
-async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[Found]:
+async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[RawRange]:
     """What comes first of a range, each part in one walk over it, as far as payloads are not too long for that."""
-    parts: list[Found] = []
+    parts: list[RawRange] = []
     rest, rows = wanted, LOG_CHUNK
     while rest.first <= rest.last and rest.max_rows > 0 and rest.max_bytes > 0:
         rows = min(rows, rest.max_rows, rest.last - rest.first + 1)
@@ -114,7 +114,7 @@ async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange
 
 async def _read_at_once(
     connection: Connection, key: QueueKey, wanted: LogRange, rows: int
-) -> tuple[Found | None, bool]:
+) -> tuple[RawRange | None, bool]:
     """What comes first of so many seqs, in one walk over them, and whether it ends where payloads are so long that all may not
     fit. None when there is nothing, and when something was deleted meanwhile.
     """
@@ -139,10 +139,10 @@ async def _read_at_once(
     queue_id = rows_found[0][0]
     if left := [name for name in shape.to_read(names) if name not in values]:
         more = await _values(connection, queue_id, shape, left, "range", [])
-    return None if more is None else Found(shape, values | more, Seq(shape.last), queue_id), is_long
+    return None if more is None else RawRange(shape, values | more, Seq(shape.last), queue_id), is_long
 
 
-async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> Found | None:
+async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> RawRange | None:
     """Look first, then read what fits; None when something was deleted meanwhile."""
     source = "range" if wanted.partitions is None else "range_of_partitions"
     rest = [] if wanted.partitions is None else [list(wanted.partitions), wanted.max_rows]
@@ -154,12 +154,12 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
             return None
         shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, last, *rest))
     if not shape.messages:
-        return Found(None, {}, Seq(high), queue_id)
+        return RawRange(None, {}, Seq(high), queue_id)
     values = await _values(connection, queue_id, shape, shape.to_read(wanted.schema.names), source, rest)
     if values is None:
         return None
     is_cut = is_cut or shape.messages == wanted.max_rows
-    return Found(shape, values, Seq(shape.last if is_cut else high), queue_id)
+    return RawRange(shape, values, Seq(shape.last if is_cut else high), queue_id)
 
 
 async def _values(
@@ -195,7 +195,7 @@ def _shape(row: asyncpg.Record | None) -> Shape:
     return Shape(**row)
 
 
-def piece_of(wanted: LogRange, parts: Sequence[Found]) -> LogPiece:
+def piece_of(wanted: LogRange, parts: Sequence[RawRange]) -> LogPiece:
     """What was found, as columns."""
     batches = [_batch(wanted, found) for found in parts]
     if len(batches) > 1:
@@ -203,7 +203,7 @@ def piece_of(wanted: LogRange, parts: Sequence[Found]) -> LogPiece:
     return LogPiece(batches[0], parts[-1].through)
 
 
-def _batch(wanted: LogRange, found: Found) -> pa.RecordBatch:
+def _batch(wanted: LogRange, found: RawRange) -> pa.RecordBatch:
     shape = found.shape
     if shape is None:
         return pa.RecordBatch.from_pylist([], schema=wanted.schema)

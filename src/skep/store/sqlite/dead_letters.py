@@ -32,7 +32,7 @@ from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
-SQL = load_statements(__package__, "dead")
+SQL = load_statements(__package__, "dead_letters")
 
 _NO_LIMIT = -1
 

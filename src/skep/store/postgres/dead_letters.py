@@ -48,7 +48,7 @@ from skep.store.postgres.push import OpenLog, depth_of, live_operations, open_lo
 from skep.store.rules import SEQ_MAX, check_sealed, is_seq, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
-SQL = load_statements(__package__, "dead")
+SQL = load_statements(__package__, "dead_letters")
 
 log = structlog.get_logger("skep.store.postgres")
 

@@ -1,0 +1,161 @@
+"""Figures about queues, groups, partitions and leases, and the passes of retention. Reads only.
+
+They come from counters and from the rows of unsettled partitions; nothing walks the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from skep.clock import MICROS_PER_SECOND, Instant
+from skep.errors import Code, SkepError
+from skep.model import GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates
+from skep.model.history import RetentionPass
+from skep.store.postgres import queues
+from skep.store.postgres.connection import Connection
+from skep.store.rates import rate, rates_since
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "stats")
+
+
+async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
+    """A queue's figures, with every group's account."""
+    [found] = await stats_of(connection, [await queues.need(connection, key)], now)
+    if found is None:
+        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+    return found
+
+
+async def stats_of(connection: Connection, wanted: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+    """The figures of queues, in two statements; None for one that is gone."""
+    ids, since = [queue.id for queue in wanted], rates_since(now)
+    heads = {row["id"]: row for row in await connection.fetch(SQL["queue_figures"], ids, since)}
+    groups: dict[int, list[asyncpg.Record]] = {}
+    for row in await connection.fetch(SQL["group_figures"], ids, now, since, None):
+        groups.setdefault(row["queue_id"], []).append(row)
+    return [
+        None if queue.id not in heads else _queue_stats(queue, heads[queue.id], groups.get(queue.id, []), now)
+        for queue in wanted
+    ]
+
+
+def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Record], now: Instant) -> QueueStats:
+    groups = [_group_stats(row, queue, head["last_seq"], now) for row in rows]
+    ages = [now - group.oldest_at for group in groups if group.oldest_at is not None]
+    if not groups and head["first_at"] is not None:
+        ages = [now - head["first_at"]]
+    return QueueStats(
+        queue=queue.key,
+        first_seq=head["first_seq"],
+        last_seq=head["last_seq"],
+        depth=head["depth"],
+        scheduled=head["scheduled_count"],
+        dead_letters=head["dead_letters"],
+        in_flight=sum(group.in_flight for group in groups),
+        oldest_age_seconds=max(ages, default=0) / MICROS_PER_SECOND,
+        rates=Rates(
+            pushed=_rate(head, "seq", head["last_seq"], now),
+            completed=sum(group.rates.completed for group in groups),
+            retried=sum(group.rates.retried for group in groups),
+            dead=sum(group.rates.dead for group in groups),
+        ),
+        groups=groups,
+        gaps=head["gaps"],
+    )
+
+
+async def group_stats(connection: Connection, key: QueueKey, group: str, now: Instant) -> GroupStats:
+    """One group's account."""
+    queue = await queues.need(connection, key)
+    last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
+    row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, rates_since(now), group)
+    if row is None:
+        raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
+    return _group_stats(row, queue, last_seq, now)
+
+
+def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant) -> GroupStats:
+    in_flight = row["in_flight"]
+    oldest_at = min((at for at in (row["oldest_at"], row["undiscovered_at"]) if at is not None), default=None)
+    return GroupStats(
+        queue=queue.key,
+        group=row["name"],
+        progress_seq=row["progress_seq"],
+        pushed=last_seq - row["start_seq"] - row["skipped"],
+        completed=row["completed"],
+        pending=last_seq - row["scan_seq"] - row["gaps"] + row["unsettled"] - in_flight,
+        in_flight=in_flight,
+        dead=row["dead"],
+        expired=row["expired"],
+        retried=row["retried"],
+        partitions_pending=row["partitions"],
+        partitions_leased=row["leased_partitions"],
+        oldest_at=oldest_at,
+        lag_seconds=0.0 if oldest_at is None else max(0, now - oldest_at) / MICROS_PER_SECOND,
+        rates=Rates(
+            pushed=_rate(row, "seq", last_seq, now),
+            completed=_rate(row, "completed", row["completed"], now),
+            retried=_rate(row, "retried", row["retried"], now),
+            dead=_rate(row, "dead", row["dead"], now),
+        ),
+        created_at=row["created_at"],
+        external=row["external"],
+        active_at=row["active_at"],
+        inactive_seconds=max(0, now - row["active_at"]) / MICROS_PER_SECOND,
+        idle=row["idle"],
+    )
+
+
+def _rate(row: asyncpg.Record, counter: str, value: int, now: Instant) -> float:
+    """The growth of a counter over the last minute, by the samples around its beginning."""
+    before, after = (
+        None if row[f"{which}_at"] is None else (row[f"{which}_at"], row[f"{which}_{counter}"])
+        for which in ("before", "after")
+    )
+    return rate(value, now, before, after)
+
+
+async def partition_stats(
+    connection: Connection, key: QueueKey, group: str, now: Instant, after: str, limit: int
+) -> list[PartitionStats]:
+    """Partitions with unsettled messages that the group has discovered, by name."""
+    queue = await queues.need(connection, key)
+    rows = await connection.fetch(SQL["partitions"], queue.id, group, now, after, limit)
+    return [
+        PartitionStats(
+            queue=key, group=group, partition=row["partition"], pending=row["unsettled"] - row["in_flight"],
+            in_flight=row["in_flight"], attempts=row["attempts"], oldest_at=row["oldest_at"], ready_at=row["ready_at"],
+            lease_deadline=row["lease_deadline"], last_error=row["last_error"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def leases(
+    connection: Connection, tenant: str, now: Instant, key: QueueKey | None, expiring_before: Instant | None, limit: int
+) -> list[LeaseInfo]:
+    """Live leases by deadline."""
+    rows = await connection.fetch(SQL["leases"], tenant, now, None if key is None else key.name, expiring_before, limit)
+    return [
+        LeaseInfo(
+            queue=QueueKey(row["queue_name"], tenant), group=row["group_name"], partition=row["partition"],
+            messages=row["messages"], first_seq=row["first_seq"], last_seq=row["last_seq"], leased_at=row["leased_at"], deadline=row["ready_at"],
+            attempts=row["attempts"], consumer=row["consumer"],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+async def retention_history(connection: Connection, key: QueueKey, limit: int) -> list[RetentionPass]:
+    """The latest passes, newest first."""
+    queue = await queues.need(connection, key)
+    rows = await connection.fetch(SQL["retention_history"], queue.id, limit)
+    return [
+        RetentionPass(
+            queue=key, at=r["at"], deleted=r["deleted"], first_seq=r["first_seq"], settled_seq=r["settled_seq"]
+        )
+        for r in rows
+    ]

@@ -1,0 +1,123 @@
+"""Where groups start, and how they discover the log."""
+
+from __future__ import annotations
+
+from skep.clock import Instant, seconds
+from skep.model import WINDOW_CAP_FACTOR, QueueKey, Seq, Start, StartMode
+from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.store.sqlite.log_position import first_seq_at
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.sets import add_sets
+
+
+def start_seq(session: Session, queue: QueueRow, start: Start) -> int:
+    """The seq that a position in the log means: the first one the group will see."""
+    end = queue.last_seq + 1
+    match start.mode:
+        case StartMode.ALL:
+            return queue.first_seq
+        case StartMode.NEW:
+            return end
+        case StartMode.TIME:
+            return min(max(first_seq_at(session, queue, start.value), queue.first_seq), end)
+        case StartMode.SEQ:
+            return min(max(start.value, queue.first_seq), end)
+
+
+def seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
+    """The first seq at or after an instant; the log's end when there is none."""
+    return Seq(start_seq(session, session.queue(key), Start(StartMode.TIME, at)))
+
+
+def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: Instant) -> GroupRow:
+    """The group, made at ``start`` when there is none."""
+    group = session.find_group(queue, name)
+    if group is None:
+        group = session.make_group(queue, name, start_seq(session, queue, start) - 1, now)
+    return group
+
+
+class AtHand:
+    """Messages that a pop has just discovered and read whole, by partition, so that they need not be read again to be handed out.
+
+    As many are kept as there is room for; the first one that is not kept leaves those of its partition incomplete.
+    """
+
+    def __init__(self, room_bytes: int) -> None:
+        self._room_bytes = room_bytes
+        self._messages: dict[str, list[Row]] = {}
+
+    def keep(self, message: Row) -> None:
+        """Keep a message, if there is room."""
+        self._room_bytes -= len(message[9]) + len(message[8] or b"")
+        if self._room_bytes >= 0:
+            self._messages.setdefault(message[4], []).append(message)
+
+    def take(self, partition: str, delivered_seq: int, pending: int) -> list[Row] | None:
+        """The messages of a partition beyond ``delivered_seq``, if they are all that it has ``pending``; else some may be missing.
+
+        The first ones may have expired since they were read, and what follows them need not have been kept.
+        """
+        found = [row for row in self._messages.pop(partition, ()) if row[0] & MAX_SEQ > delivered_seq]
+        return found if len(found) == pending else None
+
+
+def discover(
+    session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant, at_hand: AtHand | None = None
+) -> bool:
+    """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
+
+    Seqs with no row were counted when their messages went; messages for another group are passed over. What is to be ``at_hand`` is
+    read whole.
+    """
+    if group.scan_seq >= queue.last_seq:
+        return False
+    between = (queue.base | group.scan_seq, queue.base | queue.last_seq, limit)
+    if at_hand is None:
+        rows = session.rows(LEASES_SQL["discover"], between)
+    else:
+        rows = []
+        for row in session.db.execute(LEASES_SQL["discover_whole"], between):
+            audience = row[10]
+            if audience is None or audience == group.id:
+                at_hand.keep(row[:10])
+            rows.append((row[0], row[4], row[2], row[1], audience))
+    reached = rows[-1][0] & MAX_SEQ if len(rows) == limit else queue.last_seq
+    gaps = reached - group.scan_seq - len(rows)
+    known = min(gaps, group.gaps)
+    group.gaps -= known
+    group.expired += gaps - known
+    group.scan_seq = reached
+    session.touch_group(group)
+    meant = [row for row in rows if row[4] is None or row[4] == group.id]
+    group.skipped += len(rows) - len(meant)
+    if queue.is_ordered:
+        _note_partitions(session, queue, group, meant, now)
+    else:
+        add_sets(session, queue, group, meant, now)
+    return True
+
+
+def _note_partitions(
+    session: Session, queue: QueueRow, group: GroupRow, rows: list[tuple[int, str, int, int, int]], now: Instant
+) -> None:
+    """One upsert per partition that was seen."""
+    seen: dict[str, list[int]] = {}
+    for position, partition, _, created_at, _ in rows:
+        found = seen.get(partition)
+        if found is None:
+            seen[partition] = [position & MAX_SEQ, 1, created_at, created_at]
+        else:
+            found[1] += 1
+            found[3] = created_at
+    lifetime = queue.lifetime_micros
+    delay = queue.delay_micros
+    window = seconds(queue.settings.window_buffer_seconds)
+    cap = WINDOW_CAP_FACTOR * window
+    session.db.executemany(
+        LEASES_SQL["note_work"],
+        [
+            (group.id, partition, first, count, oldest, newest, lifetime and oldest + lifetime, delay, window, cap, now)
+            for partition, (first, count, oldest, newest) in seen.items()
+        ],
+    )

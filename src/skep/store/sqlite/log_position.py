@@ -1,0 +1,45 @@
+"""Finding places in the log: created_at never falls along it, so a time is found by binary search over seq."""
+
+from __future__ import annotations
+
+from skep.model import QueueKey, Seq
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "log_position")
+
+
+def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[int, int] | None:
+    """Seq and created_at of the first message at or after ``seq``."""
+    row = session.row(SQL["at_or_after"], (queue.base | seq, queue.base | MAX_SEQ))
+    return None if row is None else (row[0] & MAX_SEQ, row[1])
+
+
+def first_seq_at(session: Session, queue: QueueRow, at: int) -> int:
+    """The seq of the first message created at or after ``at``; the log's end when there is none."""
+    low, high = queue.first_seq, queue.last_seq + 1
+    beginning = message_at_or_after(session, queue, 1)
+    if beginning is not None:
+        low = min(low, beginning[0])
+    while low < high:
+        middle = (low + high) // 2
+        found = message_at_or_after(session, queue, middle)
+        if found is None or found[1] >= at:
+            high = middle
+        else:
+            low = found[0] + 1
+    found = message_at_or_after(session, queue, low) if low <= queue.last_seq else None
+    return queue.last_seq + 1 if found is None else found[0]
+
+
+def last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+    """How far payloads fit, as far as the walk goes."""
+    queue = session.queue(key)
+    low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)
+    if low > high:
+        return Seq(queue.last_seq)
+    beyond = session.row(SQL["beyond"], (queue.base | low, queue.base | high, max_bytes))
+    if beyond is None:
+        return Seq(high)
+    seq, is_first = beyond[0] & MAX_SEQ, beyond[1]
+    return Seq(seq if is_first else seq - 1)
