@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
-from skep.http.need import Reach
-from skep.http.operation import Operation
+from skep.http.permission import Reach
+from skep.http.route import Route
 from skep.model.key import Verb
 from skep.wire.log import ARROW
 from tests.access.driver import Caller, Door
@@ -51,7 +51,7 @@ def lease_in(door: Door, queue: str = SECRET) -> str:
     return lease
 
 
-def made(operation: Operation, tenant: str, lease: str) -> Made:
+def made(operation: Route, tenant: str, lease: str) -> Made:
     """A request that names the queue wherever a queue can be named."""
     path, body, headers = operation.path, None, {}
     for name, value in {
@@ -90,7 +90,7 @@ def arrow(payloads: list[bytes], **columns: list[Any]) -> bytes:
     return found
 
 
-def guarded_operations(door: Door) -> list[Operation]:
+def guarded_operations(door: Door) -> list[Route]:
     """Every operation that needs something, of the API and of the dashboard."""
     app = door.server.app
-    return [o for o in app.every_operation if o.access.reach is not Reach.OPEN]
+    return [o for o in app.every_route if o.access.reach is not Reach.OPEN]

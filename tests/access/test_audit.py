@@ -162,7 +162,7 @@ def test_the_page_shows_verb_target_count_before_and_after(door: Door, admin: Ca
 
 
 def test_every_audited_route_has_words_of_its_own(door: Door) -> None:
-    for one in door.server.app.every_operation:
+    for one in door.server.app.every_route:
         if is_audited(one.method, one.access):
             verb = verb_of(f"{one.method} {one.path}")
             assert verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.http.need import Reach
+from skep.http.permission import Reach
 from skep.model.key import Grant, Verb
 from tests.access.driver import Door
 from tests.access.requests import ALL, SECRET, guarded_operations, lease_in, made
@@ -19,7 +19,7 @@ REFUSALS = "/api/v1/webhooks/{webhook}/refusals"
 
 
 def test_nothing_is_open_but_what_must_be(door: Door) -> None:
-    found = {(o.method, o.path) for o in door.server.app.every_operation if o.access.reach is Reach.OPEN}
+    found = {(o.method, o.path) for o in door.server.app.every_route if o.access.reach is Reach.OPEN}
     assert found <= MAY_BE_OPEN
 
 

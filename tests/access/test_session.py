@@ -176,7 +176,7 @@ def test_a_deed_leaves_an_entry_and_needs_more_than_reading(door: Door, stranger
 
 
 def test_every_form_leaves_an_entry(door: Door) -> None:
-    pages = [one for one in door.server.app.every_operation if one.tag == "Dashboard" and one.method == "POST"]
+    pages = [one for one in door.server.app.every_route if one.tag == "Dashboard" and one.method == "POST"]
     forms = {one.path for one in pages if is_audited(one.method, one.access)}
     assert {one.path for one in pages} - forms == {"/login", "/logout"}
     assert len(forms) >= 10

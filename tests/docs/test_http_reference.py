@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api, Reply
-from tests.http.every import every_operation
+from tests.http.every import every_route
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/http.md").read_text(encoding="utf-8")
 BASE = "http://127.0.0.1:6632"
 EXAMPLE = re.compile(r"^```sh\n(curl .*?)^```\n\n```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-OPERATIONS = every_operation()
+OPERATIONS = every_route()
 
 
 def test_every_operation_is_documented_and_no_other() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from skep.clock import Instant, seconds
 from skep.dashboard.charts import charts
-from skep.engine.past import steady
+from skep.engine.history import steady
 from skep.model.history import Moment
 from tests.engine.driver import EngineDriver
 

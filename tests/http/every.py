@@ -1,4 +1,4 @@
-"""Every operation of the application, for tests that go through all of them. Nothing is opened or served."""
+"""Every route of the application, for tests that go through all of them. Nothing is opened or served."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from skep.apps.catalogue import Catalogue
 from skep.clock import ManualClock
 from skep.engine import Engine
 from skep.http.app import HttpApp
-from skep.http.operation import Operation
+from skep.http.route import Route
 from skep.ids import IdMint
 from skep.store.sqlite import SqliteStore
 
 
-def every_operation() -> list[Operation]:
+def every_route() -> list[Route]:
     """All of them, in the order in which they are documented."""
     clock = ManualClock()
     engine = Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))
-    return HttpApp(engine, Catalogue(engine, clock, {})).operations
+    return HttpApp(engine, Catalogue(engine, clock, {})).routes

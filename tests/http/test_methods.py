@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.http.operation import Operation
+from skep.http.route import Route
 from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api
-from tests.http.every import every_operation
+from tests.http.every import every_route
 
-OPERATIONS = every_operation()
-BY_PATH: dict[str, list[Operation]] = {}
-for one in OPERATIONS:
+ROUTES = every_route()
+BY_PATH: dict[str, list[Route]] = {}
+for one in ROUTES:
     BY_PATH.setdefault(one.path, []).append(one)
 
 

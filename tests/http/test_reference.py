@@ -43,7 +43,7 @@ def test_every_operation_is_in_the_document_and_no_other(
 ) -> None:
     told = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
 
-    assert told == {(o.method, o.path) for o in HttpApp(sqlite_server.engine, sqlite_server.catalogue).operations}
+    assert told == {(o.method, o.path) for o in HttpApp(sqlite_server.engine, sqlite_server.catalogue).routes}
     assert document["openapi"] == "3.1.0"
 
 

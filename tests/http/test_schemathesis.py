@@ -21,11 +21,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from skep.crypto.master import MasterKeys, new_master_line
-from skep.http.operation import Media, Operation
+from skep.http.route import Media, Route
 from skep.testing.server import RunningServer, running_server
 from skep.wire.log import ARROW
 from tests.http.driver import Api
-from tests.http.every import every_operation
+from tests.http.every import every_route
 from tests.http.unsayable import reason_for
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -54,7 +54,7 @@ def as_it_is(_: Any, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
-def can_be_wrong(operation: Operation) -> bool:
+def can_be_wrong(operation: Route) -> bool:
     """Whether a request can break its schema: any text is a name, so only other types and bodies can."""
     takes_anything = isinstance(operation.request, Media) and operation.request.schema is Any
     return (operation.request is not None and not takes_anything) or any(
@@ -62,9 +62,9 @@ def can_be_wrong(operation: Operation) -> bool:
     )
 
 
-OPERATIONS = every_operation()
-CASES = [(o.method, o.path, GenerationMode.POSITIVE) for o in OPERATIONS] + [
-    (o.method, o.path, GenerationMode.NEGATIVE) for o in OPERATIONS if can_be_wrong(o)
+ROUTES = every_route()
+CASES = [(o.method, o.path, GenerationMode.POSITIVE) for o in ROUTES] + [
+    (o.method, o.path, GenerationMode.NEGATIVE) for o in ROUTES if can_be_wrong(o)
 ]
 each_case = pytest.mark.parametrize(
     ("method", "path", "mode"), CASES, ids=[f"{method} {path} {mode.value}" for method, path, mode in CASES]

@@ -18,17 +18,17 @@ import pytest
 
 from skep.config import EngineSettings, Limits
 from skep.http.openapi import document
-from skep.http.operation import Media, Operation
+from skep.http.route import Media, Route
 from skep.model import Token
 from skep.testing.postgres import PostgresServer
 from skep.testing.server import running_server
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.log import ARROW
 from tests.http.driver import Api
-from tests.http.every import every_operation
+from tests.http.every import every_route
 
-OPERATIONS = every_operation()
-DOCUMENT = document(OPERATIONS, Limits())
+ROUTES = every_route()
+DOCUMENT = document(ROUTES, Limits())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 TENANT = "stated"
 UUID = "01a1de02-7b1f-7061-b55a-489bc83b0732"
@@ -242,7 +242,7 @@ def broken_bodies(schema: dict[str, Any], whole: dict[str, Any]) -> Iterator[tup
                     yield place, limit, {**deepcopy(whole), name: [broken]}
 
 
-def requests_beyond(operation: Operation) -> Iterator[Beyond]:
+def requests_beyond(operation: Route) -> Iterator[Beyond]:
     """Requests of an operation that break one limit each."""
     told = DOCUMENT["paths"][operation.path][operation.method.lower()]
     given = [one for one in told.get("parameters", []) if "$ref" not in one]
@@ -294,8 +294,8 @@ def arrow_stream() -> bytes:
     return bytes(sink.getvalue())
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=[f"{one.method} {one.path}" for one in OPERATIONS])
-def test_what_is_beyond_a_stated_limit_is_refused(stocked: Api, operation: Operation) -> None:
+@pytest.mark.parametrize("operation", ROUTES, ids=[f"{one.method} {one.path}" for one in ROUTES])
+def test_what_is_beyond_a_stated_limit_is_refused(stocked: Api, operation: Route) -> None:
     taken = []
     for one in requests_beyond(operation):
         body, media = None if one.body is None else json.dumps(one.body).encode(), "application/json"

@@ -13,8 +13,8 @@ from skep.dashboard.site import FORM, TAG, Site
 from skep.errors import Code, SkepError
 from skep.http.cookies import check_same_origin, forget_cookies, session_of, set_cookie
 from skep.http.exchange import Answer, Call
-from skep.http.need import OPEN
-from skep.http.operation import Operation
+from skep.http.permission import OPEN
+from skep.http.route import Route
 
 LOGIN = "/login"
 _BODY_BYTES = 16 * 1024
@@ -38,7 +38,7 @@ def _is_login(call: Call) -> bool:
     return (call.scope["method"], call.scope["path"]) == ("POST", LOGIN)
 
 
-def login_operations(site: Site, gate: Gate | None) -> list[Operation]:
+def login_routes(site: Site, gate: Gate | None) -> list[Route]:
     """Logging in and out; without a ``gate`` there is nothing to do but to go on."""
 
     async def login(call: Call) -> Answer:
@@ -66,7 +66,7 @@ def login_operations(site: Site, gate: Gate | None) -> list[Operation]:
             await gate.sessions.end(shown)
 
     return [
-        Operation(
+        Route(
             method="POST", path=path, handler=handler, summary="A form", tag=TAG, answers={303: None}, access=OPEN,
         )
         for path, handler in ((LOGIN, login), ("/logout", logout))

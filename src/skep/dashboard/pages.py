@@ -11,7 +11,7 @@ import structlog
 
 from skep.access.gate import Gate
 from skep.dashboard import assets
-from skep.dashboard.login import login_operations, login_page
+from skep.dashboard.login import login_page, login_routes
 from skep.dashboard.notices import noticed
 from skep.dashboard.site import (
     COMMON,
@@ -32,23 +32,23 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer
 from skep.http.exchange import Answer, Call
-from skep.http.need import ADMIN, OPEN
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import ADMIN, OPEN
+from skep.http.route import Media, Parameter, Route
 from skep.observe.metrics import Meter
 
 log = structlog.get_logger("skep.dashboard")
 
 
 class Dashboard:
-    """All pages, as operations that the application serves beside those of the API."""
+    """All pages, as routes that the application serves beside those of the API."""
 
     def __init__(self, engine: Engine, prefix: str = "", gate: Gate | None = None) -> None:
         self.site = Site(engine, prefix)
-        self.operations = [
+        self.routes = [
             *(_shown(self.site, page) for page in views()),
             *(_done(self.site, path, action) for path, action in actions()),
-            *login_operations(self.site, gate),
-            Operation(
+            *login_routes(self.site, gate),
+            Route(
                 method="GET", path="/assets/{asset}", handler=assets.serve, summary="A style or script", tag=TAG,
                 access=OPEN, answers={200: Media("text/css")},
             ),
@@ -84,7 +84,7 @@ class Dashboard:
         return page
 
 
-def _shown(site: Site, page: Page) -> Operation:
+def _shown(site: Site, page: Page) -> Route:
     async def handler(call: Call) -> Answer:
         try:
             return await page.view(site, call)
@@ -100,13 +100,13 @@ def _shown(site: Site, page: Page) -> Operation:
             for name in page.parameters
         ),
     )
-    return Operation(
+    return Route(
         method="GET", path=page.path, handler=handler, summary="A page", tag=TAG, parameters=known,
         answers={200: Media("text/html")}, access=page.needs, tenant_in=TENANT,
     )  # fmt: skip
 
 
-def _done(site: Site, path: str, action: Action) -> Operation:
+def _done(site: Site, path: str, action: Action) -> Route:
     """Something that is done by a form. The action checks what it is done to, and says where to go next."""
 
     async def handler(call: Call) -> Answer:
@@ -127,7 +127,7 @@ def _done(site: Site, path: str, action: Action) -> Operation:
         log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=links.tenant)
         return site.see(*noticed(call, address, site.root(call)))
 
-    return Operation(
+    return Route(
         method="POST", path=path, handler=handler, summary="A form", tag=TAG, parameters=COMMON,
         answers={303: None}, access=ADMIN, tenant_in=TENANT,
     )  # fmt: skip

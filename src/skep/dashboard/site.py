@@ -24,8 +24,8 @@ from skep.errors import SkepError
 from skep.http.concerns import failed_calls
 from skep.http.errors import status_of
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ_LIST, Need
-from skep.http.operation import Parameter
+from skep.http.permission import READ_LIST, Permission
+from skep.http.route import Parameter
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.model.key import Verb
 from skep.observe.metrics import Meter
@@ -52,7 +52,7 @@ class Page(NamedTuple):
     path: str
     parameters: tuple[str, ...]
     view: View
-    needs: Need = READ_LIST
+    needs: Permission = READ_LIST
 
 
 _MISTAKES = (

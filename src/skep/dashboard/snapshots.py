@@ -16,7 +16,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.survey import Sees, Survey, Surveyed, all_seen, listed, survey
+from skep.http.tenant_scan import Scanned, Sees, TenantScan, all_seen, listed, survey
 from skep.model import QueueKey
 from skep.model.key import Grant
 
@@ -48,7 +48,7 @@ class StillLooking(Exception):  # noqa: N818 - it is a state of affairs, not an 
 class Snapshot(Struct, frozen=True):
     """A tenant's queues as they stood at an instant."""
 
-    seen: Survey
+    seen: TenantScan
     at: Instant
     took_seconds: float
 
@@ -112,12 +112,12 @@ class Snapshots:
         kept = [one for one in last.seen.queues if one.queue.key not in changed]
         for key in changed:
             try:
-                kept.append(Surveyed(await self._engine.get_queue(key), await self._engine.look.queue_stats(key)))
+                kept.append(Scanned(await self._engine.get_queue(key), await self._engine.look.queue_stats(key)))
             except SkepError as error:
                 if error.code is not Code.QUEUE_NOT_FOUND:
                     raise
         kept.sort(key=lambda one: one.queue.key.name)
-        renewed = Snapshot(Survey(kept, last.seen.complete), last.at, last.took_seconds)
+        renewed = Snapshot(TenantScan(kept, last.seen.complete), last.at, last.took_seconds)
         self._last[seen] = renewed
         return renewed
 

@@ -18,10 +18,10 @@ from skep.config import EngineSettings
 from skep.crypto.master import MasterKeys
 from skep.engine import validate
 from skep.engine.access import Access
-from skep.engine.across import AcrossQueues
 from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.answers import Room
+from skep.engine.browse import Browse
 from skep.engine.buffer import Buffer
 from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
@@ -29,26 +29,26 @@ from skep.engine.consumers import Consumed as Asking
 from skep.engine.consumers import Consumers
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
+from skep.engine.decrypting_store import DecryptingStore
 from skep.engine.dispenser import Dispenser
 from skep.engine.encryption import Encryption
 from skep.engine.entrance import Entrance
 from skep.engine.groups import Groups
+from skep.engine.history import History
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
+from skep.engine.log import Logs
 from skep.engine.logical import LogicalQueue, Surroundings
-from skep.engine.looking import Looking
 from skep.engine.matching import Match
-from skep.engine.opening import OpeningStore
 from skep.engine.operations import Operations
-from skep.engine.past import Past
 from skep.engine.polls import Safety
-from skep.engine.reading import Logs
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.refusals import Refusals
 from skep.engine.registry import Registry
 from skep.engine.scheduled import Scheduled
 from skep.engine.settings import check_settings
+from skep.engine.several_queues import SeveralQueues
 from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
@@ -115,7 +115,7 @@ class Engine:
         self.settings = settings or EngineSettings()
         self.encryption = Encryption(store, clock, ids, masters)
         if masters is not None:
-            store = cast(Store, OpeningStore(store, self.encryption))
+            store = cast(Store, DecryptingStore(store, self.encryption))
         self.declared: Declared | None = None
         """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
         self._store = store
@@ -162,7 +162,7 @@ class Engine:
             self.access,
         )
         self._follower = Follower(store, clock, self.settings.follow_seconds, self.caches.heard, self.caches.missed)
-        self._across = AcrossQueues(store, clock, self.settings, self._announcer)
+        self._across = SeveralQueues(store, clock, self.settings, self._announcer)
         self.operations = Operations(
             store,
             clock,
@@ -190,7 +190,7 @@ class Engine:
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
-        self.look = Looking(store, clock, self._in_flight, self._limits)
+        self.look = Browse(store, clock, self._in_flight, self._limits)
         self.dead_letters = DeadLetters(
             store,
             clock,
@@ -206,7 +206,7 @@ class Engine:
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.consumers = Consumers(clock)
-        self.past = Past(store, clock, self._in_flight, self.settings)
+        self.past = History(store, clock, self._in_flight, self.settings)
         self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
 
     async def start(self) -> None:

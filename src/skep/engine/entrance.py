@@ -8,18 +8,18 @@ been checked and has its ids, so whatever happens to it later, it is the same me
 from __future__ import annotations
 
 from skep.clock import Clock
-from skep.engine.across import AcrossQueues
 from skep.engine.admission import Admission, Decision
 from skep.engine.logical import LogicalQueue
 from skep.engine.operations import Operations
 from skep.engine.registry import Registry
+from skep.engine.several_queues import SeveralQueues
 from skep.engine.spooling.spool import Spool
 from skep.engine.validate import Weight
 from skep.errors import Code, SkepError
 from skep.model import PushBatch, PushOutcome
 from skep.model.operation import QueuedReason, operations_ahead, push_groups
 
-Lanes = AcrossQueues | LogicalQueue
+Lanes = SeveralQueues | LogicalQueue
 
 PASSES = 20
 """How often a push that must wait tries again to go in directly."""
@@ -31,7 +31,7 @@ class Entrance:
     def __init__(
         self,
         registry: Registry,
-        across: AcrossQueues,
+        across: SeveralQueues,
         admission: Admission,
         operations: Operations,
         clock: Clock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from starlette.routing import Route, Router
+from starlette import routing
 
 from skep.access.gate import Gate
 from skep.apps.catalogue import Catalogue
@@ -19,9 +19,9 @@ from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
 from skep.http.errors import error_answer, is_failure, seen_from_outside
 from skep.http.exchange import Answer, Call, Receive, Scope, Send
 from skep.http.guard import Guard
-from skep.http.need import Reach
-from skep.http.operation import Operation
 from skep.http.peers import Peers
+from skep.http.permission import Reach
+from skep.http.route import Route
 from skep.http.routes import (
     access,
     ack,
@@ -74,7 +74,7 @@ NO_DASHBOARD = (
 )
 
 
-def all_operations(
+def all_routes(
     engine: Engine,
     catalogue: Catalogue,
     meter: Meter,
@@ -82,40 +82,40 @@ def all_operations(
     total: Callable[[], Meter],
     functions: FunctionsByName | None,
     answers: Answers,
-) -> list[Operation]:
-    """Every operation of the API. ``answers`` is the room that payloads in them take."""
+) -> list[Route]:
+    """Every route of the API. ``answers`` is the room that payloads in them take."""
     return [
-        *push.operations(engine, meter),
-        *pop.operations(engine, meter, answers),
-        *ack.operations(engine, meter),
-        *transaction.operations(engine, meter),
-        *operations.operations(engine),
-        *log.operations(engine, answers),
-        *staging.operations(engine, meter),
-        *pipelines.operations(engine),
-        *tables.operations(engine),
-        *queues.operations(engine),
-        *overview.operations(engine, total),
-        *messages.operations(engine, answers),
-        *deletions.operations(engine),
-        *traces.operations(engine),
-        *groups.operations(engine),
-        *scheduled.operations(engine),
-        *dead_letters.operations(engine, answers),
-        *replays.operations(engine),
-        *status.operations(engine, total),
-        *leases.operations(engine),
-        *pace.operations(engine),
-        *apps.operations(engine, catalogue),
-        *hooks.operations(Intake(engine, Hooks(catalogue), meter, limits.json_depth, functions, hooks.hook_status)),
-        *refusals.operations(engine, catalogue),
-        *entities.operations(engine),
-        *endpoints.operations(engine),
-        *encryption.operations(engine),
-        *access.operations(engine),
-        *admin.operations(engine, answers),
-        *health.operations(engine),
-        *metrics.operations(engine, total, limits, answers),
+        *push.routes(engine, meter),
+        *pop.routes(engine, meter, answers),
+        *ack.routes(engine, meter),
+        *transaction.routes(engine, meter),
+        *operations.routes(engine),
+        *log.routes(engine, answers),
+        *staging.routes(engine, meter),
+        *pipelines.routes(engine),
+        *tables.routes(engine),
+        *queues.routes(engine),
+        *overview.routes(engine, total),
+        *messages.routes(engine, answers),
+        *deletions.routes(engine),
+        *traces.routes(engine),
+        *groups.routes(engine),
+        *scheduled.routes(engine),
+        *dead_letters.routes(engine, answers),
+        *replays.routes(engine),
+        *status.routes(engine, total),
+        *leases.routes(engine),
+        *pace.routes(engine),
+        *apps.routes(engine, catalogue),
+        *hooks.routes(Intake(engine, Hooks(catalogue), meter, limits.json_depth, functions, hooks.hook_status)),
+        *refusals.routes(engine, catalogue),
+        *entities.routes(engine),
+        *endpoints.routes(engine),
+        *encryption.routes(engine),
+        *access.routes(engine),
+        *admin.routes(engine, answers),
+        *health.routes(engine),
+        *metrics.routes(engine, total, limits, answers),
     ]
 
 
@@ -123,7 +123,7 @@ class Pages(Protocol):
     """What is served to people beside the API: not in its reference, and told of errors in pages."""
 
     @property
-    def operations(self) -> list[Operation]:
+    def routes(self) -> list[Route]:
         """The pages and what is done from them."""
         ...
 
@@ -180,15 +180,15 @@ class HttpApp:
         self.tally = tally
         self.holder_secret: str | None = None
         """What the server wrote into the file beside its database."""
-        self.operations = [
-            *all_operations(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
-            *holder.operations(lambda: self.holder_secret),
-            *reference.operations(lambda: self.operations, engine.settings.limits),
+        self.routes = [
+            *all_routes(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
+            *holder.routes(lambda: self.holder_secret),
+            *reference.routes(lambda: self.routes, engine.settings.limits),
         ]
-        served = [(o, self._endpoint(o, tell_json)) for o in self.operations]
+        served = [(o, self._endpoint(o, tell_json)) for o in self.routes]
         if pages is not None:
             pages.read_counters(self._total)
-            served += [(o, self._endpoint(o, pages.tell)) for o in pages.operations]
+            served += [(o, self._endpoint(o, pages.tell)) for o in pages.routes]
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
         self._pop = {o.method: endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}"}
         self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
@@ -196,17 +196,19 @@ class HttpApp:
         exact: dict[str, list[str]] = {}
         for method, path in self._exact:
             exact.setdefault(path, []).append(method)
-        for operation, endpoint in served:
-            resources.setdefault(operation.path, Resource(exact)).add(operation, endpoint)
-        self._router = Router([Route(path, resource) for path, resource in resources.items()], default=self._no_route)
+        for route, endpoint in served:
+            resources.setdefault(route.path, Resource(exact)).add(route, endpoint)
+        self._router = routing.Router(
+            [routing.Route(path, resource) for path, resource in resources.items()], default=self._no_route
+        )
         self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
 
     @property
-    def every_operation(self) -> list[Operation]:
+    def every_route(self) -> list[Route]:
         """Those of the API, and the pages."""
-        return [*self.operations, *(self._pages.operations if self._pages is not None else [])]
+        return [*self.routes, *(self._pages.routes if self._pages is not None else [])]
 
-    def _endpoint(self, o: Operation, tell: Teller) -> Endpoint:
+    def _endpoint(self, o: Route, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
         by_cookie = o.by_cookie or tell is not tell_json
         cookie_path = self._pages.root if self._pages is not None and by_cookie else None
@@ -266,7 +268,7 @@ class HttpApp:
 
 
 class Resource:
-    """The operations of one path, by method."""
+    """The routes of one path, by method."""
 
     __slots__ = ("_by_method", "_exact")
 
@@ -275,13 +277,13 @@ class Resource:
         self._by_method: dict[str, Endpoint] = {}
         self._exact = exact
 
-    def add(self, operation: Operation, endpoint: Endpoint) -> None:
-        """Take an operation; what answers GET answers HEAD too, and the server leaves out the body.
+    def add(self, route: Route, endpoint: Endpoint) -> None:
+        """Take a route; what answers GET answers HEAD too, and the server leaves out the body.
 
         Not so a pop: its messages would be leased, or settled at once, for someone who does not get them.
         """
-        self._by_method[operation.method] = endpoint
-        if operation.method == "GET" and operation.verb != "pop":
+        self._by_method[route.method] = endpoint
+        if route.method == "GET" and route.verb != "pop":
             self._by_method["HEAD"] = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

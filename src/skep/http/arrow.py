@@ -17,8 +17,8 @@ from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, check_names, checked, is_p
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
-from skep.http.shown import dead_letter_story
 from skep.http.unpacking import unpacked_bytes
+from skep.http.views import dead_letter_story
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, Delivery, NewMessage, QueueKey, Seq
 from skep.wire.traceparent import with_context
 

@@ -10,7 +10,7 @@ from skep.engine.access import Access
 from skep.errors import Code, SkepError
 from skep.http.endpoint import Handler
 from skep.http.exchange import Answer, Call, Deed
-from skep.http.need import Need, Reach
+from skep.http.permission import Permission, Reach
 from skep.model import QueueKey, QueueSettings
 from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 
@@ -99,12 +99,12 @@ def verb_of(action: str) -> str:
     return " ".join(["delete", *words] if method == "DELETE" else words) or action
 
 
-def is_audited(method: str, need: Need) -> bool:
-    """Whether what an operation does is noted: all that needs an admin and changes something."""
+def is_audited(method: str, need: Permission) -> bool:
+    """Whether what a route does is noted: all that needs an admin and changes something."""
     return Verb.ADMIN in need.verbs and method not in ("GET", "HEAD")
 
 
-def audited(access: Access, action: str, need: Need, keep_seconds: float, handler: Handler) -> Handler:
+def audited(access: Access, action: str, need: Permission, keep_seconds: float, handler: Handler) -> Handler:
     """The same handler, with a note of what it does."""
 
     async def noting(call: Call) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.http.exchange import Call
-from skep.http.survey import Survey
+from skep.http.tenant_scan import TenantScan
 from skep.observe.metrics import Meter
 from skep.wire.status import Concern, FailedCalls, Warned
 
@@ -19,7 +19,7 @@ def failed_calls(meter: Meter, call: Call, now: Instant) -> list[FailedCalls]:
     return [FailedCalls(code, calls) for code, calls in found]
 
 
-def concerns(seen: Survey, old_seconds: float = OLD_SECONDS) -> list[Warned]:
+def concerns(seen: TenantScan, old_seconds: float = OLD_SECONDS) -> list[Warned]:
     """What may need attention. Dead letters lie still by nature, so their queues give no warning."""
     found = []
     for queue, stats in seen.queues:

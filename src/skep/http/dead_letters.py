@@ -12,7 +12,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Call
 from skep.http.producer import edited
-from skep.http.shown import wanted_id
+from skep.http.views import wanted_id
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     NO_DEAD_LETTER_QUEUE,

@@ -12,8 +12,8 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import SkepError
-from skep.http.shown import held_by
-from skep.http.survey import Surveyed, survey
+from skep.http.tenant_scan import Scanned, survey
+from skep.http.views import held_by
 from skep.observe.exposition import AnswerGauges, Gauges, GroupGauges, OperationGauges, QueueGauges
 
 GROUPS_PER_QUEUE = 5
@@ -72,7 +72,7 @@ class GaugeReader:
     async def _look(self) -> Gauges:
         tenants = await self._engine.tenants(limit=TENANTS)
         complete = len(tenants) < TENANTS
-        seen: list[Surveyed] = []
+        seen: list[Scanned] = []
         for tenant in tenants:
             left = self._queues - len(seen)
             if left <= 0:
@@ -90,7 +90,7 @@ class GaugeReader:
         )
 
 
-def _queue_gauges(one: Surveyed) -> QueueGauges:
+def _queue_gauges(one: Scanned) -> QueueGauges:
     key, stats = one.queue.key, one.stats
     return QueueGauges(key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds)
 
@@ -126,7 +126,7 @@ def _buffered(engine: Engine) -> dict[str, int | bool]:
     }  # fmt: skip
 
 
-def _group_gauges(seen: list[Surveyed]) -> list[GroupGauges]:
+def _group_gauges(seen: list[Scanned]) -> list[GroupGauges]:
     return [
         GroupGauges(
             group.queue.tenant, group.queue.name, group.group, group.lag_messages, group.lag_seconds, group.inactive_seconds,

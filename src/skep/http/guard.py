@@ -14,7 +14,7 @@ from skep.access.principal import Principal
 from skep.errors import Code, SkepError
 from skep.http.cookies import check_same_origin, session_of
 from skep.http.exchange import Call
-from skep.http.need import Need, Reach
+from skep.http.permission import Permission, Reach
 
 AUTHORIZATION = b"authorization"
 BEARER = b"bearer "
@@ -25,7 +25,7 @@ class Guard:
 
     __slots__ = ("_cookie_path", "_gate", "_need")
 
-    def __init__(self, gate: Gate, need: Need, cookie_path: Callable[[Call], str] | None = None) -> None:
+    def __init__(self, gate: Gate, need: Permission, cookie_path: Callable[[Call], str] | None = None) -> None:
         """With a ``cookie_path``, a session may come in the cookie of that path: to pages, which people look at."""
         self._cookie_path = cookie_path
         self._gate = gate

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations and the structs that serve them, so that it cannot say anything else."""
+"""The OpenAPI document, made from the routes and the structs that serve them, so that it cannot say anything else."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import msgspec
 
 from skep import __version__
 from skep.config import Limits
-from skep.http.need import Reach
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import Reach
+from skep.http.route import Media, Parameter, Route
 from skep.http.stated_limits import NAME, Stated, write_answered
 from skep.wire.problems import ErrorResponse
 
@@ -55,12 +55,12 @@ _BRACES = re.compile(r"{(\w+)}")
 _TIME = re.compile(r"(At|Deadline|After|Before|_at|_deadline|^since|^until|^time|^at)$")
 
 
-def document(operations: Sequence[Operation], limits: Limits) -> Json:
+def document(routes: Sequence[Route], limits: Limits) -> Json:
     """The whole document of a server with these limits."""
-    schemas = _Schemas(operations, Stated(limits))
+    schemas = _Schemas(routes, Stated(limits))
     paths: dict[str, Json] = {}
-    for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -70,7 +70,7 @@ def document(operations: Sequence[Operation], limits: Limits) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in operations)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes)],
         "paths": paths,
         "components": {
             "schemas": schemas.components,
@@ -87,14 +87,14 @@ def document(operations: Sequence[Operation], limits: Limits) -> Json:
 
 
 class _Schemas:
-    """The schemas of all types that operations name."""
+    """The schemas of all types that routes name."""
 
-    def __init__(self, operations: Sequence[Operation], stated: Stated) -> None:
+    def __init__(self, routes: Sequence[Route], stated: Stated) -> None:
         self.stated = stated
-        types = list({_key(kind): kind for kind in [*_types(operations), ErrorResponse]}.values())
+        types = list({_key(kind): kind for kind in [*_types(routes), ErrorResponse]}.values())
         found, self.components = msgspec.json.schema_components(types, ref_template=REF)
         self._of = {_key(kind): schema for kind, schema in zip(types, found, strict=True)}
-        asked = set(self._named_by(operation.request for operation in operations))
+        asked = set(self._named_by(route.request for route in routes))
         for struct, component in self.components.items():
             for name, schema in component.get("properties", {}).items():
                 _refine(name, schema)
@@ -124,11 +124,11 @@ def _key(kind: Any) -> str:
     return repr(kind)
 
 
-def _types(operations: Sequence[Operation]) -> Iterator[Any]:
-    for operation in operations:
-        for body in (operation.request, *operation.answers.values()):
+def _types(routes: Sequence[Route]) -> Iterator[Any]:
+    for route in routes:
+        for body in (route.request, *route.answers.values()):
             yield from _kinds(body)
-        yield from (parameter.type for parameter in operation.parameters)
+        yield from (parameter.type for parameter in route.parameters)
     yield str
 
 
@@ -155,45 +155,45 @@ def _refine(name: str, schema: Json) -> None:
         schema["description"] = "any JSON"
 
 
-def _operation(operation: Operation, schemas: _Schemas) -> Json:
+def _operation(route: Route, schemas: _Schemas) -> Json:
     told: Json = {
-        "operationId": _operation_id(operation),
-        "summary": operation.summary,
-        "tags": [operation.tag],
-        "responses": {str(status): _answer(status, body, schemas) for status, body in operation.answers.items()},
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "tags": [route.tag],
+        "responses": {str(status): _answer(status, body, schemas) for status, body in route.answers.items()},
     }
     told["responses"].update({kind: {"$ref": "#/components/responses/Error"} for kind in ("4XX", "5XX")})
-    if operation.access.reach is not Reach.OPEN:
+    if route.access.reach is not Reach.OPEN:
         told["security"] = [{"bearer": []}]
-    needs = f"Needs {operation.access}." if operation.access.verbs else ""
-    if operation.description or needs:
-        told["description"] = f"{operation.description} {needs}".strip()
-    parameters = list(_parameters(operation, schemas))
-    if operation.path.startswith(_TENANTED):
+    needs = f"Needs {route.access}." if route.access.verbs else ""
+    if route.description or needs:
+        told["description"] = f"{route.description} {needs}".strip()
+    parameters = list(_parameters(route, schemas))
+    if route.path.startswith(_TENANTED):
         parameters.append({"$ref": "#/components/parameters/Tenant"})
     if parameters:
         told["parameters"] = parameters
-    if operation.request is not None:
-        content = _content(operation.request, schemas)
-        if operation.example is not None:
-            content[JSON]["example"] = operation.example
-        told["requestBody"] = {"required": not operation.optional, "content": content}
+    if route.request is not None:
+        content = _content(route.request, schemas)
+        if route.example is not None:
+            content[JSON]["example"] = route.example
+        told["requestBody"] = {"required": not route.optional, "content": content}
     return told
 
 
-def _operation_id(operation: Operation) -> str:
-    words = re.findall(r"\w+", operation.path.removeprefix("/api/v1"))
-    return "_".join([operation.method.lower(), *words])
+def _operation_id(route: Route) -> str:
+    words = re.findall(r"\w+", route.path.removeprefix("/api/v1"))
+    return "_".join([route.method.lower(), *words])
 
 
-def _parameters(operation: Operation, schemas: _Schemas) -> Iterator[Json]:
-    told = {parameter.name: parameter for parameter in operation.parameters}
-    for name in _BRACES.findall(operation.path):
+def _parameters(route: Route, schemas: _Schemas) -> Iterator[Json]:
+    told = {parameter.name: parameter for parameter in route.parameters}
+    for name in _BRACES.findall(route.path):
         given = told.pop(name, None)
         parameter = given or Parameter(name, str, PATH_PARAMETERS[name])
-        yield {**_parameter(operation.path, parameter, schemas), "in": "path", "required": True}
+        yield {**_parameter(route.path, parameter, schemas), "in": "path", "required": True}
     for parameter in told.values():
-        yield {**_parameter(operation.path, parameter, schemas), "in": "query", "required": parameter.required}
+        yield {**_parameter(route.path, parameter, schemas), "in": "query", "required": parameter.required}
 
 
 def _parameter(path: str, parameter: Parameter, schemas: _Schemas) -> Json:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from skep.errors import Code, SkepError
 from skep.http import parameters
-from skep.http.operation import Parameter
+from skep.http.route import Parameter
 
 Row = TypeVar("Row")
 Key = TypeVar("Key")

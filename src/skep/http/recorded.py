@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from skep.engine.records import Records
 from skep.errors import Code, SkepError
-from skep.http.shown import wanted_id
+from skep.http.views import wanted_id
 from skep.ids import id_text
 from skep.model.record import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.wire.entities import EffectItem, EntityView, EventView, ReceiptItem, ReceiptView

@@ -14,7 +14,7 @@ from skep.access.keys import RATE_MAX
 from skep.access.scopes import GRANTS_MAX, PATTERN_CHARACTERS, PATTERNS_MAX
 from skep.config import Limits
 from skep.engine.buffer import BUFFER_MS_MAX
-from skep.engine.past import EVENTS_AT_ONCE
+from skep.engine.history import EVENTS_AT_ONCE
 from skep.engine.record_checks import EVENTS_MAX, URL_CHARACTERS, VERSION_MAX, WINDOW_SECONDS_MAX
 from skep.engine.settings import NAMES, SECONDS, WHOLE
 from skep.engine.staging import ATTEMPTS_MAX, MESSAGES_MAX, NUMBER_MAX

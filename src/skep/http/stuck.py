@@ -7,7 +7,7 @@ from typing import NamedTuple
 from skep.clock import Instant, seconds
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.survey import Survey
+from skep.http.tenant_scan import TenantScan
 from skep.model import GroupStats, PartitionStats
 
 WALKED_PARTITIONS = 10_000
@@ -22,7 +22,7 @@ class Stuck(NamedTuple):
     complete: bool
 
 
-async def stuck_partitions(engine: Engine, seen: Survey, older_than_seconds: float, limit: int) -> Stuck:
+async def stuck_partitions(engine: Engine, seen: TenantScan, older_than_seconds: float, limit: int) -> Stuck:
     """Those that are stuck, most attempts first, then the oldest.
 
     Groups are looked at from the one that lags most, so that a cut walk has seen where it matters.

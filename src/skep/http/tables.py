@@ -16,7 +16,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import dead_letters
 from skep.http.arrow import Data, StreamEncoder
-from skep.http.survey import Sees, figures, listed
+from skep.http.tenant_scan import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 from skep.model.history import FinishedLease
 

@@ -28,7 +28,7 @@ from skep.crypto.master import MasterKeys
 from skep.crypto.sources import load_master_keys
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.access import AccessLog
+from skep.http.access_log import AccessLog
 from skep.http.address import is_exposed, local_url
 from skep.http.app import HttpApp, Pages
 from skep.http.hosts import Hosts

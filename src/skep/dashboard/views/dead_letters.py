@@ -19,8 +19,8 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.dead_letters import marked, missing, named_letters, replay_edited
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ, READ_TO_CHANGE
-from skep.http.survey import Surveyed
+from skep.http.permission import READ, READ_TO_CHANGE
+from skep.http.tenant_scan import Scanned
 from skep.ids import id_text
 from skep.model import DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Seq
 
@@ -33,7 +33,7 @@ PURGE_WORD = "purge"
 _SELECTED_BY = ("sign", "source", "reason", "error")
 
 
-def _graves(queues: Sequence[Surveyed]) -> list[Surveyed]:
+def _graves(queues: Sequence[Scanned]) -> list[Scanned]:
     found = [one for one in queues if one.queue.holds_dead_letters]
     return sorted(found, key=lambda one: (-one.stats.dead_letters, one.queue.key.name))
 

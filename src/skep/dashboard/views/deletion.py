@@ -10,8 +10,8 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.deleting import delete_message
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ_TO_CHANGE
-from skep.http.shown import wanted_id
+from skep.http.permission import READ_TO_CHANGE
+from skep.http.views import wanted_id
 from skep.ids import id_text
 from skep.model import Seq
 

@@ -6,7 +6,7 @@ from skep.dashboard import filters
 from skep.dashboard.site import Action, Page, Site
 from skep.errors import SkepError
 from skep.http.exchange import Answer, Call
-from skep.http.survey import Surveyed
+from skep.http.tenant_scan import Scanned
 
 
 async def find(site: Site, call: Call) -> Answer:
@@ -26,7 +26,7 @@ async def find(site: Site, call: Call) -> Answer:
     return site.see(links.url("traces", id=what))
 
 
-def _with_part(queues: list[Surveyed], part: str) -> list[Surveyed]:
+def _with_part(queues: list[Scanned], part: str) -> list[Scanned]:
     """Queues whose name has a part, as the list of queues finds them: it leaves dead-letter queues out."""
     return [one for one in queues if part in one.queue.key.name.lower() and not one.queue.holds_dead_letters]
 

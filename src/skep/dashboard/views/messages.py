@@ -15,9 +15,9 @@ from skep.dashboard.site import Action, Page, Site
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ
+from skep.http.permission import READ
 from skep.http.routes.traces import is_seen
-from skep.http.survey import listed
+from skep.http.tenant_scan import listed
 from skep.ids import id_text
 from skep.model import MessageFilter, QueueKey, Seq, StoredMessage
 

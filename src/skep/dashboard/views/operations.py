@@ -16,9 +16,9 @@ from skep.engine.spooling.spool import SpoolFigures
 from skep.http import parameters
 from skep.http.auditing import told
 from skep.http.exchange import Answer, Call
-from skep.http.need import ADMIN_TENANT
+from skep.http.permission import ADMIN_TENANT
 from skep.http.routes.refusals import visible_refusal
-from skep.http.shown import age_seconds, wanted_id
+from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.model.key import SERVER, Verb
 from skep.model.operation import Operation, OperationFilter, OperationStatus

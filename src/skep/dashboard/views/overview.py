@@ -17,7 +17,7 @@ from skep.engine.spooling.spool import SpoolFigures
 from skep.errors import Code, SkepError
 from skep.http.concerns import concerns
 from skep.http.exchange import Answer, Call
-from skep.http.survey import Surveyed, totals
+from skep.http.tenant_scan import Scanned, totals
 from skep.model import QueueKey
 from skep.wire.status import Concern, FailedCalls
 
@@ -146,7 +146,7 @@ def worries_of(snapshot: Snapshot, dead_lettered: Mapping[str, int]) -> list[Wor
     return sorted(found, key=lambda worry: (not worry.red, worry.queue, worry.what))
 
 
-def _says(concern: Concern, one: Surveyed) -> str:
+def _says(concern: Concern, one: Scanned) -> str:
     depth, most = one.stats.depth, one.queue.settings.max_depth
     match concern:
         case Concern.PAUSED:
@@ -157,7 +157,7 @@ def _says(concern: Concern, one: Surveyed) -> str:
             return f"{depth:,} of at most {most:,} messages"
 
 
-def busiest(snapshot: Snapshot) -> list[Surveyed]:
+def busiest(snapshot: Snapshot) -> list[Scanned]:
     """The queues with the largest backlog, the deepest first."""
     working = [one for one in snapshot.seen.queues if not one.queue.holds_dead_letters]
     working.sort(

@@ -10,7 +10,7 @@ import msgspec
 from skep.clock import Instant
 from skep.dashboard.site import Action, Page, Site
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ_TENANT
+from skep.http.permission import READ_TENANT
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunStatus
 from skep.wire.times import to_instant

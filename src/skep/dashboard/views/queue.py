@@ -19,12 +19,12 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ, READ_TO_CHANGE
+from skep.http.permission import READ, READ_TO_CHANGE
 from skep.http.producer import stamped_messages
 from skep.http.routes.groups import pending_after, reached, start_of
 from skep.http.routes.pace import pace_of
 from skep.http.routes.queues import check_burial
-from skep.http.shown import held_by
+from skep.http.views import held_by
 from skep.model import (
     DEAD_LETTER_SUFFIX,
     DEFAULT_PARTITION,

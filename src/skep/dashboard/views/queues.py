@@ -11,7 +11,7 @@ from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.concerns import OLD_SECONDS
 from skep.http.exchange import Answer, Call
-from skep.http.survey import Surveyed
+from skep.http.tenant_scan import Scanned
 
 PAGE_ROWS = 50
 SHOWN = ("working", "paused", "waiting", "dead", "all")
@@ -23,7 +23,7 @@ class Column(NamedTuple):
 
     name: str
     title: str
-    value: Callable[[Surveyed], Any]
+    value: Callable[[Scanned], Any]
 
 
 COLUMNS = (
@@ -60,12 +60,12 @@ async def queues(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
-def worst_lag(one: Surveyed) -> int:
+def worst_lag(one: Scanned) -> int:
     """How many messages the group that is furthest behind has yet to settle."""
     return max((group.lag_messages for group in one.stats.groups), default=0)
 
 
-def _is_shown(one: Surveyed, show: str) -> bool:
+def _is_shown(one: Scanned, show: str) -> bool:
     match show:
         case "all":
             return True
@@ -79,7 +79,7 @@ def _is_shown(one: Surveyed, show: str) -> bool:
             return not one.queue.holds_dead_letters
 
 
-def _matches(one: Surveyed, text: str) -> bool:
+def _matches(one: Scanned, text: str) -> bool:
     settings = one.queue.settings
     return not text or any(
         text in (name or "").lower() for name in (one.queue.key.name, settings.namespace, settings.task)

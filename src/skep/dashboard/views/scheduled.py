@@ -17,10 +17,10 @@ from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ, READ_TO_CHANGE
+from skep.http.permission import READ, READ_TO_CHANGE
 from skep.http.scheduled import place_of, place_text
-from skep.http.shown import wanted_id
-from skep.http.survey import totals
+from skep.http.tenant_scan import totals
+from skep.http.views import wanted_id
 from skep.ids import id_text
 from skep.model import QueueKey
 from skep.model.scheduled import Change, ScheduledFilter

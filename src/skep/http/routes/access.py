@@ -13,9 +13,9 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.auditing import ANONYMOUS, told
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN_TENANT, ADMINS
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.permission import ADMIN_TENANT, ADMINS
+from skep.http.route import Parameter, Route
 from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
@@ -27,7 +27,7 @@ KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the s
 _decode = msgspec.json.Decoder(KeyRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Keys and the audit log."""
     desk = KeyDesk(engine.access, engine.now)
 
@@ -66,23 +66,23 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(AuditResponse([audit_view(one) for one in found], after))
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/keys", handler=create, tag=TAG, access=ADMINS, request=KeyRequest,
             answers={201: KeyMade}, summary="Make a key; its text is told once, and only here",
             description="It grants nothing that its maker does not have. Where nobody is asked for a key, the first one takes "
             "effect when the server starts anew.",
             example={"name": "orders service", "grants": [{"role": "read-write", "queues": ["orders.*"]}]},
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/keys", handler=list_keys, tag=TAG, access=ADMINS, parameters=(AFTER_NAME, LIMIT),
             answers={200: KeysResponse}, summary="List keys by id, revoked ones for 30 days",
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/keys/{key}", handler=revoke, tag=TAG, access=ADMINS, parameters=(KEY, FORCE),
             answers={200: KeyView}, summary="Revoke a key, here at once and on other servers within a second",
             description="409 with LAST_ADMIN_KEY when a key would revoke itself and no other one administers its tenants.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/audit", handler=audit, tag=TAG, access=ADMIN_TENANT,
             parameters=(
                 Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"),

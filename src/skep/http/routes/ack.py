@@ -12,8 +12,8 @@ from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http import queued
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import POP
-from skep.http.operation import Operation
+from skep.http.permission import POP
+from skep.http.route import Route
 from skep.model import (
     WHOLE_LEASE,
     Outcome,
@@ -61,7 +61,7 @@ _REASONS = {
 }
 
 
-def operations(engine: Engine, meter: Meter) -> list[Operation]:
+def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Settling."""
 
     async def ack(call: Call) -> Answer:
@@ -90,14 +90,14 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return done
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/ack", handler=ack, request=Ack,
             answers={200: AckResult, 202: QueuedAckResponse}, summary="Settle one message, or complete a lease",
             description="With a leaseId alone all messages of the lease are completed, with throughSeq those up to it."
             " 409 with STALE_LEASE or NOT_IN_LEASE when nothing changed; 202 when it was queued.",
             tag="Messages", verb="ack", access=POP, example=ACK_EXAMPLE,
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/ack/batch", handler=ack_batch, request=AckBatchRequest,
             answers={200: AckBatchResponse, 202: QueuedAckResponse}, summary="Settle messages or leases, each on its own merits",
             description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
@@ -107,7 +107,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
     ]  # fmt: skip
 
 
-def _lease_operations(engine: Engine) -> list[Operation]:
+def _lease_operations(engine: Engine) -> list[Route]:
     """Keeping leases for longer, and releasing them."""
 
     async def extend(call: Call) -> Answer:
@@ -147,18 +147,18 @@ def _lease_operations(engine: Engine) -> list[Operation]:
         ]
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/lease/{lease}/extend", handler=extend, request=ExtendRequest, optional=True,
             answers={200: Extended}, summary="Keep a lease for longer", tag="Messages", verb="extend", access=POP,
             example={"leaseSeconds": 60},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/lease/{lease}/release", handler=release, answers={200: Released},
             summary="Release a lease: its messages are delivered again at once",
             description="Its id counts no more, whoever holds it. The delivery was an attempt. 409 with STALE_LEASE when it has ended.",
             tag="Messages", verb="release", access=POP,
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/leases/extend", handler=extend_batch, request=ExtendBatchRequest,
             answers={200: ExtendBatchResponse}, summary="Keep several leases for longer",
             tag="Messages", verb="extend", access=POP, example={"leaseIds": ["LEASE_ID"], "leaseSeconds": 60},

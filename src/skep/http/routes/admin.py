@@ -10,11 +10,11 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, READ, READ_LIST
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.shown import shown_payload, wanted_id
-from skep.http.survey import Surveyed, figures, listed
+from skep.http.permission import ADMIN, READ, READ_LIST
+from skep.http.route import Parameter, Route
+from skep.http.tenant_scan import Scanned, figures, listed
+from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 from skep.wire.admin import (
@@ -34,7 +34,7 @@ NAME = Parameter("name", str, "the queue whose dead letters are meant, or the de
 ID = Parameter("id", str, "the dead letter's id")
 
 
-def operations(engine: Engine, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Administration."""
 
     async def queues(call: Call) -> Answer:
@@ -67,20 +67,20 @@ def operations(engine: Engine, answers: Answers) -> list[Operation]:
         return json_answer(AdminDone(True))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/admin/queues", access=READ_LIST, tenant_in=TENANT.name, handler=queues, tag=TAG, parameters=(TENANT, AFTER_NAME, LIMIT),
             answers={200: AdminQueues}, summary="See the vital signs of queues",
         ),
-        Operation(
+        Route(
             method="GET", path="/admin/queues/{name}/dlq", access=READ, tenant_in=TENANT.name, handler=letters, tag=TAG,
             parameters=(NAME, TENANT, AFTER_SEQ, LIMIT), answers={200: AdminDeadLetters},
             summary="List the dead letters of a queue",
         ),
-        Operation(
+        Route(
             method="POST", path="/admin/queues/{name}/dlq/{id}/replay", access=ADMIN, tenant_in=TENANT.name, handler=replay, tag=TAG,
             parameters=(NAME, ID, TENANT), answers={200: AdminReplayed}, summary="Send a dead letter back to its queue",
         ),
-        Operation(
+        Route(
             method="DELETE", path="/admin/queues/{name}/dlq/{id}", access=ADMIN, tenant_in=TENANT.name, handler=delete, tag=TAG,
             parameters=(NAME, ID, TENANT), answers={200: AdminDone}, summary="Delete a dead letter for good",
         ),
@@ -95,7 +95,7 @@ def _named(call: Call) -> DeadLetterFilter:
     return DeadLetterFilter(queue=_key(call), ids=[wanted_id(call.path("id"))])
 
 
-def _queue(one: Surveyed) -> AdminQueue:
+def _queue(one: Scanned) -> AdminQueue:
     stats = one.stats
     return AdminQueue(
         name=one.queue.key.name, depth=stats.depth, in_flight=stats.in_flight,

@@ -14,8 +14,8 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN_SERVER, READ_SERVER
-from skep.http.operation import Operation, Parameter
+from skep.http.permission import ADMIN_SERVER, READ_SERVER
+from skep.http.route import Parameter, Route
 from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (
@@ -37,7 +37,7 @@ DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 _decode_document = msgspec.json.Decoder(AppDocument)
 
 
-def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
+def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
     """Applying and looking at apps."""
 
     async def list_apps(_: Call) -> Answer:
@@ -80,22 +80,22 @@ def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
         return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/apps", access=READ_SERVER, handler=list_apps, tag=TAG, answers={200: AppsResponse},
             summary="List applied apps by name",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/apps/{app}", access=READ_SERVER, handler=show, tag=TAG, answers={200: AppDetail},
             summary="Show an app with its whole spec",
         ),
-        Operation(
+        Route(
             method="PUT", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=put, tag=TAG, request=AppDocument, parameters=(DRY_RUN,),
             answers={200: Applied}, summary="Apply an app: make and change its queues, and take in what it declares",
             description="422 with INVALID_SPEC and everything that is wrong: the spec itself, secrets that the server's"
             " environment lacks, and what another app declares already. Nothing is deleted.",
             example={"name": "Shop", "queues": {"Orders": {"message_type": {"customer": "string", "cents": "int"}}}},
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=delete, tag=TAG, parameters=(DRY_RUN,),
             answers={200: AppRemoved}, summary="Forget an app; its queues stay, with all they hold",
         ),

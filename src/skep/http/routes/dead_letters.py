@@ -8,11 +8,11 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, PUSH, READ
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.permission import ADMIN, PUSH, READ
+from skep.http.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
-from skep.http.shown import dead_letter_view
+from skep.http.views import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.record import Buried, Unfit
 from skep.wire.dead_letters import (
@@ -47,7 +47,7 @@ _decode_burial = msgspec.json.Decoder(BuryRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
-def operations(engine: Engine, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Dead letters. What is shown of payloads is held in the room of ``answers``."""
     limits = engine.settings.limits
     largest = limits.payload_bytes + limits.headers_bytes
@@ -85,23 +85,23 @@ def operations(engine: Engine, answers: Answers) -> list[Operation]:
         return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/dlq", access=READ, handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
             description="A page ends with the letter whose payload reaches `page_bytes`, so it may be short with `after` set.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,
             parameters=LETTER_PARAMETERS, answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/dlq/bury", access=PUSH, handler=bury, tag=TAG, request=BuryRequest,
             answers={200: Buried}, summary="Put messages of a log among its queue's dead letters, once",
             description="For those who read the log and not by leases, such as pipelines. The log and its groups keep the "
             "messages. Sent again under the same name, it gets the same answer and changes nothing.",
             example={"queue": "orders", "name": "billing-7", "letters": [{"seq": 5, "error": "there is no such customer"}]},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/dlq/purge", access=ADMIN, handler=purge, tag=TAG, request=DeadLetterSelection,
             answers={200: PurgeResponse}, summary="Delete dead letters for good",
             example={"queue": "orders.dead", "until": "2026-01-01T00:00:00Z", "dryRun": True},

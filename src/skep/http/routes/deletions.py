@@ -7,11 +7,11 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.deleting import delete_message
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN
-from skep.http.operation import Operation, Parameter
+from skep.http.permission import ADMIN
+from skep.http.route import Parameter, Route
 from skep.http.routes.messages import QUEUE, TAG, newest
 from skep.http.routes.queues import DRY_RUN
-from skep.http.shown import wanted_id
+from skep.http.views import wanted_id
 from skep.ids import Id, id_text
 from skep.model import QueueKey, Seq
 from skep.wire.browsing import MessageDeleted
@@ -23,7 +23,7 @@ MEANING = (
 )
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Deleting one message."""
 
     async def by_seq(call: Call) -> Answer:
@@ -49,12 +49,12 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(MessageDeleted(*told, done.groups, done.leases))
 
     return [
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=ADMIN, handler=by_seq, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"), MESSAGE_ID, DRY_RUN), answers={200: MessageDeleted},
             summary="Delete the message at a seq, for all groups", description=MEANING,
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/messages/{partition}/{transactionId}", access=ADMIN, handler=by_transaction_id,
             tag=TAG, parameters=(QUEUE, DRY_RUN), answers={200: MessageDeleted},
             summary="Delete the newest message with a transaction id, for all groups", description=MEANING,

@@ -8,8 +8,8 @@ from skep.engine import Engine
 from skep.engine.validate import check_name
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, ADMIN_SERVER, ADMIN_TENANT
-from skep.http.operation import Operation
+from skep.http.permission import ADMIN, ADMIN_SERVER, ADMIN_TENANT
+from skep.http.route import Route
 from skep.ids import id_text
 from skep.model.data_key import WrappedKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
@@ -21,7 +21,7 @@ _decode_rotate = msgspec.json.Decoder(RotateRequest)
 _decode_shred = msgspec.json.Decoder(ShredRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Looking after keys."""
 
     async def keys_of(tenant: str, queue: str | None = None) -> list[WrappedKey]:
@@ -61,19 +61,19 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(Shredded(found))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/encryption/keys", access=ADMIN_TENANT, handler=list_keys, tag=TAG, answers={200: DataKeysResponse},
             summary="List the keys of encrypted queues",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/encryption/rotate", access=ADMIN, handler=rotate, tag=TAG, request=RotateRequest,
             answers={200: DataKeyView}, summary="Give a queue a new key", example={"queue": "payments"},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/encryption/rewrap", access=ADMIN_SERVER, handler=rewrap, tag=TAG, answers={200: Rewrapped},
             summary="Wrap all keys by the current master key",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/encryption/shred", access=ADMIN_TENANT, handler=shred, tag=TAG, request=ShredRequest,
             answers={200: Shredded}, summary="Destroy keys, so that what they sealed can never be read again",
             example={"queue": "payments", "dryRun": True},

@@ -6,9 +6,9 @@ import msgspec
 
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN_TENANT, POP_TENANT, READ_TENANT
-from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
+from skep.http.route import Route
 from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
@@ -20,7 +20,7 @@ _decode_report = msgspec.json.Decoder(EndpointReport)
 _decode_reset = msgspec.json.Decoder(EndpointReset)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Endpoints and their circuit breakers."""
 
     async def list_endpoints(call: Call) -> Answer:
@@ -44,16 +44,16 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/endpoints", access=READ_TENANT, handler=list_endpoints, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: EndpointsResponse}, summary="List endpoints that a delivery failed to",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/endpoints/report", access=POP_TENANT, handler=report, tag=TAG, request=EndpointReport,
             answers={200: EndpointView}, summary="Say how a delivery went, and hear whether to go on",
             example={"url": "https://example.com/hook", "report": "failed", "reason": "503"},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/endpoints/reset", access=ADMIN_TENANT, handler=reset, tag=TAG, request=EndpointReset,
             answers={200: EndpointWasReset}, summary="Deliver to an endpoint again",
             example={"url": "https://example.com/hook"},

@@ -8,10 +8,10 @@ from skep.engine import Engine
 from skep.engine.validate import check_count
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ_TENANT
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.permission import READ_TENANT
 from skep.http.recorded import entity_view, event_view, receipt_view
+from skep.http.route import Parameter, Route
 from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
     EntitiesReadRequest,
@@ -28,7 +28,7 @@ AFTER_NUMBER = Parameter("after", int, "where the page starts: the ``after`` of 
 _decode_read = msgspec.json.Decoder(EntitiesReadRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Looking at entities. Only transactions change them."""
 
     async def types(call: Call) -> Answer:
@@ -71,25 +71,25 @@ def operations(engine: Engine) -> list[Operation]:
 
     # Types before `read`: a type may have that name, and then it is listed all the same.
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/entities", access=READ_TENANT, handler=types, tag=TAG, answers={200: EntityTypesResponse},
             summary="List the types of which there are entities",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/entities/{type}", access=READ_TENANT, handler=list_entities, tag=TAG,
             parameters=(AFTER_NAME, LIMIT), answers={200: EntitiesResponse}, summary="List entities of a type by id",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/entities/read", access=READ_TENANT, handler=read, tag=TAG, request=EntitiesReadRequest,
             answers={200: EntitiesReadResponse}, summary="Read entities and receipts, many at once",
             description="What is not there is null. Entities that are too much for one answer are refused with 413: read fewer.",
             example={"entities": [{"entity": "Order", "id": "1001"}], "receipts": [{"scope": "command", "key": "m-1"}]},
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/entities/{type}/{id}", access=READ_TENANT, handler=show, tag=TAG, answers={200: EntityView},
             summary="Show an entity as it is now",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/entities/{type}/{id}/events", access=READ_TENANT, handler=events, tag=TAG,
             parameters=(AFTER_NUMBER, LIMIT), answers={200: EventsResponse},
             summary="List the events of an entity, the first one first",

@@ -9,12 +9,12 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, POP, READ_LIST
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, next_after, page_limit
+from skep.http.permission import ADMIN, POP, READ_LIST
+from skep.http.route import Parameter, Route
 from skep.http.routes.queues import DRY_RUN
-from skep.http.shown import group_figures
-from skep.http.survey import Survey, figures, listed, survey
+from skep.http.tenant_scan import TenantScan, figures, listed, survey
+from skep.http.views import group_figures
 from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
 from skep.wire.groups import (
     GroupDeleted,
@@ -39,7 +39,7 @@ _decode_release = msgspec.json.Decoder(ReleaseRequest)
 _decode_progress = msgspec.json.Decoder(ProgressRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Groups."""
 
     async def list_groups(call: Call) -> Answer:
@@ -105,29 +105,29 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/consumer-groups", access=READ_LIST, handler=list_groups, tag=TAG,
             parameters=(QUEUE, AFTER_NAME, PAGE_QUEUES), answers={200: GroupsResponse},
             summary="List groups with their lag, queue by queue",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/consumer-groups/{group}", access=READ_LIST, handler=show, tag=TAG, parameters=(QUEUE,),
             answers={200: GroupDetail}, summary="Show a group in all queues that it reads",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/consumer-groups/{group}/seek", access=ADMIN, handler=seek, tag=TAG, request=SeekRequest,
             answers={200: SeekResponse}, summary="Move a group, making it when there is none",
             description="Its leases end and its account starts anew.",
             example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/consumer-groups/{group}/release", access=ADMIN, handler=release, tag=TAG,
             request=ReleaseRequest, answers={200: LeasesReleased},
             summary="End the leases of a partition, whoever holds them: its messages are delivered again at once",
             description="The delivery counts as an attempt. Whoever held them may still ack until someone else has them.",
             example={"queue": "orders", "partition": "customer-42"},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/consumer-groups/{group}/progress", access=POP, handler=progress, tag=TAG,
             request=ProgressRequest, answers={200: GroupFigures},
             summary="Tell how far a reader of the raw log has come",
@@ -135,7 +135,7 @@ def operations(engine: Engine) -> list[Operation]:
             "shows and retention waits for it like for any other. Its progress never goes back, except by a seek.",
             example={"queue": "orders", "seq": 1200},
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/consumer-groups/{group}", access=ADMIN, handler=delete, tag=TAG,
             parameters=(Parameter("queue", str, "the queue whose group it is", required=True), DRY_RUN),
             answers={200: GroupDeleted}, summary="Forget a group of a queue, and its leases",
@@ -153,11 +153,11 @@ async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | Non
     return [one.stats for one in seen], next_after(queues, limit, lambda queue: queue.key.name)
 
 
-async def _in_question(engine: Engine, call: Call) -> Survey:
+async def _in_question(engine: Engine, call: Call) -> TenantScan:
     if "queue" not in call.query:
         return await survey(engine, call.tenant, sees=call.visible)
     queue = await engine.get_queue(call.queue(call.query["queue"]))
-    return Survey(await figures(engine, [queue]), True)
+    return TenantScan(await figures(engine, [queue]), True)
 
 
 def start_of(request: SeekRequest) -> Start:

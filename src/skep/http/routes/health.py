@@ -9,8 +9,8 @@ from msgspec import Struct
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import OPEN
-from skep.http.operation import Operation
+from skep.http.permission import OPEN
+from skep.http.route import Route
 
 
 class Health(Struct):
@@ -22,7 +22,7 @@ class Health(Struct):
     """What someone should look at, although the server is well."""
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Health and readiness."""
 
     async def health(call: Call) -> Answer:
@@ -39,11 +39,11 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(Health("ready"))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/health", handler=health, answers={200: Health}, tag="Server", access=OPEN, by_link=True,
             summary="Is the process alive? It never fails because the store is away",
         ),
-        Operation(
+        Route(
             method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN, by_link=True,
             summary="Can it do its work? 503 while the store is away or takes no writes",
         ),

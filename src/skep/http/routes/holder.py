@@ -9,14 +9,14 @@ import msgspec
 from skep.access.presence import PATH, proof
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import OPEN
-from skep.http.operation import Operation
+from skep.http.permission import OPEN
+from skep.http.route import Route
 from skep.wire.access import HolderProof, HolderRequest
 
 _decode = msgspec.json.Decoder(HolderRequest)
 
 
-def operations(secret: Callable[[], str | None]) -> list[Operation]:
+def routes(secret: Callable[[], str | None]) -> list[Route]:
     """The proof; ``secret`` gives what the server wrote into its file, None when it wrote none."""
 
     async def prove(call: Call) -> Answer:
@@ -27,7 +27,7 @@ def operations(secret: Callable[[], str | None]) -> list[Operation]:
         return json_answer(HolderProof(proof(known, request.challenge), asks_for_keys=call.is_guarded))
 
     return [
-        Operation(
+        Route(
             method="POST", path=PATH, handler=prove, tag="Access", access=OPEN, request=HolderRequest,
             answers={200: HolderProof}, summary="Prove that this server holds the SQLite file that `skep key` found",
             description="The answer is an HMAC of the challenge, with the secret in the private file beside the database. 404 on a "

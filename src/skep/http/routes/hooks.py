@@ -8,8 +8,8 @@ from typing import Any
 from skep.errors import Code, SkepError
 from skep.http.errors import error_answer, status_of
 from skep.http.exchange import Answer, Call
-from skep.http.need import OPEN
-from skep.http.operation import Media, Operation
+from skep.http.permission import OPEN
+from skep.http.route import Media, Route
 from skep.webhooks.intake import NO_QUERY, Intake
 from skep.webhooks.request import HookRequest
 from skep.wire.webhooks import HookResponse, QuarantineResponse
@@ -29,7 +29,7 @@ def hook_status(code: Code) -> int:
     return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.TOO_MANY_REQUESTS else status
 
 
-def operations(intake: Intake) -> list[Operation]:
+def routes(intake: Intake) -> list[Route]:
     """Webhooks."""
 
     async def receive(call: Call) -> Answer:
@@ -55,8 +55,8 @@ def operations(intake: Intake) -> list[Operation]:
             return told
         return Answer(answer.status, answer.body)
 
-    def operation(path: str, summary: str) -> Operation:
-        return Operation(
+    def operation(path: str, summary: str) -> Route:
+        return Route(
             method="POST", path=path, access=OPEN, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
             verb="hook", checks_query=True, request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
         )  # fmt: skip

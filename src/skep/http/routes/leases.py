@@ -6,10 +6,10 @@ from skep.clock import Instant, seconds
 from skep.engine import Engine
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ, READ_LIST
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.shown import age_seconds, consumer_view
+from skep.http.permission import READ, READ_LIST
+from skep.http.route import Parameter, Route
+from skep.http.views import age_seconds, consumer_view
 from skep.model import LeaseInfo
 from skep.model.history import FinishedLease
 from skep.wire.status import (
@@ -26,7 +26,7 @@ TAG = "Status"
 QUEUE = Parameter("queue", str, "the queue", required=True)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Leases and histories."""
 
     async def leases(call: Call) -> Answer:
@@ -57,7 +57,7 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/leases", access=READ_LIST, handler=leases, tag=TAG,
             parameters=(
                 Parameter("queue", str, "only of this queue"),
@@ -66,11 +66,11 @@ def operations(engine: Engine) -> list[Operation]:
             ),
             answers={200: LeasesResponse}, summary="See who holds leases, those that run out first before the others",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/retention", access=READ, handler=retention, tag=TAG, parameters=(QUEUE, LIMIT),
             answers={200: RetentionResponse}, summary="See what retention took from a queue, newest first",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/lease-history", access=READ, handler=history, tag=TAG,
             parameters=(QUEUE, AFTER_SEQ, LIMIT), answers={200: LeaseHistoryResponse},
             summary="See how leases of a queue ended, in order",

@@ -14,10 +14,10 @@ from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import READ
+from skep.http.route import Media, Parameter, Route
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
-from skep.http.shown import json_payload
+from skep.http.views import json_payload
 from skep.ids import id_text
 from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
 from skep.wire.log import (
@@ -63,7 +63,7 @@ _ARROW_ONLY = ("columns", "partition", "compression")
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
 
-def operations(engine: Engine, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, answers: Answers) -> list[Route]:
     """The raw log. What is read as JSON is held in the room of ``answers``."""
 
     async def read(call: Call) -> Answer:
@@ -120,18 +120,18 @@ def operations(engine: Engine, answers: Answers) -> list[Operation]:
         return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/log/{queue}", access=READ, handler=read, parameters=PARAMETERS,
             answers={200: (LogResponse, Media(ARROW))},
             summary="The raw log by seq, without a lease", tag="Log",
             description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/log/{queue}/bounds", access=READ, handler=bounds, parameters=BOUNDS,
             answers={200: LogBoundsResponse}, summary="Which seqs the log holds", tag="Log",
             description="With after and wait=true it answers when there is more, or when the timeout is over.",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/logs/bounds", access=READ, handler=bounds_of_many, request=LogsBoundsRequest,
             answers={200: LogsBoundsResponse}, summary="Which seqs the logs of many queues hold", tag="Log",
             description=f"Of {MOST_QUEUES} queues at the most; those that are not there are left out of the answer.",

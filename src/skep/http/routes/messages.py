@@ -7,11 +7,11 @@ from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.permission import READ
+from skep.http.route import Parameter, Route
 from skep.http.scheduled import browsed_scheduled
-from skep.http.shown import attempt_view, browsed_message, wanted_id
+from skep.http.views import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
 from skep.model.history import Journey
 from skep.model.scheduled import ScheduledFilter
@@ -42,7 +42,7 @@ LIST_PARAMETERS = (
 )
 
 
-def operations(engine: Engine, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Browsing. What is shown of payloads is held in the room of ``answers``."""
     limits = engine.settings.limits
     largest = limits.payload_bytes + limits.headers_bytes
@@ -84,22 +84,22 @@ def operations(engine: Engine, answers: Answers) -> list[Operation]:
         return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/messages", access=READ, handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: MessagesResponse}, summary="Browse the log of a queue",
             description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/messages/{partition}/{transactionId}", access=READ, handler=by_transaction_id, tag=TAG,
             parameters=(QUEUE,), answers={200: BrowsedMessage},
             summary="Show the newest message with a transaction id, also one that is scheduled, with its payload",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=READ, handler=by_seq, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
             summary="Show the message at a seq, with its payload",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}/attempts", access=READ, handler=attempts, tag=TAG,
             parameters=(Parameter("seq", int, "the message's seq"),), answers={200: AttemptsResponse},
             summary="Show the attempts of the message at a seq: who had it, how that ended, and why it failed",

@@ -9,8 +9,8 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.http.exchange import JSON, Answer, Call, json_answer
 from skep.http.gauges import GaugeReader
-from skep.http.need import READ_SERVER
-from skep.http.operation import Media, Operation
+from skep.http.permission import READ_SERVER
+from skep.http.route import Media, Route
 from skep.observe.exposition import Exposition, Gauges
 from skep.observe.histogram import Histogram
 from skep.observe.metrics import POLL, Meter
@@ -22,7 +22,7 @@ TOTALS = {"push": ("pushed", "duplicate"), "pop": ("popped",), "ack": ("complete
 MS_PER_SECOND = 1_000
 
 
-def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answers: Answers) -> list[Route]:
     """Metrics. ``total`` gives the counters: those of this process, or of all that share its port."""
     gauges = GaugeReader(engine, limits, answers)
     exposition = Exposition()
@@ -50,7 +50,7 @@ def operations(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, a
         )  # fmt: skip
 
     return [
-        Operation(
+        Route(
             method="GET", path="/metrics", access=READ_SERVER, by_link=True, handler=metrics, tag="Server",
             answers={200: (Media("text/plain"), MetricsResponse)},
             summary="Counters, latencies and gauges, as Prometheus text",

@@ -11,12 +11,12 @@ from skep.clock import Instant
 from skep.engine import Engine
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.pushing import pushed_messages
+from skep.http.route import Parameter, Route
 from skep.http.routes.ack import lease_result
-from skep.http.shown import age_seconds, wanted_id
+from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.model.key import Verb
 from skep.model.operation import Kind, OperationFilter, OperationStatus, Result, decode_result
@@ -37,7 +37,7 @@ OPERATION = Parameter("operation", str, "the id that the call was answered with"
 _encode = msgspec.json.Encoder().encode
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Operations."""
     kept = engine.operations
 
@@ -85,7 +85,7 @@ def operations(engine: Engine) -> list[Operation]:
         )  # fmt: skip
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/operations", handler=list_operations, tag=TAG, answers={200: OperationsResponse},
             access=READ_LIST,
             parameters=(
@@ -95,17 +95,17 @@ def operations(engine: Engine) -> list[Operation]:
             ),
             summary="List queued calls, newest first", description="A page may be short, or empty with `after` set.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/operations/stats", handler=stats, tag=TAG, answers={200: OperationStatsResponse},
             access=READ_TENANT, summary="See how the queue of operations stands",
             description="Counts are of what is live and of the latest 100,000; completed ones age out. What is of all tenants together "
             "is null to those who may not read all of them.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/operations/{operation}", handler=show, tag=TAG, parameters=(OPERATION,),
             access=POP_OR_PUSH, answers={200: OperationView}, summary="Show a queued call, with its result once it is completed",
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/operations/{operation}", handler=cancel, tag=TAG, parameters=(OPERATION,),
             access=ADMIN, answers={200: OperationView}, summary="Cancel a queued call that nobody performs just now",
             description="409 with OPERATION_NOT_PENDING when it is too late.",

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from skep.engine import Engine
 from skep.http.concerns import failed_calls
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import KNOWN, READ_LIST
-from skep.http.operation import Operation
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.survey import ALL_QUEUES, all_listed, known_tenants, survey, totals
+from skep.http.permission import KNOWN, READ_LIST
+from skep.http.route import Route
+from skep.http.tenant_scan import ALL_QUEUES, all_listed, known_tenants, survey, totals
 from skep.observe.metrics import Meter
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
 TAG = "Queues"
 
 
-def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
+def routes(engine: Engine, total: Callable[[], Meter]) -> list[Route]:
     """Namespaces, tasks, totals."""
 
     async def namespaces(call: Call) -> Answer:
@@ -39,19 +39,19 @@ def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
         return json_answer(totals(seen, failed_calls(total(), call, engine.now())))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/namespaces", access=READ_LIST, handler=namespaces, tag=TAG,
             answers={200: NamespacesResponse}, summary="List namespaces, and how many queues each has",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/tasks", access=READ_LIST, handler=tasks, tag=TAG, answers={200: TasksResponse},
             summary="List tasks, and how many queues each has",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/tenants", access=KNOWN, handler=tenants, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: TenantsResponse}, summary="List the tenants that have queues",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/overview", access=READ_LIST, handler=overview, tag=TAG, answers={200: Overview},
             summary="Add up all queues: depth, in flight, dead letters, rates, oldest message",
         ),

@@ -6,9 +6,9 @@ from skep.engine import Engine
 from skep.engine.consumers import Connected
 from skep.engine.pace import Pace, Percentiles, Timing, pace
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ, READ_LIST
-from skep.http.operation import Operation, Parameter
-from skep.http.shown import consumer_view
+from skep.http.permission import READ, READ_LIST
+from skep.http.route import Parameter, Route
+from skep.http.views import consumer_view
 from skep.model import QueueKey, QueueStats
 from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse
 from skep.wire.times import to_datetime
@@ -36,7 +36,7 @@ async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Co
     ]
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """How queues keep up, and who consumes them."""
 
     async def keeps_up(call: Call) -> Answer:
@@ -51,11 +51,11 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(ConsumersResponse([_shown(one) for one in await connected(engine, call, key)]))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/queues/{queue}/pace", access=READ, handler=keeps_up, tag=TAG,
             answers={200: PaceResponse}, summary="See how a queue keeps up: wait and handler times, and why it is slow",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/consumers", access=READ_LIST, handler=consumers, tag=TAG,
             parameters=(Parameter("queue", str, "only of this queue"),), answers={200: ConsumersResponse},
             summary="See who waits for messages, popped lately or holds leases",

@@ -6,9 +6,9 @@ import msgspec
 
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import PUSH_TENANT, READ_TENANT
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import LIMIT, page_limit
+from skep.http.permission import PUSH_TENANT, READ_TENANT
+from skep.http.route import Parameter, Route
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime
@@ -20,7 +20,7 @@ _decode = msgspec.json.Decoder(RunReport)
 _encode = msgspec.json.Encoder().encode
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Runs of pipelines."""
 
     async def put(call: Call) -> Answer:
@@ -35,15 +35,15 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(RunsResponse([_view(run) for run in found]))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/pipelines", access=READ_TENANT, handler=list_runs, tag=TAG, parameters=(LIMIT,),
             answers={200: RunsResponse}, summary="List runs of pipelines, newest first",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/pipelines/{run}", access=READ_TENANT, handler=show, tag=TAG, parameters=(RUN,),
             answers={200: RunView}, summary="Show a run of a pipeline",
         ),
-        Operation(
+        Route(
             method="PUT", path="/api/v1/pipelines/{run}", access=PUSH_TENANT, handler=put, tag=TAG, parameters=(RUN,), request=RunReport,
             answers={200: RunView}, summary="Tell how a run of a pipeline stands, in place of what it told before",
             description="The last 1,000 runs of a tenant are kept.",

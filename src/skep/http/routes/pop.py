@@ -15,10 +15,10 @@ from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import NOTHING, Answer, Call, json_answer
-from skep.http.need import POP, POP_LIST
-from skep.http.operation import Media, Operation, Parameter
 from skep.http.origin import check_popper
-from skep.http.shown import dead_letter_story, json_headers, json_payload
+from skep.http.permission import POP, POP_LIST
+from skep.http.route import Media, Parameter, Route
+from skep.http.views import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
 from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode, consumer
 from skep.observe.metrics import Meter
@@ -69,7 +69,7 @@ class Wish(NamedTuple):
     wait_seconds: float
 
 
-def operations(engine: Engine, meter: Meter, answers: Answers) -> list[Operation]:
+def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     """Popping; what is popped is held in the room of ``answers``."""
 
     async def pop_queue(call: Call) -> Answer:
@@ -141,16 +141,16 @@ def operations(engine: Engine, meter: Meter, answers: Answers) -> list[Operation
 
     told = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
-        Operation(
+        Route(
             method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=told,
             summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
             parameters=PARAMETERS, answers=told, summary="Lease messages of one partition", description=_NONE,
             tag="Messages", verb="pop", access=POP,
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=told,
             summary="Lease messages of all queues of a namespace, a task or both, higher priority first",
             description=_NONE, tag="Messages", verb="pop",

@@ -9,9 +9,9 @@ from skep.errors import SkepError
 from skep.http import pushing
 from skep.http.exchange import Answer, Call
 from skep.http.labels import label_queues
-from skep.http.need import PUSH
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import PUSH
 from skep.http.pushing import count_misfits, count_pushed
+from skep.http.route import Media, Parameter, Route
 from skep.http.routes import bulk
 from skep.observe.metrics import Meter
 from skep.wire.log import ARROW, BulkPushResponse
@@ -21,7 +21,7 @@ from skep.wire.operations import QueuedPushResponse
 _decode = msgspec.json.Decoder(PushRequest)
 
 
-def operations(engine: Engine, meter: Meter) -> list[Operation]:
+def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
@@ -46,7 +46,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return pushing.buffered_answer(outcome, engine.store_away) if qos0 else pushing.answer(outcome)
 
     return [
-        Operation(
+        Route(
             method="POST",
             path="/api/v1/push",
             handler=push,

@@ -13,11 +13,11 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, READ, READ_LIST
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.shown import listed_queue, queue_detail, queue_view
-from skep.http.survey import figures, listed
+from skep.http.permission import ADMIN, READ, READ_LIST
+from skep.http.route import Parameter, Route
+from skep.http.tenant_scan import figures, listed
+from skep.http.views import listed_queue, queue_detail, queue_view
 from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey
 from skep.wire.queues import (
     ClearRequest,
@@ -51,7 +51,7 @@ _decode_configure = msgspec.json.Decoder(_Configure)
 _decode_clear = msgspec.json.Decoder(ClearRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Queues."""
 
     async def configure(call: Call) -> Answer:
@@ -121,34 +121,34 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(ClearResponse(key.name, request.scope, request.dry_run, cleared.pending, cleared.scheduled))
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/configure", access=ADMIN, handler=configure, tag=TAG, request=ConfigureRequest,
             answers={200: QueueView}, summary="Make a queue, or change settings of the one there is",
             description="Only the settings that are given change.",
             example={"queue": "orders", "settings": {"lease_seconds": 60, "max_attempts": 5}},
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/queues", access=READ_LIST, handler=list_queues, tag=TAG, parameters=LIST_PARAMETERS,
             answers={200: QueuesResponse}, summary="List queues by name",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/resources/queues/{queue}", access=READ, handler=show, tag=TAG, answers={200: QueueDetail},
             summary="Show a queue with its settings, figures and groups",
         ),
-        Operation(
+        Route(
             method="DELETE", path="/api/v1/resources/queues/{queue}", access=ADMIN, handler=delete, tag=TAG, parameters=(DRY_RUN,),
             answers={200: QueueDeleted}, summary="Delete a queue with all it holds",
             description="409 while another queue buries its dead letters there.",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/queues/{queue}/pause", access=ADMIN, handler=pause, tag=TAG, answers={200: QueueView},
             summary="Hand out nothing more; pushes and acks go on",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/queues/{queue}/resume", access=ADMIN, handler=resume, tag=TAG, answers={200: QueueView},
             summary="Hand out messages again",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/queues/{queue}/clear", access=ADMIN, handler=clear, tag=TAG, request=ClearRequest, optional=True,
             answers={200: ClearResponse}, summary="Take messages away: what waits, what is scheduled, or all",
             example={"scope": "pending", "dryRun": True},

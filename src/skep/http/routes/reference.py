@@ -10,16 +10,16 @@ import msgspec
 
 from skep.config import Limits
 from skep.http.exchange import Answer, Call
-from skep.http.need import KNOWN
 from skep.http.openapi import document
-from skep.http.operation import Media, Operation
+from skep.http.permission import KNOWN
 from skep.http.reference import page
+from skep.http.route import Media, Route
 
 HTML = b"text/html; charset=utf-8"
 
 
-def operations(every: Callable[[], Sequence[Operation]], limits: Limits) -> list[Operation]:
-    """The reference; ``every`` gives all operations, which include these, ``limits`` are those of the server."""
+def routes(every: Callable[[], Sequence[Route]], limits: Limits) -> list[Route]:
+    """The reference; ``every`` gives all routes, which include these, ``limits`` are those of the server."""
 
     @cache
     def written() -> bytes:
@@ -33,11 +33,11 @@ def operations(every: Callable[[], Sequence[Operation]], limits: Limits) -> list
         return Answer(200, told.html, HTML, [(b"content-security-policy", told.policy)])
 
     return [
-        Operation(
+        Route(
             method="GET", path="/openapi.json", access=KNOWN, by_cookie=True, by_link=True, handler=openapi, tag="Server", answers={200: dict[str, Any]},
             summary="This reference as an OpenAPI 3.1 document",
         ),
-        Operation(
+        Route(
             method="GET", path="/docs", access=KNOWN, by_cookie=True, by_link=True, handler=docs, tag="Server", answers={200: Media("text/html")},
             summary="This reference as a page",
         ),

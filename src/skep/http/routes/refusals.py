@@ -11,8 +11,8 @@ from skep.apps.catalogue import Catalogue
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ_LIST
-from skep.http.operation import Operation, Parameter
+from skep.http.permission import READ_LIST
+from skep.http.route import Parameter, Route
 from skep.model import QueueKey
 from skep.model.key import SERVER
 from skep.model.refusal import Refusal
@@ -22,7 +22,7 @@ from skep.wire.times import to_datetime
 WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
 
 
-def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
+def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
     """Refusals."""
 
     async def refusals(call: Call) -> Answer:
@@ -33,7 +33,7 @@ def operations(engine: Engine, catalogue: Catalogue) -> list[Operation]:
         return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/webhooks/{webhook}/refusals", access=READ_LIST, handler=refusals, tag="Webhooks",
             parameters=(WEBHOOK,), answers={200: RefusalsResponse}, summary="See the last requests that a webhook refused",
             description="The newest 100 of each webhook are kept. Without a proven tenant they are for who may read everything.",

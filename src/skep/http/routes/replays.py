@@ -8,11 +8,11 @@ from skep.engine import Engine
 from skep.engine.replaying import Replay
 from skep.http import dead_letters, parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, ADMIN_TO_PUSH, READ
-from skep.http.operation import Operation
 from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.permission import ADMIN, ADMIN_TO_PUSH, READ
+from skep.http.route import Route
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
-from skep.http.shown import replay_view
+from skep.http.views import replay_view
 from skep.ids import id_text
 from skep.model import DeadLetterFilter, QueueKey, Seq
 from skep.wire.dead_letters import (
@@ -27,7 +27,7 @@ _decode_edited = msgspec.json.Decoder(ReplayEditedRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Replays."""
 
     async def replay(call: Call) -> Answer:
@@ -67,19 +67,19 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(ReplaysResponse(shown, next_after(shown, limit, lambda one: one.dead_seq)))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/dlq/replays", access=READ, handler=list_replays, tag=TAG,
             parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
             summary="List replayed dead letters, the newest letters first",
             description="Each with the message that it became, and how far its group has come with that.",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/dlq/replay", access=ADMIN, handler=replay, tag=TAG, request=DeadLetterSelection,
             answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
             description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
             example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/dlq/{queue}/{letter}/replay", access=ADMIN_TO_PUSH, handler=replay_edited, tag=TAG,
             parameters=LETTER_PARAMETERS, request=ReplayEditedRequest, answers={200: ReplayResponse},
             summary="Send a dead letter back with another payload",

@@ -7,12 +7,12 @@ import msgspec
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import ADMIN, READ, READ_LIST
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, page_limit
+from skep.http.permission import ADMIN, READ, READ_LIST
+from skep.http.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
-from skep.http.shown import wanted_id
+from skep.http.views import wanted_id
 from skep.ids import id_text
 from skep.model.scheduled import Change
 from skep.wire.scheduled import (
@@ -47,7 +47,7 @@ _decode_selection = msgspec.json.Decoder(ScheduledSelection)
 _decode_move = msgspec.json.Decoder(ScheduledMove)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Scheduled messages."""
 
     async def list_scheduled(call: Call) -> Answer:
@@ -94,29 +94,29 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(ScheduledChanged(selection.dry_run, done.count, done.mark, named))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/scheduled", access=READ_LIST, handler=list_scheduled, tag=TAG,
             parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
             summary="List scheduled messages of a queue, or of all, those that are due first before the others",
             description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/scheduled/{queue}/{messageId}", access=READ, handler=show, tag=TAG,
             parameters=(Parameter("queue", str, "the queue"), Parameter("messageId", str, "the message's id, a UUID")),
             answers={200: ScheduledView}, summary="Show a scheduled message with its payload",
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/scheduled/cancel", access=ADMIN, handler=cancel, tag=TAG, request=ScheduledSelection,
             answers={200: ScheduledChanged}, summary="Cancel scheduled messages: they never enter the log",
             description=f"{MEANING} A transaction id stays taken until its deduplication window ends.",
             example={"queue": "orders", "partition": "customer-1", "dryRun": True},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/scheduled/run", access=ADMIN, handler=run, tag=TAG, request=ScheduledSelection,
             answers={200: ScheduledChanged}, summary="Let scheduled messages enter the log now, in the order of their time",
             description=MEANING, example={"queue": "orders", "dueBefore": "2026-12-01T00:00:00Z", "dryRun": True},
         ),
-        Operation(
+        Route(
             method="POST", path="/api/v1/scheduled/move", access=ADMIN, handler=move, tag=TAG, request=ScheduledMove,
             answers={200: ScheduledChanged}, summary="Move scheduled messages to another time",
             description=f"{MEANING} Among those that are due at the same time, moved ones come last.",

@@ -12,9 +12,9 @@ from skep.engine.staging import StagedAt
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import PUSH
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import PUSH
 from skep.http.producer import stamp, stamped_messages
+from skep.http.route import Media, Parameter, Route
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
 from skep.model import QueueKey
 from skep.model.staging import EpochKey
@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(PublishRequest)
 _decode_answer = msgspec.json.Decoder(PublishedAnswer)
 
 
-def operations(engine: Engine, meter: Meter) -> list[Operation]:
+def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Staging."""
 
     async def stage(call: Call) -> Answer:
@@ -80,7 +80,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
 
     return [
-        Operation(
+        Route(
             method="POST", path=EPOCH_PATH + "/{partition}/{attempt}", access=PUSH, handler=stage, tag=TAG, request=Media(ARROW),
             parameters=(
                 QUERY, EPOCH, PARTITION, ATTEMPT,
@@ -90,7 +90,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             answers={201: StagingResponse}, summary="Stage messages: they are kept, but in no log",
             description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
         ),
-        Operation(
+        Route(
             method="POST", path=EPOCH_PATH + "/publish", access=PUSH, handler=publish, tag=TAG, parameters=(QUERY, EPOCH),
             request=PublishRequest, answers={200: PublishedAnswer},
             summary="Let one attempt of each partition enter its logs, all at once and once",
@@ -98,11 +98,11 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
             "answer and changes nothing. 409 when an attempt is not there in full.",
             example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
         ),
-        Operation(
+        Route(
             method="GET", path=EPOCH_PATH, access=PUSH, handler=show, tag=TAG, parameters=(QUERY, EPOCH),
             answers={200: StagingView}, summary="Whether an epoch is published, and what is staged of it",
         ),
-        Operation(
+        Route(
             method="DELETE", path=EPOCH_PATH, access=PUSH, handler=abort, tag=TAG, parameters=(QUERY, EPOCH, PARTITION, ATTEMPT),
             answers={200: StagingAborted}, summary="Forget what is staged of an epoch, or of one attempt",
             description="What is published stays.",

@@ -10,13 +10,13 @@ from skep.engine.spooling.spool import Spool, SpoolFigures
 from skep.http import parameters
 from skep.http.concerns import OLD_SECONDS, concerns, failed_calls
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import READ, READ_LIST, READ_SERVER
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.permission import READ, READ_LIST, READ_SERVER
+from skep.http.route import Parameter, Route
 from skep.http.routes.queues import queue_key
-from skep.http.shown import age_seconds, group_figures
 from skep.http.stuck import stuck_partitions
-from skep.http.survey import Survey, Surveyed, figures, listed, survey, totals
+from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals
+from skep.http.views import age_seconds, group_figures
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue
 from skep.observe.metrics import Meter
 from skep.wire.status import (
@@ -41,7 +41,7 @@ WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
 
 
-def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
+def routes(engine: Engine, total: Callable[[], Meter]) -> list[Route]:
     """Queues and partitions as they stand; leases and histories have a module of their own."""
 
     async def status(call: Call) -> Answer:
@@ -63,7 +63,7 @@ def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
 
     async def queue(call: Call) -> Answer:
         key = queue_key(call)
-        one = Surveyed(await engine.get_queue(key), await engine.look.queue_stats(key))
+        one = Scanned(await engine.get_queue(key), await engine.look.queue_stats(key))
         groups = [group_figures(group) for group in one.stats.groups]
         return json_answer(QueueStatusDetail(_queue_status(one), groups))
 
@@ -82,7 +82,7 @@ def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
         limit = page_limit(call.query)
         if "queue" in call.query:
             named = await engine.get_queue(call.queue(call.query["queue"]))
-            seen = Survey(await figures(engine, [named]), True)
+            seen = TenantScan(await figures(engine, [named]), True)
         else:
             seen = await survey(engine, call.tenant, sees=call.visible)
         found = await stuck_partitions(engine, seen, OLD_SECONDS if old is None else old, limit)
@@ -108,24 +108,24 @@ def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
         return json_answer(BuffersResponse(_spool_status(engine.spool, engine.now()), qos0))
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/buffers", access=READ_SERVER, handler=buffers, tag=TAG, answers={200: BuffersResponse},
             summary="See what the process that answers has taken and not stored yet",
             description="It is answered while the store is away, too.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status", access=READ_LIST, handler=status, tag=TAG, parameters=(OLDER_THAN,),
             answers={200: StatusResponse}, summary="See a tenant at one look, with what may need attention",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/queues", access=READ_LIST, handler=queues, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: QueueStatusesResponse}, summary="See queues at one look each",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/queues/{queue}", access=READ, handler=queue, tag=TAG,
             answers={200: QueueStatusDetail}, summary="See a queue and each of its groups",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/queues/{queue}/partitions", access=READ, handler=partitions, tag=TAG,
             parameters=(
                 Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
@@ -133,13 +133,13 @@ def operations(engine: Engine, total: Callable[[], Meter]) -> list[Operation]:
             answers={200: PartitionsResponse}, summary="See the partitions that have something to do for a group",
             description="What the group has not come across yet is not among them: it finds work as it pops.",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/stuck", access=READ_LIST, handler=stuck, tag=TAG,
             parameters=(Parameter("queue", str, "only of this queue"), OLDER_THAN, LIMIT),
             answers={200: StuckResponse},
             summary="Find partitions that do not move: an old message, or one that failed before; the worst first",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/status/utilisation", access=READ_LIST, handler=utilisation, tag=TAG,
             parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
             summary="See how many of the partitions with work are being worked on, by queue and group",
@@ -162,7 +162,7 @@ def _name(queue: Queue) -> str:
     return queue.key.name
 
 
-def _queue_status(one: Surveyed) -> QueueStatus:
+def _queue_status(one: Scanned) -> QueueStatus:
     settings, stats = one.queue.settings, one.stats
     return QueueStatus(
         queue=one.queue.key.name, paused=settings.paused, holds_dead_letters=one.queue.holds_dead_letters,

@@ -9,8 +9,8 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call
-from skep.http.need import READ_LIST
-from skep.http.operation import Media, Operation, Parameter
+from skep.http.permission import READ_LIST
+from skep.http.route import Media, Parameter, Route
 from skep.wire.log import ARROW
 
 TABLE_ROWS = 1_000_000
@@ -35,7 +35,7 @@ PARAMETERS = (
 )
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Tables."""
 
     async def read(call: Call) -> Answer:
@@ -66,7 +66,7 @@ def operations(engine: Engine) -> list[Operation]:
         return Answer(200, stream(table, pages, first, limit), ARROW.encode())
 
     return [
-        Operation(
+        Route(
             method="GET", path="/api/v1/tables/{table}", access=READ_LIST, handler=read, tag="Log", parameters=PARAMETERS,
             answers={200: Media(ARROW)}, summary="Lease history, dead letters, queues or groups, as an Arrow stream",
         )

@@ -10,11 +10,11 @@ from skep.engine import Engine
 from skep.errors import Code
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
-from skep.http.need import POP, READ_LIST, READ_TENANT
-from skep.http.operation import Operation, Parameter
 from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.permission import POP, READ_LIST, READ_TENANT
+from skep.http.route import Parameter, Route
 from skep.http.scheduled import browsed_scheduled
-from skep.http.shown import browsed_message, wanted_id
+from skep.http.views import browsed_message, wanted_id
 from skep.ids import id_text
 from skep.model import QueueKey
 from skep.model.history import TraceEvent
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TellRequest)
 
 
-def operations(engine: Engine) -> list[Operation]:
+def routes(engine: Engine) -> list[Route]:
     """Traces."""
 
     async def trace(call: Call) -> Answer:
@@ -82,18 +82,18 @@ def operations(engine: Engine) -> list[Operation]:
         return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/traces", access=POP, handler=tell, tag=TAG, request=TellRequest, answers={201: TellResponse},
             summary="Tell what happened on the way of a trace",
             description="The time is that of telling. Events are kept for a week.",
             example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
                                  "data": {"amount": 99.5}}]},
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/traces/names", access=READ_TENANT, handler=names, tag=TAG, parameters=(AFTER_NAME, LIMIT),
             answers={200: TraceNamesResponse}, summary="List the names of events, and when each last happened",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/traces/by-name", access=READ_LIST, handler=by_name, tag=TAG,
             parameters=(
                 Parameter("name", str, "the name of the events", required=True),
@@ -101,7 +101,7 @@ def operations(engine: Engine) -> list[Operation]:
             ),
             answers={200: TraceEventsResponse}, summary="Find events by their name, newest first, and so their traces",
         ),
-        Operation(
+        Route(
             method="GET", path="/api/v1/traces/{traceId}", access=READ_LIST, handler=trace, tag=TAG,
             parameters=(
                 Parameter("traceId", str, "the trace's id, a UUID"),

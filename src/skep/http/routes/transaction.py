@@ -10,8 +10,8 @@ from skep.errors import Code, SkepError
 from skep.http import pushing, recorded
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.labels import label_queues
-from skep.http.need import POP_OR_PUSH
-from skep.http.operation import Operation
+from skep.http.permission import POP_OR_PUSH
+from skep.http.route import Route
 from skep.http.routes.ack import ACK_EXAMPLE, count_settled, results, settlements
 from skep.model.key import Verb
 from skep.observe.metrics import Meter
@@ -23,7 +23,7 @@ LEVELS_ABOVE_EVENTS = pushing.LEVELS_ABOVE_PAYLOADS + 2
 _decode_transaction = msgspec.json.Decoder(TransactionRequest)
 
 
-def operations(engine: Engine, meter: Meter) -> list[Operation]:
+def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Transactions."""
 
     async def transaction(call: Call) -> Answer:
@@ -62,7 +62,7 @@ def operations(engine: Engine, meter: Meter) -> list[Operation]:
         )  # fmt: skip
 
     return [
-        Operation(
+        Route(
             method="POST", path="/api/v1/transaction", access=POP_OR_PUSH, handler=transaction, request=TransactionRequest,
             answers={200: TransactionResponse}, summary="Settle, push and record together, whole or not at all",
             description="Beside acks and pushes it takes effects on entities and receipts. 409 with ENTITY_CHANGED when an"

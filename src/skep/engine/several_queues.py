@@ -21,7 +21,7 @@ from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
 
 
-class AcrossQueues:
+class SeveralQueues:
     """The lanes of calls that touch more than one queue, or settle and push at once."""
 
     def __init__(self, store: Store, clock: Clock, settings: EngineSettings, announcer: Announcer) -> None:

@@ -30,7 +30,7 @@ LOOKED_AT_ONCE = 100
 """Queues whose figures one look takes in: it keeps others who look from looking for a moment."""
 
 
-class Looking:
+class Browse:
     """What there is now. Nothing here changes anything, and every look is bounded."""
 
     def __init__(self, store: Store, clock: Clock, in_flight: InFlight, limits: Limits) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from skep.engine import Engine
-from skep.engine.looking import LOOKED_AT_ONCE
+from skep.engine.browse import LOOKED_AT_ONCE
 from skep.errors import Code, SkepError
 from skep.http.exchange import Call
 from skep.model import Queue, QueueKey, QueueStats, Rates
@@ -18,17 +18,17 @@ ALL_QUEUES = 100_000
 _PAGE = 1_000
 
 
-class Surveyed(NamedTuple):
+class Scanned(NamedTuple):
     """A queue and its figures."""
 
     queue: Queue
     stats: QueueStats
 
 
-class Survey(NamedTuple):
+class TenantScan(NamedTuple):
     """What one look took in; not complete when there are more queues."""
 
-    queues: list[Surveyed]
+    queues: list[Scanned]
     complete: bool
 
 
@@ -41,10 +41,10 @@ def all_seen(key: QueueKey) -> bool:  # noqa: ARG001 - it is the same for every 
     return True
 
 
-async def survey(engine: Engine, tenant: str, most: int = ALL_QUEUES, sees: Sees = all_seen) -> Survey:
+async def survey(engine: Engine, tenant: str, most: int = ALL_QUEUES, sees: Sees = all_seen) -> TenantScan:
     """A tenant's queues with their figures, by name; only those that may be seen."""
     queues, complete = await all_listed(engine, tenant, most, sees)
-    return Survey(await figures(engine, queues), complete)
+    return TenantScan(await figures(engine, queues), complete)
 
 
 async def all_listed(engine: Engine, tenant: str, most: int, sees: Sees) -> tuple[list[Queue], bool]:
@@ -92,14 +92,14 @@ async def known_tenants(engine: Engine, call: Call, after: str, limit: int) -> l
     return found[:limit]
 
 
-async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Surveyed]:
+async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
     """The queues' figures; one that was deleted meanwhile is left out."""
     found = []
     for start in range(0, len(queues), LOOKED_AT_ONCE):
         some = queues[start : start + LOOKED_AT_ONCE]
         for queue, stats in zip(some, await engine.look.stats_of(some), strict=True):
             if stats is not None:
-                found.append(Surveyed(queue, stats))
+                found.append(Scanned(queue, stats))
     return found
 
 
@@ -113,7 +113,7 @@ async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
         return None
 
 
-def totals(seen: Survey, failed: Sequence[FailedCalls] = ()) -> Overview:
+def totals(seen: TenantScan, failed: Sequence[FailedCalls] = ()) -> Overview:
     """The sums. What a dead-letter queue holds counts as dead letters, and not as depth too."""
     working = [one.stats for one in seen.queues if not one.queue.holds_dead_letters]
     return Overview(

@@ -1,4 +1,4 @@
-"""What an operation needs of whoever asks for it. Every operation says so; the guard at its door and the tests go by it."""
+"""What a route needs of whoever asks for it. Every route says so; the guard at its door and the tests go by it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ON = {
 }
 
 
-class Need(Struct, frozen=True):
+class Permission(Struct, frozen=True):
     """The verbs that are needed, the one that `Call.queue` asks for first, and for what."""
 
     reach: Reach
@@ -52,22 +52,22 @@ class Need(Struct, frozen=True):
         return f"{either.join(self.verbs)} on {_ON[self.reach]}"
 
 
-OPEN = Need(Reach.OPEN)
-KNOWN = Need(Reach.KNOWN)
-PUSH = Need(Reach.QUEUES, (Verb.PUSH,))
-POP = Need(Reach.QUEUES, (Verb.POP,))
-POP_OR_PUSH = Need(Reach.QUEUES, (Verb.POP, Verb.PUSH))
-READ = Need(Reach.QUEUES, (Verb.READ,))
-READ_TO_CHANGE = Need(Reach.QUEUES, (Verb.READ, Verb.ADMIN))
+OPEN = Permission(Reach.OPEN)
+KNOWN = Permission(Reach.KNOWN)
+PUSH = Permission(Reach.QUEUES, (Verb.PUSH,))
+POP = Permission(Reach.QUEUES, (Verb.POP,))
+POP_OR_PUSH = Permission(Reach.QUEUES, (Verb.POP, Verb.PUSH))
+READ = Permission(Reach.QUEUES, (Verb.READ,))
+READ_TO_CHANGE = Permission(Reach.QUEUES, (Verb.READ, Verb.ADMIN))
 """A page that is there only to change a queue shows something of it, too: it asks for both verbs."""
-ADMIN = Need(Reach.QUEUES, (Verb.ADMIN,))
-ADMIN_TO_PUSH = Need(Reach.QUEUES, (Verb.ADMIN, Verb.PUSH), both=True)
-POP_LIST = Need(Reach.LIST, (Verb.POP,))
-READ_LIST = Need(Reach.LIST, (Verb.READ,))
-PUSH_TENANT = Need(Reach.TENANT, (Verb.PUSH,))
-POP_TENANT = Need(Reach.TENANT, (Verb.POP,))
-READ_TENANT = Need(Reach.TENANT, (Verb.READ,))
-ADMIN_TENANT = Need(Reach.TENANT, (Verb.ADMIN,))
-READ_SERVER = Need(Reach.SERVER, (Verb.READ,))
-ADMINS = Need(Reach.ADMINS, (Verb.ADMIN,))
-ADMIN_SERVER = Need(Reach.SERVER, (Verb.ADMIN,))
+ADMIN = Permission(Reach.QUEUES, (Verb.ADMIN,))
+ADMIN_TO_PUSH = Permission(Reach.QUEUES, (Verb.ADMIN, Verb.PUSH), both=True)
+POP_LIST = Permission(Reach.LIST, (Verb.POP,))
+READ_LIST = Permission(Reach.LIST, (Verb.READ,))
+PUSH_TENANT = Permission(Reach.TENANT, (Verb.PUSH,))
+POP_TENANT = Permission(Reach.TENANT, (Verb.POP,))
+READ_TENANT = Permission(Reach.TENANT, (Verb.READ,))
+ADMIN_TENANT = Permission(Reach.TENANT, (Verb.ADMIN,))
+READ_SERVER = Permission(Reach.SERVER, (Verb.READ,))
+ADMINS = Permission(Reach.ADMINS, (Verb.ADMIN,))
+ADMIN_SERVER = Permission(Reach.SERVER, (Verb.ADMIN,))

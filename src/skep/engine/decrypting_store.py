@@ -53,7 +53,7 @@ PREVIEWED_BYTES = 16 * MEBIBYTE
 log = structlog.get_logger("skep.encryption")
 
 
-class OpeningStore:
+class DecryptingStore:
     """Looks like the store it stands before."""
 
     def __init__(self, store: Store, encryption: Encryption) -> None:

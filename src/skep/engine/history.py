@@ -36,7 +36,7 @@ DATA_BYTES = 16 * 1024
 """What one event of a trace may carry."""
 
 
-class Past:
+class History:
     """What the engine tells of the past."""
 
     def __init__(self, store: Store, clock: Clock, in_flight: InFlight, settings: EngineSettings) -> None:

@@ -1,4 +1,4 @@
-"""An operation of the API: how it is reached, what does it, and how it is documented."""
+"""A route of the API: how it is reached, what does it, and how it is documented."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from skep.http.endpoint import Handler
-from skep.http.need import Need
+from skep.http.permission import Permission
 
 
 class Parameter(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Media(Struct, frozen=True):
     schema: Any = str
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True, kw_only=True):
     """One method of one path.
 
     ``request`` and each of the ``answers`` by status is the type of a JSON body, a `Media`, a tuple of these, or None when
@@ -49,7 +49,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
     example: Any = None
     verb: str = "other"
-    access: Need
+    access: Permission
     tenant_in: str | None = None
     by_cookie: bool = False
     by_link: bool = False
