@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
 from skep.client import calls, tracing
+from skep.client.async_sender import AsyncSender
 from skep.client.background import AsyncBackground, AsyncMonitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, written_items
@@ -14,9 +15,6 @@ from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.wire.messages import PushItem
-
-if TYPE_CHECKING:
-    from skep.client.async_client import AsyncClient
 
 PAUSE_SECONDS = 1.0
 """How long to wait before trying again what failed for now, on top of the client's own retries."""
@@ -29,7 +27,7 @@ class AsyncBuffer:
     the server refused come with the error as ``details["failed"]``, those it could not be asked about stay in `unsent`.
     """
 
-    def __init__(self, client: AsyncClient, mint: IdMint, queue: str, options: BufferOptions) -> None:
+    def __init__(self, client: AsyncSender, mint: IdMint, queue: str, options: BufferOptions) -> None:
         self._client = client
         self._mint = mint
         self._queue = queue

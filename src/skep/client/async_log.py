@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from skep.client import log_calls
 from skep.client.admin_calls import PAGE_ROWS
-from skep.client.exchange import ApiCall
+from skep.client.async_sender import AsyncSender
 from skep.client.log_calls import Compression, TableName
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
@@ -18,12 +18,8 @@ from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingR
 T = TypeVar("T")
 
 
-class AsyncLog:
+class AsyncLog(AsyncSender):
     """What a client can read of logs, tell of its reading, and stage."""
-
-    async def run(self, call: ApiCall[T]) -> T:
-        """Make a call."""
-        raise NotImplementedError
 
     async def read_log(
         self,

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from skep.client import admin_calls, calls, message_data
+from skep.client.async_sender import AsyncSender
+from skep.client.async_transaction import AsyncTransaction
+from skep.client.calls import Acked
 from skep.client.error_texts import error_text
+from skep.client.exchange import ApiCall
 from skep.client.message_data import MessageData
 from skep.client.tracing import processing
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult
 
-if TYPE_CHECKING:
-    from skep.client.async_client import AsyncClient
-    from skep.client.async_transaction import AsyncTransaction
+
+class AsyncSettler(AsyncSender, Protocol):
+    """What a message needs of the client that popped it."""
+
+    async def said(self, call: ApiCall[Acked]) -> list[AckResult]:
+        """The results of acks."""
+
+    def transaction(self) -> AsyncTransaction:
+        """Acks and pushes that happen together or not at all."""
 
 
 class AsyncMessage(MessageData):
     """A message that `AsyncClient` popped. ``async with message:`` acks it at the end, and nacks it on an exception."""
 
     if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
-        client: AsyncClient = None  # type: ignore[assignment] # it is given when the message was read
+        client: AsyncSettler = None  # type: ignore[assignment] # it is given when the message was read
 
     async def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from skep.client import tracing
+from skep.client.async_sender import AsyncSender
 from skep.client.exchange import ApiCall
 from skep.errors import SkepError
-
-if TYPE_CHECKING:
-    from skep.client.async_client import AsyncClient
 
 M = TypeVar("M", bound=tracing.Headed)
 
 
-async def popped(client: AsyncClient, source: str, call: ApiCall[list[M]]) -> list[M]:
+async def popped(client: AsyncSender, source: str, call: ApiCall[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from skep.client import access_calls, encryption_calls, record_calls
-from skep.client.exchange import ApiCall
+from skep.client.async_sender import AsyncSender
 from skep.model.record import Report
 from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 from skep.wire.apps import AppDetail, Applied, AppRemoved, AppSummary
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncRecords:
+class AsyncRecords(AsyncSender):
     """What a client can see and change of apps, entities and endpoints."""
-
-    async def run(self, call: ApiCall[T]) -> T:
-        """Make a call."""
-        raise NotImplementedError
 
     # apps
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from skep.client.async_sender import AsyncSender
 from skep.client.parts import Parts
 from skep.ids import IdMint
-
-if TYPE_CHECKING:
-    from skep.client.async_client import AsyncClient
 
 
 class AsyncTransaction(Parts):
     """``async with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
-    def __init__(self, client: AsyncClient, mint: IdMint) -> None:
+    def __init__(self, client: AsyncSender, mint: IdMint) -> None:
         super().__init__(client.clock, mint)
         self._client = client
 

@@ -5,20 +5,18 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import Self, Unpack
 
 from skep.client import calls, tracing
 from skep.client.background import Background, Monitor
 from skep.client.batcher import Batcher, BufferOptions, BufferSettings
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, written_items
 from skep.client.pushed import refusals
+from skep.client.sender import Sender
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.wire.messages import PushItem
-
-if TYPE_CHECKING:
-    from skep.client.client import Client
 
 PAUSE_SECONDS = 1.0
 """How long to wait before trying again what failed for now, on top of the client's own retries."""
@@ -31,7 +29,7 @@ class Buffer:
     the server refused come with the error as ``details["failed"]``, those it could not be asked about stay in `unsent`.
     """
 
-    def __init__(self, client: Client, mint: IdMint, queue: str, options: BufferOptions) -> None:
+    def __init__(self, client: Sender, mint: IdMint, queue: str, options: BufferOptions) -> None:
         self._client = client
         self._mint = mint
         self._queue = queue

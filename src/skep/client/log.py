@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from skep.client import log_calls
 from skep.client.admin_calls import PAGE_ROWS
-from skep.client.exchange import ApiCall
 from skep.client.log_calls import Compression, TableName
+from skep.client.sender import Sender
 from skep.wire.groups import GroupFigures
 from skep.wire.log import LogBoundsResponse
 from skep.wire.pipelines import RunReport, RunView
@@ -20,12 +20,8 @@ from skep.wire.staging import Attempt, PublishedAnswer, StagingAborted, StagingR
 T = TypeVar("T")
 
 
-class Log:
+class Log(Sender):
     """What a client can read of logs, tell of its reading, and stage."""
-
-    def run(self, call: ApiCall[T]) -> T:
-        """Make a call."""
-        raise NotImplementedError
 
     def read_log(
         self,

@@ -6,26 +6,36 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from skep.client import admin_calls, calls, message_data
+from skep.client.calls import Acked
 from skep.client.error_texts import error_text
+from skep.client.exchange import ApiCall
 from skep.client.message_data import MessageData
+from skep.client.sender import Sender
 from skep.client.tracing import processing
+from skep.client.transaction import Transaction
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult
 
-if TYPE_CHECKING:
-    from skep.client.client import Client
-    from skep.client.transaction import Transaction
+
+class Settler(Sender, Protocol):
+    """What a message needs of the client that popped it."""
+
+    def said(self, call: ApiCall[Acked]) -> list[AckResult]:
+        """The results of acks."""
+
+    def transaction(self) -> Transaction:
+        """Acks and pushes that happen together or not at all."""
 
 
 class Message(MessageData):
     """A message that `Client` popped. ``with message:`` acks it at the end, and nacks it on an exception."""
 
     if TYPE_CHECKING:  # while it runs the type could not be looked up, and help() looks it up
-        client: Client = None  # type: ignore[assignment] # it is given when the message was read
+        client: Settler = None  # type: ignore[assignment] # it is given when the message was read
 
     def ack(self) -> AckResult:
         """It is done. STALE_LEASE is raised when the lease has ended."""

@@ -4,19 +4,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from skep.client import tracing
 from skep.client.exchange import ApiCall
+from skep.client.sender import Sender
 from skep.errors import SkepError
-
-if TYPE_CHECKING:
-    from skep.client.client import Client
 
 M = TypeVar("M", bound=tracing.Headed)
 
 
-def popped(client: Client, source: str, call: ApiCall[list[M]]) -> list[M]:
+def popped(client: Sender, source: str, call: ApiCall[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
     since = tracing.began()
     try:

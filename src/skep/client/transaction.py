@@ -5,19 +5,17 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from skep.client.parts import Parts
+from skep.client.sender import Sender
 from skep.ids import IdMint
-
-if TYPE_CHECKING:
-    from skep.client.client import Client
 
 
 class Transaction(Parts):
     """``with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
-    def __init__(self, client: Client, mint: IdMint) -> None:
+    def __init__(self, client: Sender, mint: IdMint) -> None:
         super().__init__(client.clock, mint)
         self._client = client
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -13,11 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 import skep
 from skep.cli.accounts import ACCOUNT, QUEUE
 from skep.cli.demo import checks, shop
-from skep.cli.demo.checks import Seen
+from skep.cli.demo.stage import Stage
 from skep.cli.demo.tables import into_spark
 from skep.cli.output import new_table, text
-from skep.client.settings import DEFAULT_URL
-from skep.errors import Code, SkepError
+from skep.errors import Code
 
 if TYPE_CHECKING:
     from skep.cli.demo.screen import Screen
@@ -31,53 +28,7 @@ REPEATED = 10
 CRASH_BATCH = 5
 CRASH_LEASE_SECONDS = 3.0
 RETURNED_AT_ONCE = 10
-LOOK_SECONDS = 0.2
-PATIENCE_SECONDS = 60.0
-"""An act that takes longer has gone wrong."""
 JOIN_SECONDS = 10.0
-
-
-class Stage:
-    """Where the story plays: the server, a client of it, the screen, and what was seen so far."""
-
-    def __init__(self, served: Served, client: skep.Client, screen: Screen) -> None:
-        self.served = served
-        self.client = client
-        self.screen = screen
-        self.orders = shop.placed_orders()
-        self.bank = shop.Bank()
-        self.seen = Seen(placed=len(self.orders))
-
-    def typed(self, command: str) -> str:
-        """A command as one would type it here."""
-        program = "skep" if shutil.which("skep") else "./skep"
-        default = self.served.url == DEFAULT_URL
-        return f"{program} {command}" + ("" if default else f" --url {self.served.url}")
-
-    def groups(self) -> list[GroupFigures]:
-        """Every group's account, shown on the way."""
-        known = [group for groups in shop.GROUPS.values() for group in groups]
-        found = [one for one in self.client.groups() if one.consumer_group in known]
-        found.sort(key=lambda one: (list(shop.QUEUES).index(one.queue), one.consumer_group))
-        self.screen.figures(found)
-        return found
-
-    def watch_until(self, done: Callable[[dict[str, GroupFigures]], bool], what: str) -> None:
-        """Look until that is so."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not done({one.consumer_group: one for one in self.groups()}):
-            if time.monotonic() > deadline:
-                raise SkepError(
-                    Code.INTERNAL, f"the story got stuck: {what} took more than {PATIENCE_SECONDS:g} seconds"
-                )
-            time.sleep(LOOK_SECONDS)
-
-    def watch(self, seconds: float) -> None:
-        """Look for so long."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            self.groups()
-            time.sleep(LOOK_SECONDS)
 
 
 @dataclass(frozen=True)

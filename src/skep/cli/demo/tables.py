@@ -9,7 +9,7 @@ from skep.cli.pipeline import missing_for_spark, rich_table
 
 if TYPE_CHECKING:
     from skep.cli.demo.screen import Screen
-    from skep.cli.demo.story import Stage
+    from skep.cli.demo.stage import Stage
     from skep.spark.running.record import Run
     from skep.spark.running.record import Stage as Step
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import FIRST, LAKE_TYPES, PARTITION_COLUMNS, archive, no_rows, undivided
-from skep.spark.running.lake import MADE_BY
+from skep.spark.running.files import MADE_BY
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

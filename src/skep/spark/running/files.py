@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from skep.errors import Code, SkepError
 from skep.spark.running.setting import WHOLE_MICROS, setting
 
+MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 

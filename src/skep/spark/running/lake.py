@@ -32,7 +32,7 @@ from skep.spark.pipelines.archive import (
     no_rows,
     undivided,
 )
-from skep.spark.running.files import keep_all, rows_of, uri, write_rows, write_whole
+from skep.spark.running.files import MADE_BY, keep_all, rows_of, uri, write_rows, write_whole
 from skep.spark.running.setting import UNSORTED, setting
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8
 """A folder with so many small files is compacted."""
 ORDER = ("generation", "seq")
-MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
 
 
 class Move(Struct, frozen=True):

@@ -19,7 +19,7 @@ from skep.arrow.shape import VARYING, Shape, implied, together
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.log_cache import within_chunk
+from skep.store.postgres.log_chunks import within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
 from skep.store.statements import load_statements
 

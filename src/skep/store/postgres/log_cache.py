@@ -17,10 +17,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.log_chunks import comes_in_chunks
 from skep.store.statements import load_statements
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
@@ -32,7 +33,6 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 SQL = load_statements(__package__, "log_cache")
 IDLE_SECONDS = 300.0
 """A chunk that nobody has read for so long is dropped."""
-
 Place = tuple[QueueKey, int, tuple[str, ...] | None]
 
 
@@ -53,14 +53,6 @@ class Chunk(Struct):
     first: int
     batch: pa.RecordBatch
     read_at: float
-
-
-def within_chunk(wanted: LogRange) -> LogRange:
-    """As much of a range as lies in one chunk, if it may be kept."""
-    if not _comes_in_chunks(wanted):
-        return wanted
-    last = Seq((wanted.first - 1) // LOG_CHUNK * LOG_CHUNK + LOG_CHUNK)
-    return structs.replace(wanted, last=min(wanted.last, last))
 
 
 class LogCache:
@@ -90,7 +82,7 @@ class LogCache:
         from skep.arrow.log import LogPiece
 
         chunk = self._chunks.get(place := _place(key, wanted))
-        if chunk is None or not _comes_in_chunks(wanted):
+        if chunk is None or not comes_in_chunks(wanted):
             return None
         last = Seq(min(wanted.last, wanted.first + wanted.max_rows - 1, chunk.first + LOG_CHUNK - 1))
         if last < wanted.first or chunk.batch.nbytes > wanted.max_bytes:
@@ -107,7 +99,7 @@ class LogCache:
         self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[RawRange]
     ) -> Mark | None:
         """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
-        if not self._max_bytes or not _comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
+        if not self._max_bytes or not comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
             return None
         mark = await _mark_of(connection, key, wanted.first)
         return None if mark is None or {mark.queue_id} != {part.queue_id for part in found} else mark
@@ -137,11 +129,6 @@ class LogCache:
 async def _mark_of(connection: Connection, key: QueueKey, first: int) -> Mark | None:
     row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + LOG_CHUNK - 1)
     return None if row is None else Mark(*row)
-
-
-def _comes_in_chunks(wanted: LogRange) -> bool:
-    """Whether it is all of the log that is read, and no more than a chunk at once."""
-    return wanted.partitions is None and wanted.max_rows <= LOG_CHUNK
 
 
 def _is_chunk(first: Seq, found: Sequence[RawRange]) -> bool:

@@ -1,0 +1,25 @@
+"""Chunks of a log: which ranges are read chunk by chunk, and as much of a range as lies in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from skep.model import LOG_CHUNK, Seq
+
+if TYPE_CHECKING:
+    from skep.arrow.log import LogRange
+
+
+def within_chunk(wanted: LogRange) -> LogRange:
+    """As much of a range as lies in one chunk, if it may be kept."""
+    if not comes_in_chunks(wanted):
+        return wanted
+    last = Seq((wanted.first - 1) // LOG_CHUNK * LOG_CHUNK + LOG_CHUNK)
+    return structs.replace(wanted, last=min(wanted.last, last))
+
+
+def comes_in_chunks(wanted: LogRange) -> bool:
+    """Whether it is all of the log that is read, and no more than a chunk at once."""
+    return wanted.partitions is None and wanted.max_rows <= LOG_CHUNK
