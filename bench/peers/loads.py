@@ -16,7 +16,7 @@ import psutil
 from msgspec import Struct
 
 from bench.at_rate import at_rate
-from bench.client_line import ClientLine
+from bench.peers.client_line import ClientLine
 from bench.peers.lines import Line, Way
 from bench.peers.nats import NatsLine
 from bench.peers.rabbitmq import RabbitLine

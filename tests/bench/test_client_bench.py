@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from bench import client, client_beside_raw
-from bench.client_line import ClientLine
 from bench.null_server import request_bytes, running_null_server
+from bench.peers.client_line import ClientLine
 from bench.peers.lines import Way
 from bench.peers.skep_line import SkepLineWithIds
 from bench.report import Report

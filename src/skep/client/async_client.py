@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 import stamina
 
-from skep.client import calls, message_data, operations, tracing
-from skep.client.async_admin import AsyncAdmin
+from skep.client import calls
 from skep.client.async_buffer import AsyncBuffer
-from skep.client.async_log import AsyncLog
-from skep.client.async_message import AsyncMessage, read_messages
-from skep.client.async_popping import popped
+from skep.client.async_message import AsyncMessage
+from skep.client.async_messaging import AsyncMessaging
 from skep.client.async_queue import AsyncQueue
-from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BUFFER_DEFAULTS, BufferOptions
 from skep.client.breaker import BreakerState
-from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
+from skep.client.calls import POP_DEFAULTS, PopOptions
 from skep.client.exchange import ApiCall
-from skep.client.message_data import MessageData
-from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
-from skep.client.pushed import Pushed, Queued, told, told_of_failure
 from skep.client.retries import one_round, retry_hook
 from skep.client.retry_log import tell_of_retries
 from skep.client.servers import Servers
@@ -38,16 +30,14 @@ from skep.client.settings import (
 )
 from skep.client.spelling import spelled_out
 from skep.client.transport import AsyncTransport
-from skep.clock import Clock, SystemClock, seconds
-from skep.errors import Code, SkepError
+from skep.clock import Clock, SystemClock
+from skep.errors import SkepError
 from skep.ids import IdMint
-from skep.model import SettleStatus
-from skep.wire.messages import Ack, AckResult, Extended
 
 T = TypeVar("T")
 
 
-class AsyncClient(AsyncAdmin, AsyncLog):
+class AsyncClient(AsyncMessaging):
     """A client of one Skep, at one URL or several. Close it, or use it in an ``async with``.
 
     Without a URL, address, tenant and token are those of ``SKEP_URL``, ``SKEP_TENANT`` and ``SKEP_TOKEN``.
@@ -98,105 +88,10 @@ class AsyncClient(AsyncAdmin, AsyncLog):
 
     # messages
 
-    @spelled_out(PushOptions, PUSH_DEFAULTS)
-    async def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
-        """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
-        several = listed(messages)
-        with tracing.publishing(queue, len(several)) as span:
-            items = push_items(queue, several, options, self._mint)
-            try:
-                return told(await self._awaited(await self.run(calls.push(items, buffering(options)))), options)
-            except SkepError as error:
-                tracing.failed(span, error)
-                return told_of_failure(error, items, options)
-
-    @spelled_out(PopOptions, POP_DEFAULTS)
-    async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
-        call = ApiCall(calls.pop(queue, options).request, read_messages)
-        return message_data.held(await popped(self, queue, call), self)
-
-    @spelled_out(PopOptions, POP_DEFAULTS)
-    async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
-        """Lease messages as an Arrow IPC stream, for very many at a time; no bytes when there are none.
-
-        The columns are those of `skep.arrow.log.POPPED_SCHEMA`. An ack of its ``lease_id`` completes all that is under it.
-        """
-        return await self.run(calls.pop_arrow(queue, options))
-
-    @spelled_out(PopOptions, POP_DEFAULTS)
-    async def pop_matching(
-        self, *, namespace: str | None = None, task: str | None = None, **options: Unpack[PopOptions]
-    ) -> list[AsyncMessage]:
-        """Lease messages of all queues of a namespace, a task or both, higher priority first."""
-        call = ApiCall(calls.pop_matching(namespace, task, options).request, read_messages)
-        return message_data.held(await popped(self, namespace or task or "*", call), self)
-
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
         """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
         return self.queue(queue).consume(**options)
-
-    async def ack(self, *messages: MessageData) -> list[AckResult]:
-        """These are done. Each stands for itself: a refused one is in the results and hinders no other.
-
-        Where they are all that is left of a lease, the server is told of the lease and not of each message.
-        """
-        return await self._say([(message, message_data.completed(message)) for message in messages])
-
-    async def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
-        """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
-
-        STALE_LEASE is raised when the lease has ended, NOT_IN_LEASE when nothing up to that seq is left of it.
-        """
-        one = Ack(lease_id, through_seq=msgspec.UNSET if through_seq is None else through_seq)
-        [result] = await self.said(calls.ack(one))
-        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
-            raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or nothing of it was left")
-        return result
-
-    async def nack(
-        self,
-        *messages: MessageData,
-        error: str | None = None,
-        retry_at: datetime | None = None,
-        delay: float | timedelta | None = None,
-    ) -> list[AckResult]:
-        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
-        return await self._say(
-            [
-                (one, message_data.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay))
-                for one in messages
-            ]
-        )
-
-    async def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
-        """These are given up on and become dead letters at once."""
-        return await self._say([(message, message_data.rejected(message, error=error)) for message in messages])
-
-    async def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
-        """Say of each message what became of it, in one request."""
-        return await self.said(calls.ack_batch(acks)) if acks else []
-
-    async def said(self, call: ApiCall[Acked]) -> list[AckResult]:
-        """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
-        acked = await self.run(call)
-        if acked.queued is not None and (ended := await self._ended(acked.queued)) is not None:
-            return operations.acked(acked.queued, ended).results
-        return acked.results
-
-    async def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
-        """Keep the leases of these for longer, one result per lease."""
-        leases = list(dict.fromkeys(message_data.lease_of(message) for message in messages))
-        return await self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
-
-    async def release(self, lease_id: str) -> None:
-        """Release a lease, whoever holds it: its messages are delivered again at once, and this delivery was an attempt."""
-        await self.run(calls.release(lease_id))
-
-    def transaction(self) -> AsyncTransaction:
-        """Acks and pushes that happen together or not at all."""
-        return AsyncTransaction(self, self._mint)
 
     def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> AsyncQueue:
         """A queue to work with, and what is meant when a call does not say otherwise."""
@@ -255,29 +150,3 @@ class AsyncClient(AsyncAdmin, AsyncLog):
                 url = asking.send(await self._transport.send(url, call.request))
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return] # the generator's return value is a T
-
-    async def _say(self, said: list[tuple[MessageData, Ack]]) -> list[AckResult]:
-        with message_data.traced(said) as span:
-            short = message_data.short(said)
-            return message_data.noted(said, short.results(await self.settle(short.sent)), span)
-
-    async def _awaited(self, pushed: Pushed) -> Pushed:
-        """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
-        if pushed.queued is not None and (ended := await self._ended(pushed.queued)) is not None:
-            return operations.pushed(pushed.queued, ended)
-        return pushed
-
-    async def _ended(self, queued: Queued) -> list[operations.Operation] | None:
-        """All operations of a call, once they have ended; None when nobody wants to wait, or that takes too long."""
-        if self.settings.queued_operation == "return":
-            return None
-        deadline = self.clock.steady() + seconds(self.settings.poll_timeout_seconds)
-        ended = []
-        for part in queued.parts:
-            call = operations.operation(part.operation_id)
-            while not (found := await self.run(call)).ended:
-                if self.clock.steady() >= deadline:
-                    return None
-                await asyncio.sleep(self.settings.poll_seconds)
-            ended.append(found)
-        return ended

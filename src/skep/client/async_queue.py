@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
+from skep.client.async_message import AsyncMessage
+from skep.client.async_messaging import AsyncMessaging
 from skep.client.calls import POP_DEFAULTS, PopOptions
 from skep.client.message_data import MessageData
 from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
@@ -19,16 +21,12 @@ from skep.errors import SkepError
 from skep.wire.messages import AckResult, Extended
 from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
-if TYPE_CHECKING:
-    from skep.client.async_client import AsyncClient
-    from skep.client.async_message import AsyncMessage
-
 
 class AsyncQueue:
     """One queue of a client. What a call says itself goes before what was said when the queue was named."""
 
     def __init__(
-        self, client: AsyncClient, name: str, *, partition: str | None = None, group: str | None = None
+        self, client: AsyncMessaging, name: str, *, partition: str | None = None, group: str | None = None
     ) -> None:
         self._client = client
         self.name = name

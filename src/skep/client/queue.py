@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from skep.client.calls import POP_DEFAULTS, PopOptions
+from skep.client.message import Message
 from skep.client.message_data import MessageData
+from skep.client.messaging import Messaging
 from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions
 from skep.client.pushed import Pushed
@@ -21,15 +23,11 @@ from skep.errors import SkepError
 from skep.wire.messages import AckResult, Extended
 from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
-if TYPE_CHECKING:
-    from skep.client.client import Client
-    from skep.client.message import Message
-
 
 class Queue:
     """One queue of a client. What a call says itself goes before what was said when the queue was named."""
 
-    def __init__(self, client: Client, name: str, *, partition: str | None = None, group: str | None = None) -> None:
+    def __init__(self, client: Messaging, name: str, *, partition: str | None = None, group: str | None = None) -> None:
         self._client = client
         self.name = name
         self.partition = partition

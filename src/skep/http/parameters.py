@@ -19,6 +19,8 @@ POSITION_MAX = 2**63 - 1
 POSITION_PATTERN = f"[0-9]{{1,{len(str(POSITION_MAX)) - 1}}}"
 """So many digits are always a position."""
 SECONDS_MAX = 100 * 365 * 86_400
+PREVIEW_BYTES_MAX = 64 * 1_024
+COMPRESSIONS = ("none", "lz4", "zstd")
 
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})

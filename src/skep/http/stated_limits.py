@@ -32,9 +32,7 @@ from skep.engine.validate import (
     TRANSACTION_ID_CHARACTERS,
 )
 from skep.http.paging import PAGE_MAX
-from skep.http.parameters import POSITION_MAX, POSITION_PATTERN, SECONDS_MAX
-from skep.http.routes.log import COMPRESSIONS
-from skep.http.routes.messages import PREVIEW_BYTES_MAX
+from skep.http.parameters import COMPRESSIONS, POSITION_MAX, POSITION_PATTERN, PREVIEW_BYTES_MAX, SECONDS_MAX
 from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
 from skep.model.scheduled import MARK_MAX

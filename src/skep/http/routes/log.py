@@ -14,6 +14,7 @@ from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
+from skep.http.parameters import COMPRESSIONS
 from skep.http.permission import READ
 from skep.http.route import Media, Parameter, Route
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
@@ -33,7 +34,6 @@ from skep.wire.messages import NULL
 from skep.wire.times import to_datetime
 
 LAST_SEQ = 2**63 - 1
-COMPRESSIONS = ("none", "lz4", "zstd")
 JSON_MESSAGES = 1_000
 JSON_BYTES = 8 * 1024 * 1024
 """Payloads in one answer as JSON; it ends with the message that reaches this."""

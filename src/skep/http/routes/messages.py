@@ -8,6 +8,7 @@ from skep.errors import Code, SkepError
 from skep.http import parameters
 from skep.http.exchange import Answer, Call, json_answer
 from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.parameters import PREVIEW_BYTES_MAX
 from skep.http.permission import READ
 from skep.http.route import Parameter, Route
 from skep.http.scheduled import browsed_scheduled
@@ -20,7 +21,6 @@ from skep.wire.browsing import BrowsedMessage, MessagesResponse
 
 TAG = "Looking at messages"
 PREVIEW_BYTES = 1_024
-PREVIEW_BYTES_MAX = 64 * 1_024
 FINDING_PAGES = 100
 """Pages that are looked through for one transaction id; a page walks a bounded piece of the log."""
 
