@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles what is in Java (src/skep/spark/jvm) into its jar, or into the file that is named, against the Spark that is installed.
 # Needs javac. The jar is checked in, so that nobody needs a JDK to install or to test; where there is one, a test runs this
-# and compares (tests/unit/test_spark_jar.py).
+# and compares (tests/unit/spark/test_spark_jar.py).
 set -eu
 cd "$(dirname "$0")/.."
 folder=src/skep/spark/jvm

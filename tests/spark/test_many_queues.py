@@ -22,7 +22,7 @@ from skep.spark.tables import TABLES, TASKS_PER_CORE, TableReader
 from tests.spark.conftest import Lake
 from tests.spark.frames import message, messages_of
 from tests.spark.test_running import ran
-from tests.unit.test_pipeline_runs import example
+from tests.unit.spark.test_pipeline_runs import example
 
 FEW = 60
 QUEUES = 1_000

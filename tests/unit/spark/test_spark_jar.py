@@ -20,7 +20,7 @@ import pytest
 
 from skep.spark.jvm import JAR
 
-SCRIPT = Path(__file__).parents[2] / "dev" / "jar.sh"
+SCRIPT = Path(__file__).parents[3] / "dev" / "jar.sh"
 MADE_WITH = 17
 ANONYMOUS = re.compile(r"\$\d")
 SYNTHETIC = re.compile(r"this\$\d|access\$\d|\$SwitchMap")
