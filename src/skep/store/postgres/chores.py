@@ -11,9 +11,10 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
 from skep.model.upkeep import Chore
-from skep.store.postgres import pop, queues, settle
+from skep.store.postgres import pop, queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.groups import take_all
+from skep.store.postgres.leases import Account
 from skep.store.postgres.push import open_logs
 from skep.store.postgres.scheduled import enter_log
 from skep.store.rules import (
@@ -84,7 +85,7 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     done = 0
     next_at: int | None = None
     for group in groups:
-        account = settle.Account(queue, group["id"], group["name"], shard)
+        account = Account(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
         await pop.tidy_doomed(connection, account, now, limit)
         if may_lose:

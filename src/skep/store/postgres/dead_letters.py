@@ -40,6 +40,7 @@ from skep.model import (
 from skep.model.history import ReplayRecord
 from skep.model.operation import operations_ahead
 from skep.model.record import Buried, Receipt, ReceiptKey, Unfit
+from skep.store.lease import Burial
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
@@ -51,15 +52,6 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "dead_letters")
 
 log = structlog.get_logger("skep.store.postgres")
-
-
-class Burial(Struct, frozen=True):
-    """A message to be given up on."""
-
-    seq: int
-    reason: DeadReason
-    error: str | None
-    attempts: int
 
 
 async def bury(

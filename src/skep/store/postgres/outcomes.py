@@ -13,7 +13,8 @@ from skep.model import Ordering, QueueKey, Settlement, SettleResult
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, EndedLease, Remembered
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.settle import Account, find_account, settle
+from skep.store.postgres.leases import Account
+from skep.store.postgres.settle import find_account, settle
 from skep.store.rules import HISTORY_DISORDER_SECONDS
 from skep.store.statements import load_statements
 

@@ -24,15 +24,14 @@ from skep.model import (
     QueueSettings,
     Start,
 )
+from skep.store.lease import Burial, Effects, Ending, Lease, release, run_out, run_out_set
 from skep.store.postgres import queues, settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.dead_letters import Burial, origins
-from skep.store.postgres.leases import Effects, Ending, Lease, lease_of, release, run_out
-from skep.store.postgres.settle import Account
+from skep.store.postgres.dead_letters import origins
+from skep.store.postgres.leases import Account, lease_of, set_of, write_leases
 from skep.store.rules import (
     AHEAD_MICROS,
     LEASE_EXPIRED,
-    LEASE_RAN_OUT,
     comes_alone,
     group_is_external,
     is_exhausted,
@@ -149,7 +148,7 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
 
 async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery], now: Instant, shard: int) -> None:
     """Settle what is handed out. Nobody said so under its token, so no repeat of it is to be known."""
-    ended: list[tuple[settle.Account, list[Ending]]] = []
+    ended: list[tuple[Account, list[Ending]]] = []
     said = [delivery.settlement() for delivery in deliveries]
     await settle.settle(connection, said, now, shard, ended, remember=False)
     for account, endings in ended:
@@ -190,7 +189,7 @@ async def tidy(connection: Connection, account: Account, now: Instant, rows: int
     ready = await connection.fetch(SQL["lock_ready"], account.queue.id, account.group_id, now, rows, partition)
     leases = [lease_of(row) for row in ready]
     doomed = [lease for lease in leases if _is_doomed(lease, settings, now)]
-    worn_out = [lease for lease in doomed if _is_worn_out(lease, settings)][BURIALS_PER_POP:]
+    worn_out = [lease for lease in doomed if lease.is_worn_out(settings)][BURIALS_PER_POP:]
     left_alone = {lease.partition for lease in worn_out}
     chosen = [lease for lease in doomed or leases if lease.partition not in left_alone]
     return await _tidy_leases(connection, account, chosen, now)
@@ -227,14 +226,14 @@ async def _tidy_leases(connection: Connection, account: Account, leases: Sequenc
     settings = account.queue.settings
     for lease in leases:
         if lease.token is not None and _is_doomed(lease, settings, now):
-            run_out(lease, settings, effects, LEASE_EXPIRED)
+            run_out(lease, settings, effects)
     created, following = await _unsettled(connection, account, leases)
     for lease in leases:
         there = {seq: created[seq] for seq in lease.open if seq in created} | following.get(lease.partition, {})
         _tidy_lease(account, lease, there, now, effects)
     died = effects.dead
     # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
-    await settle.write_leases(connection, account, leases, now, effects)
+    await write_leases(connection, account, leases, now, effects)
     await settle.apply(connection, account, effects, now)
     return died
 
@@ -280,17 +279,17 @@ async def tidy_gone(connection: Connection, account: Account, now: Instant, rows
     effects = Effects()
     if account.queue.settings.ordering is Ordering.UNORDERED:
         for row in await connection.fetch(SQL["lock_gone_sets"], account.queue.id, account.group_id, now, rows):
-            _end_set(row, "expired", effects)
-            effects.retried += len(row["seqs"])
-            left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
-            effects.expired += len(row["seqs"]) - len(left)
+            held = set_of(row)
+            run_out_set(held, account.queue.settings, effects)
+            left = await connection.fetch(SQL["created"], account.queue.id, held.seqs)
+            effects.expired += len(held.seqs) - len(left)
             await _keep_set(connection, row["id"], left, now)
     else:
         found = await connection.fetch(SQL["lock_gone"], account.queue.id, account.group_id, now, rows)
         leases = [lease_of(row) for row in found]
         for lease in leases:
-            run_out(lease, account.queue.settings, effects, LEASE_EXPIRED)
-        await settle.write_leases(connection, account, leases, now, effects)
+            run_out(lease, account.queue.settings, effects)
+        await write_leases(connection, account, leases, now, effects)
     await settle.apply(connection, account, effects, now)
 
 
@@ -308,11 +307,7 @@ def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
     lifetime = lifetime_micros(settings)
     if lifetime is not None and lease.oldest_at <= now - lifetime:
         return True
-    return _is_worn_out(lease, settings)
-
-
-def _is_worn_out(lease: Lease, settings: QueueSettings) -> bool:
-    return lease.token is not None and is_exhausted(settings, lease.attempts)
+    return lease.is_worn_out(settings)
 
 
 def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: Instant, effects: Effects) -> None:
@@ -322,7 +317,7 @@ def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: 
     gone = [seq for seq in lease.open if seq not in unsettled]
     if gone and lease.token is not None:
         # It ran out like any other, though not all of it can be delivered again.
-        run_out(lease, settings, effects, LEASE_EXPIRED)
+        run_out(lease, settings, effects)
     for seq in gone:
         _take_out(lease, seq)
         effects.expired += 1
@@ -418,8 +413,7 @@ async def _pop_unordered(
         seqs = [one["seq"] for one in fitting]
         partitions.add(row["partition"])
         if row["token"] is not None:
-            _end_set(row, "expired", effects)
-            effects.retried += len(row["seqs"])
+            run_out_set(set_of(row), settings, effects)
         rest = sorted(set(row["seqs"]) - set(seqs))
         await connection.execute(
             SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest, request.consumer
@@ -537,10 +531,7 @@ async def _tidy_sets(
     settings = account.queue.settings
     over = [row for row in rows if _is_worn_out_set(row, settings)]
     for row in over:
-        _end_set(row, "dead", effects)
-        error = row["last_error"] or LEASE_EXPIRED
-        effects.burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, row["attempts"]) for seq in row["seqs"]]
-        effects.dead += len(row["seqs"])
+        run_out_set(set_of(row), settings, effects)
     if over:
         await connection.execute(SQL["delete_sets"], [row["id"] for row in over])
     others = [row for row in rows if not _is_worn_out_set(row, settings)]
@@ -566,19 +557,8 @@ async def _expire_set(
     left = [r for r in there if r["created_at"] > cutoff]
     effects.expired += len(row["seqs"]) - len(left)
     if row["token"] is not None:
-        _end_set(row, "expired", effects)
-        effects.retried += len(left)
+        run_out_set(set_of(row), settings, effects)
     for r in there:
         if is_too_old(settings, r["created_at"], now):
             effects.burials.append(Burial(r["seq"], DeadReason.EXPIRED, row["last_error"], row["attempts"]))
     await _keep_set(connection, row["id"], left, now)
-
-
-def _end_set(row: asyncpg.Record, outcome: str, effects: Effects) -> None:
-    """Note how the lease of a set that ran out ended, and that the attempt failed."""
-    seqs = row["seqs"]
-    effects.endings.append(
-        Ending(row["partition"], seqs[0], seqs[-1], len(seqs), 0, row["attempts"], row["leased_at"], outcome)
-    )
-    fate = "dead" if outcome == "dead" else "retried"
-    effects.failures += [settle.set_failure(row, seq, fate, LEASE_RAN_OUT) for seq in seqs]

@@ -11,62 +11,44 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-import asyncpg
 import msgspec
-from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.errors import Code
 from skep.model import (
     Ordering,
     Outcome,
-    Queue,
     QueueKey,
     Renewal,
     RenewResult,
-    Retry,
     Settlement,
     SettleResult,
     SettleStatus,
 )
-from skep.store.outcomes import COMPLETED_BEFORE, Swept, kept_answers, kept_sweep
-from skep.store.postgres import dead_letters, queues
-from skep.store.postgres.connection import Connection
-from skep.store.postgres.leases import (
+from skep.store.lease import (
     BURIED,
     COMPLETED,
     COMPLETED_FREES_NONE,
-    REFUSED_NOT_IN_LEASE,
     REFUSED_STALE,
     Effects,
     Ending,
     Failure,
-    Lease,
+    buried_in,
     is_whole_release,
-    judge,
-    lease_of,
-    outcome_of,
     settle_lease,
-    sweep,
+    settle_sets,
     undo_delivery,
 )
-from skep.store.rules import FAILURES_KEPT, is_seq, kept_error, may_lose_messages, ready_at, wants_mark
+from skep.store.outcomes import COMPLETED_BEFORE, kept_answers, kept_sweep
+from skep.store.postgres import dead_letters, queues
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.leases import Account, lease_of, present, set_of, undoable, write_leases
+from skep.store.rules import FAILURES_KEPT, is_seq, wants_mark
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "settle")
 
 LeaseKey = tuple[str, bytes]
-
-
-class Account(Struct, frozen=True):
-    """A queue and one group of it, as rows know them."""
-
-    queue: Queue
-    group_id: int
-    group: str
-    shard: int
-    active_at: int = 0
-    idle: bool = False
 
 
 class AckedLease(NamedTuple):
@@ -177,13 +159,12 @@ async def settle(
     if len(doomed) > 1:
         await dead_letters.open_graves(connection, doomed, now)
     for account, indexes, effects in settled:
-        buried_in = await bury(connection, account, effects, now)
+        grave = await bury(connection, account, effects, now)
         if effects.burials:
-            status = SettleStatus.DISCARDED if buried_in is None else SettleStatus.DEAD
-            grave = SettleResult(status, dead_letter_queue=None if buried_in is None else buried_in.name)
+            told = buried_in(None if grave is None else grave.name)
             for i in indexes:
                 if results[i] is BURIED:
-                    results[i] = grave
+                    results[i] = told
         endings = effects.endings
         if remember:
             endings = _answered(account, endings, [(settlements[i], results[i]) for i in indexes])
@@ -262,113 +243,22 @@ async def _settle_partitions(
     leases = _by_lease(settlements)
     rows = await connection.fetch(SQL["lock_leases"], account.group_id, [k[0] for k in leases], [k[1] for k in leases])
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
-    locked = []
+    changed = []
     for row in rows:
         lease = lease_of(row)
-        locked.append(lease)
         indexes = leases[lease.partition, row["token"]]
         items = [settlements[i] for i in indexes]
-        there = await _undoable(connection, account, lease) if is_whole_release(lease, items) else None
+        there = await undoable(connection, account, lease) if is_whole_release(lease, items) else None
         if there is not None:
             outcome = undo_delivery(lease, items, there, now, effects)
         else:
-            outcome = settle_lease(lease, list(map(_counted, items)), account.queue.settings, now, effects)
+            outcome = settle_lease(lease, items, account.queue.settings, now, effects)
         for i, result in zip(indexes, outcome, strict=True):
             results[i] = result
-    await write_leases(connection, account, [lease for lease in locked if lease.changed], now, effects)
+        if any(result.code is None for result in outcome):
+            changed.append(lease)
+    await write_leases(connection, account, changed, now, effects)
     return results
-
-
-def _counted(item: Settlement) -> Settlement:
-    """A release of part of a lease is a nack: somebody got that lease."""
-    if item.outcome is not Outcome.RELEASE:
-        return item
-    return msgspec.structs.replace(item, outcome=Outcome.NACK, retry=Retry.NOW)
-
-
-async def _undoable(connection: Connection, account: Account, lease: Lease) -> int | None:
-    """How many of a lease's messages are still in the log; None when one behind its first was settled.
-
-    Only without such a gap can it be as if they had not been delivered. One row more than are open would show it.
-    """
-    if lease.attempts > 1:
-        return len(lease.open)
-    rows = await connection.fetch(
-        SQL["delivered"], account.queue.id, account.group_id, lease.partition, lease.open[0], lease.delivered_seq,
-        len(lease.open) + 1,
-    )  # fmt: skip
-    return len(rows) if {row["seq"] for row in rows}.issubset(lease.open) else None
-
-
-async def write_leases(
-    connection: Connection, account: Account, leases: Sequence[Lease], now: Instant, effects: Effects
-) -> None:
-    """Write changed rows back: delete the empty, look up what is now oldest in the others.
-
-    A message from ahead, since the clock was put back, counts as created now.
-    """
-    await _drop_gone(connection, account, leases, effects)
-    left = [lease for lease in leases if not lease.is_empty]
-    if left:
-        heads = await connection.fetch(
-            SQL["next_created"], account.queue.id, account.group_id, [lease.partition for lease in left],
-            [lease.delivered_seq for lease in left], [lease.open[0] if lease.open else None for lease in left],
-        )  # fmt: skip
-        for lease, head in zip(left, heads, strict=True):
-            if head["created_at"] is not None:
-                lease.oldest_at = min(head["created_at"], now)
-                if head["next_seq"] is not None:
-                    # Up to the next message everything here is settled: with that the group's progress is exact.
-                    lease.delivered_seq = head["next_seq"] - 1
-                if lease.token is not None:
-                    continue
-                if not lease.open:
-                    lease.ready_at = ready_at(account.queue.settings, lease.oldest_at, min(lease.newest_at, now))
-                elif not lease.resting:
-                    lease.ready_at = lease.oldest_at
-            elif not lease.open:
-                # What was pending here has been deleted from the log.
-                effects.expired += lease.pending
-                lease.pending = 0
-            elif lease.token is None and not lease.resting:
-                # The next open one has been deleted: it expires when it is claimed, which may be at once.
-                lease.ready_at = min(lease.oldest_at, now)
-    gone = [lease.partition for lease in leases if lease.is_empty]
-    if gone:
-        await connection.execute(SQL["delete_leases"], account.queue.id, account.group_id, gone)
-    kept = [lease for lease in leases if not lease.is_empty]
-    if kept:
-        await connection.executemany(
-            SQL["update_lease"],
-            [
-                (account.queue.id, account.group_id, lease.partition, lease.pending, lease.open, lease.leased, lease.attempts,
-                 lease.token, lease.leased_at, lease.ready_at, lease.oldest_at, lease.last_error, lease.delivered_seq)
-                for lease in kept
-            ],
-        )  # fmt: skip
-
-
-async def _drop_gone(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
-    """Take what is no longer in the log out of rows whose lease is over; it counts as expired."""
-    if not may_lose_messages(account.queue.settings, account.queue.holds_dead_letters):
-        return
-    over = [lease for lease in leases if lease.token is None and lease.open]
-    there = await _present(connection, account, [seq for lease in over for seq in lease.open])
-    for lease in over:
-        head, before = lease.open[0], len(lease.open)
-        lease.open = [seq for seq in lease.open if seq in there]
-        effects.expired += before - len(lease.open)
-        if not lease.open or lease.open[0] != head:
-            lease.attempts = 1 if lease.open else 0
-            lease.last_error = None
-        lease.resting = lease.resting and bool(lease.open)
-
-
-async def _present(connection: Connection, account: Account, seqs: Sequence[int]) -> set[int]:
-    """Which of some messages are still in the log."""
-    if not seqs:
-        return set()
-    return {row["seq"] for row in await connection.fetch(SQL["present"], account.queue.id, seqs)}
 
 
 async def _settle_sets(
@@ -376,67 +266,16 @@ async def _settle_sets(
 ) -> list[SettleResult]:
     tokens = list({s.token for s in settlements})
     rows = await connection.fetch(SQL["lock_sets"], account.queue.id, account.group_id, tokens)
-    home = {(row["token"], seq): row for row in rows for seq in row["seqs"]}
-    known = {row["token"] for row in rows}
-    results: list[SettleResult] = []
-    fates: dict[int, dict[int, str]] = {}
-    failed: dict[int, list[tuple[int, SettleResult, str | None]]] = {}
-    for s in settlements:
-        if s.outcome is Outcome.ACK_THROUGH:
-            results.append(REFUSED_STALE)
-            continue
-        row = home.pop((s.token, s.seq), None)
-        if row is None:
-            results.append(REFUSED_NOT_IN_LEASE if s.token in known else REFUSED_STALE)
-            continue
-        result, fate = judge(s, row["attempts"], account.queue.settings, now, effects)
-        results.append(result)
-        fates.setdefault(row["id"], {})[s.seq] = fate
-        if fate == "retried":
-            failed.setdefault(row["id"], []).append((s.seq, result, s.error))
-        if fate in ("retried", "dead"):
-            effects.failures.append(set_failure(row, s.seq, fate, s.error))
-    swept = _sweep_sets(settlements, results, rows, home, fates, effects)
-    again = [seq for fate in fates.values() for seq, name in fate.items() if name in ("retried", "released")]
-    there = await _present(connection, account, again)
+    results, settled = settle_sets(list(map(set_of, rows)), settlements, account.queue.settings, now, effects)
+    again = [seq for one in settled for seq, fate in one.fates.items() if fate in ("retried", "released")]
+    there = await present(connection, account, again)
     effects.expired += len(again) - len(there)
-    for row in rows:
-        if row["id"] in fates:
-            left = [one for one in failed.get(row["id"], []) if one[0] in there]
-            await _move_out(connection, account, row["id"], left, now)
-            await _take_back(connection, row["id"], fates[row["id"]], there, now)
-            await _write_set(connection, row["id"], [q for q in row["seqs"] if q not in fates[row["id"]]])
-            effects.endings.append(_set_ending(row, fates[row["id"]], swept.get(row["id"])))
+    for one in settled:
+        retries = [retry for retry in one.retries if retry[0] in there]
+        await _move_out(connection, account, one.of.id, retries, now)
+        await _take_back(connection, one.of.id, [seq for seq in one.released if seq in there], now)
+        await _write_set(connection, one.of.id, one.left)
     return results
-
-
-def _sweep_sets(
-    settlements: Sequence[Settlement],
-    results: list[SettleResult],
-    rows: Sequence[asyncpg.Record],
-    left: dict[tuple[bytes, int], asyncpg.Record],
-    fates: dict[int, dict[int, str]],
-    effects: Effects,
-) -> dict[int, Swept]:
-    """Ack what single messages have ``left`` of whole leases; what that took of each set."""
-    swept: dict[int, Swept] = {}
-    for place, s in enumerate(settlements):
-        if s.outcome is not Outcome.ACK_THROUGH:
-            continue
-        own = [row for row in rows if (row["token"], row["partition"]) == (s.token, s.partition)]
-        messages = 0
-        for row in own:
-            unheard = [seq for seq in row["seqs"] if seq <= s.seq and (s.token, seq) in left]
-            if unheard:
-                found = swept.setdefault(row["id"], Swept())
-                messages += sweep(s, unheard, fates.setdefault(row["id"], {}), found, effects).messages
-                for seq in unheard:
-                    del left[s.token, seq]
-        if own:
-            results[place] = (
-                SettleResult(SettleStatus.COMPLETED, messages=messages) if messages else REFUSED_NOT_IN_LEASE
-            )
-    return swept
 
 
 async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> None:
@@ -464,24 +303,10 @@ async def _move_out(
         )
 
 
-async def _take_back(connection: Connection, set_id: int, fates: dict[int, str], there: set[int], now: Instant) -> None:
+async def _take_back(connection: Connection, set_id: int, released: Sequence[int], now: Instant) -> None:
     """Give the messages that reached nobody a row of their own, which does not count this delivery."""
-    released = sorted(seq for seq, fate in fates.items() if fate == "released" and seq in there)
     if released:
         await connection.execute(SQL["insert_released"], set_id, released, now)
-
-
-def _set_ending(row: asyncpg.Record, fates: dict[int, str], swept: Swept | None) -> Ending:
-    completed = sum(fate == "completed" for fate in fates.values())
-    return Ending(
-        row["partition"], min(fates), max(fates), len(fates), completed, row["attempts"], row["leased_at"],
-        outcome_of(fates.values()), row["token"], swept=swept,
-    )  # fmt: skip
-
-
-def set_failure(row: asyncpg.Record, seq: int, outcome: str, error: str | None) -> Failure:
-    """That the attempt under a leased set failed for one of its messages."""
-    return Failure(seq, row["attempts"], row["leased_at"] or 0, outcome, kept_error(error), row["consumer"])
 
 
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
@@ -496,10 +321,11 @@ async def bury(connection: Connection, account: Account, effects: Effects, now: 
     """Bury what was given up on; where the dead letters went."""
     if not effects.burials:
         return None
-    buried_in, missing = await dead_letters.bury(connection, account.queue, account.group, effects.burials, now)
+    effects.burials.sort(key=lambda burial: burial.seq)
+    grave, missing = await dead_letters.bury(connection, account.queue, account.group, effects.burials, now)
     effects.dead -= missing
     effects.expired += missing
-    return buried_in
+    return grave
 
 
 async def end_leases(connection: Connection, account: Account, endings: Sequence[Ending], now: Instant) -> None:

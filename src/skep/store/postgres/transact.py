@@ -16,10 +16,11 @@ from skep.errors import Code, SkepError
 from skep.model import PushOutcome, SettleStatus
 from skep.model.operation import operations_ahead
 from skep.model.transaction import Transaction, TransactionOutcome
+from skep.store.lease import Ending
 from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.postgres import entities, push, queues, receipts, settle
 from skep.store.postgres.connection import Connection, Pool
-from skep.store.postgres.leases import Ending
+from skep.store.postgres.leases import Account
 from skep.store.postgres.outcomes import recall_transaction
 from skep.store.rules import in_conflict, undone
 
@@ -118,7 +119,7 @@ async def _settle_and_push(
 ) -> tuple[TransactionOutcome, list[int]]:
     if savepoint is not None:
         await savepoint.start()
-    ended: list[tuple[settle.Account, list[Ending]]] = []
+    ended: list[tuple[Account, list[Ending]]] = []
     settled = await settle.settle(connection, transaction.settlements, now, shard, ended)
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
@@ -141,7 +142,7 @@ async def _settle_and_push(
 
 
 def _with_outcome(
-    account: settle.Account, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
+    account: Account, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
 ) -> list[Ending]:
     """How leases ended, the one of the transaction's first settlement with how the transaction did."""
     told = list(endings)

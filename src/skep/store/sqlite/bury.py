@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from skep.clock import Instant
 from skep.ids import Id
@@ -25,10 +24,12 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Seq,
+    SettleResult,
 )
 from skep.model.record import Buried, Receipt, ReceiptKey, Unfit
+from skep.store.lease import BURIED, Burial, Effects, Ending, buried_in
 from skep.store.rules import check_sealed, dead_letter_target, not_quarantined, queue_full_reason
-from skep.store.sqlite.leases import count_expired
+from skep.store.sqlite.leases import count_expired, history_row
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, depth_of, next_place
 from skep.store.sqlite.queues import make_dead_letter_queue, make_queue
@@ -39,15 +40,6 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "bury")
 
 log = structlog.get_logger(__name__)
-
-
-class Burial(Struct):
-    """One message to give up on, and why."""
-
-    seq: int
-    reason: DeadReason
-    error: str | None
-    attempts: int
 
 
 def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Sequence[Burial], now: Instant) -> str | None:
@@ -71,10 +63,30 @@ def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Sequence[B
     return None
 
 
-def bury_all(session: Session, queue: QueueRow, group: GroupRow, burials: list[Burial], now: Instant) -> None:
-    """Bury what was gathered, so that the next is gathered anew."""
-    bury(session, queue, group, burials, now)
-    burials.clear()
+def apply(session: Session, queue: QueueRow, group: GroupRow, effects: Effects, now: Instant) -> str | None:
+    """Bury what is given up on, write down how leases ended and which attempts failed, and count; where the dead letters went."""
+    for ending in effects.endings:
+        session.add_history(history_row(queue, group, ending, now))
+    session.add_failures(queue, group, effects.failures, now)
+    if effects.completed or effects.expired or effects.retried:
+        group.completed += effects.completed
+        group.expired += effects.expired
+        group.retried += effects.retried
+        session.touch_group(group)
+    return bury(session, queue, group, effects.burials, now) if effects.burials else None
+
+
+def apply_settled(
+    session: Session, queue: QueueRow, group: GroupRow, results: Sequence[SettleResult], effects: Effects, now: Instant
+) -> tuple[list[SettleResult], list[Ending]]:
+    """The same after settlements: what they are answered, now that it is known where messages were buried.
+
+    How leases ended is left to the caller, who writes it down with these answers.
+    """
+    effects.burials.sort(key=lambda burial: burial.seq)
+    endings, effects.endings = effects.endings, []
+    grave = buried_in(apply(session, queue, group, effects, now))
+    return [grave if result is BURIED else result for result in results], endings
 
 
 def _append(

@@ -12,8 +12,9 @@ from typing import TypeVar
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey, scheduled
 from skep.model.upkeep import Chore
-from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, is_exhausted, settles_unread
-from skep.store.sqlite.bury import Burial, bury_all
+from skep.store.lease import Effects, run_out_set
+from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, settles_unread
+from skep.store.sqlite.bury import apply
 from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.discover import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -21,7 +22,7 @@ from skep.store.sqlite.leases import drop_gone, lease_of_row, save, save_all
 from skep.store.sqlite.scheduled import enter_log
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.sets import close_run_out_set, expire_set, read_set, refresh_age, save_set, set_of_row
+from skep.store.sqlite.sets import expire_set, read_set, refresh_age, save_set, set_of_row
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "chores")
@@ -98,24 +99,23 @@ def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
         if queue.lifetime_micros is not None:
             discover(session, queue, group, limit, now)
             undiscovered = undiscovered or group.scan_seq < queue.last_seq
-        left -= (
-            _expire_ordered(session, queue, group, left, now)
-            if queue.is_ordered
-            else _expire_sets(session, queue, group, left, now)
-        )
+        effects = Effects()
+        expire_leases = _expire_ordered if queue.is_ordered else _expire_sets
+        left -= expire_leases(session, queue, group, effects, left, now)
+        apply(session, queue, group, effects, now)
     done = limit - left
     return Chore(done, left <= 0 or undiscovered, _next_expiry(session, queue, now))
 
 
-def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
+def _expire_ordered(
+    session: Session, queue: QueueRow, group: GroupRow, effects: Effects, limit: int, now: Instant
+) -> int:
     done = 0
-    burials: list[Burial] = []
     if queue.settings.max_attempts > 0:
         rows = session.rows(LEASES_SQL["run_out_leases"], (group.id, now, queue.settings.max_attempts, limit))
         worn_out = list(map(lease_of_row, rows))
         for lease in worn_out:
-            close_run_out(session, queue, group, lease, burials, now)
-        bury_all(session, queue, group, burials, now)
+            close_run_out(session, queue, group, lease, effects, now)
         save_all(session, worn_out)
         done += len(rows)
     if queue.may_lose:
@@ -124,8 +124,7 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
         gone = list(islice(_gone(session, queue, leases), max(0, limit - done)))
         run_out.close()
         for lease in gone:
-            close_run_out(session, queue, group, lease, burials, now)
-            bury_all(session, queue, group, burials, now)
+            close_run_out(session, queue, group, lease, effects, now)
             drop_gone(session, queue, group, lease, now)
             save(session, lease)
             done += 1
@@ -135,10 +134,9 @@ def _expire_ordered(session: Session, queue: QueueRow, group: GroupRow, limit: i
         if done >= limit:
             break
         if lease.token is not None:
-            close_run_out(session, queue, group, lease, burials, now)
-        done += expire_heads(session, queue, group, lease, burials, limit - done, now)
+            close_run_out(session, queue, group, lease, effects, now)
+        done += expire_heads(session, queue, group, lease, effects, limit - done, now)
         save(session, lease)
-    bury_all(session, queue, group, burials, now)
     return done
 
 
@@ -149,26 +147,23 @@ def _gone(session: Session, queue: QueueRow, held: Iterable[tuple[T, Iterable[in
             yield one
 
 
-def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant) -> int:
+def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, effects: Effects, limit: int, now: Instant) -> int:
     done = 0
-    burials: list[Burial] = []
     if queue.settings.max_attempts > 0:
         rows = session.rows(SETS_SQL["run_out_sets"], (group.id, now, queue.settings.max_attempts, limit))
         for held in map(set_of_row, rows):
             if done >= limit:
                 break
             done += len(held.seqs)
-            close_run_out_set(session, queue, group, held, burials, now)
+            run_out_set(held, queue.settings, effects)
             save_set(session, held)
-        bury_all(session, queue, group, burials, now)
     if queue.may_lose and done < limit:
         run_out = session.db.execute(SETS_SQL["run_out_sets"], (group.id, now, 0, _ALL))
         sets = ((held, held.seqs) for held in map(set_of_row, run_out))
         gone = list(islice(_gone(session, queue, sets), limit - done))
         run_out.close()
         for held in gone:
-            close_run_out_set(session, queue, group, held, burials, now)
-            bury_all(session, queue, group, burials, now)
+            run_out_set(held, queue.settings, effects)
             read_set(session, queue, group, held)
             refresh_age(session, queue, held)
             save_set(session, held)
@@ -178,15 +173,14 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, limit: int,
     for held in map(set_of_row, session.rows(SETS_SQL["expiring_sets"], (group.id, now, limit - done))):
         if done >= limit:
             break
-        if held.token is not None and is_exhausted(queue.settings, held.attempts):
+        if held.is_worn_out(queue.settings):
             continue
         if held.token is not None:
-            close_run_out_set(session, queue, group, held, burials, now)
+            run_out_set(held, queue.settings, effects)
         messages = read_set(session, queue, group, held)
-        _, expired = expire_set(session, queue, group, held, messages, burials, limit - done, now)
+        _, expired = expire_set(queue, held, messages, effects, limit - done, now)
         done += expired
         save_set(session, held)
-    bury_all(session, queue, group, burials, now)
     return min(done, limit)
 
 

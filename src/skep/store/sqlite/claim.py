@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from skep.clock import Instant, seconds
 from skep.model import DeadReason, Delivery, PopRequest, PopResult
-from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, group_is_external, is_exhausted, is_too_old, is_visible
-from skep.store.sqlite.bury import Burial, bury_all, with_origins
+from skep.store.lease import Burial, Effects, complete, run_out
+from skep.store.rules import group_is_external, is_too_old, is_visible
+from skep.store.sqlite.bury import apply, with_origins
 from skep.store.sqlite.discover import AtHand, discover, open_group
 from skep.store.sqlite.leases import (
+    PARTITION,
     SQL,
-    Lease,
-    add_history,
+    LeaseRow,
     count_expired,
     deliveries_of,
     find_lease,
-    free,
     lease_of_row,
     read_next,
     save_all,
@@ -59,8 +59,8 @@ class Claim(Struct):
     room_bytes: int
     """How much more payloads and headers may have."""
     burials_left: int = MAX_BURIALS_PER_CLAIM
-    burials: list[Burial] = []
-    """What is given up on, until all of it is buried together."""
+    effects: Effects = field(default_factory=Effects)
+    """What is to be buried, written down and counted, until that is done for all of it together (`apply`)."""
     is_closed: bool = False
     """Nothing may be added to what it has."""
     at_hand: AtHand | None = None
@@ -70,6 +70,11 @@ class Claim(Struct):
     def wanted(self) -> int:
         """How many more messages fill the batch."""
         return 0 if self.is_closed else self.request.batch - len(self.deliveries)
+
+    def apply(self, session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
+        """Bury, write down and count what has gathered."""
+        apply(session, queue, group, self.effects, now)
+        self.effects = Effects()
 
     def fitting(self, rows: Iterable[Row]) -> list[Row]:
         """As many message rows as there is room for, the first of a claim in any case; nothing may follow one left out.
@@ -90,7 +95,7 @@ class Claim(Struct):
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-    """Lease messages for each request in turn."""
+    """LeaseRow messages for each request in turn."""
     return [_pop_one(session, request, now) for request in requests]
 
 
@@ -159,19 +164,19 @@ def claim_partitions(
         leases, is_enough = _ready_leases(session, queue, group, claim, now)
         if not leases or not (is_enough or is_all):
             return
-        claimed: list[Lease] = []
+        claimed: list[LeaseRow] = []
         for lease in leases:
             if claim.wanted <= 0 or claim.expiries_left <= 0:
                 break
             _claim_row(session, queue, group, lease, claim, now)
             claimed.append(lease)
-        bury_all(session, queue, group, claim.burials, now)
+        claim.apply(session, queue, group, now)
         save_all(session, claimed)
 
 
 def _ready_leases(
     session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
-) -> tuple[list[Lease], bool]:
+) -> tuple[list[LeaseRow], bool]:
     """Ready rows, read only until they promise to fill the batch or ``max_partitions``; whether they do.
 
     Once the claim may bury no more, leases that ran out are left alone: it would have to walk over all that are to be buried.
@@ -180,17 +185,17 @@ def _ready_leases(
         lease = find_lease(session, group, claim.request.partition)
         is_ready = lease is not None and lease.ready_at <= now and lease.partition not in claim.partitions
         return [lease] if lease is not None and is_ready else [], is_ready
-    leases: list[Lease] = []
+    leases: list[LeaseRow] = []
     promised = doomed = 0
     room = claim.request.max_partitions - len(claim.partitions) if claim.request.max_partitions > 0 else None
     cursor = session.db.execute(SQL["claim_ready" if claim.burials_left > 0 else "claim_free"], (group.id, now))
     for row in cursor:
-        if row[1] in claim.partitions:
+        if row[PARTITION] in claim.partitions:
             continue  # settled at once by this very pop, and ready again
         if promised >= claim.wanted or (room is not None and len(leases) >= room):
             break
         lease = lease_of_row(row)
-        if is_worn_out(queue, lease):
+        if lease.is_worn_out(queue.settings):
             if doomed >= claim.burials_left:
                 cursor.close()
                 return leases, True
@@ -201,13 +206,13 @@ def _ready_leases(
     return leases, promised >= claim.wanted or (room is not None and len(leases) >= room)
 
 
-def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant) -> None:
+def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, claim: Claim, now: Instant) -> None:
     """Deliver from one ready row what the batch wants of it; the caller saves it."""
     if lease.token is not None:
-        claim.burials_left -= is_worn_out(queue, lease)
-        close_run_out(session, queue, group, lease, claim.burials, now)
+        claim.burials_left -= lease.is_worn_out(queue.settings)
+        close_run_out(session, queue, group, lease, claim.effects, now)
     if queue.lifetime_micros is not None:
-        claim.expiries_left -= expire_heads(session, queue, group, lease, claim.burials, claim.expiries_left, now)
+        claim.expiries_left -= expire_heads(session, queue, group, lease, claim.effects, claim.expiries_left, now)
     if claim.expiries_left <= 0 or lease.ready_at > now:
         return  # what is left is not ready yet, or this pop has settled enough that is too old
     rows = _take_open(session, queue, group, lease, claim)
@@ -220,41 +225,20 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
         settle_down(session, queue, group, lease, now)
 
 
-def is_worn_out(queue: QueueRow, lease: Lease) -> bool:
-    """Whether the lease is the last of its head's attempts."""
-    return lease.token is not None and is_exhausted(queue.settings, lease.attempts)
-
-
 def close_run_out(
-    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, burials: list[Burial], now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, effects: Effects, now: Instant
 ) -> None:
-    """End a lease that ran out: its history, its head among the ``burials`` when the attempts are used up, and what is retried."""
-    left = lease.open[: lease.leased]
-    error = lease.last_error or LEASE_EXPIRED
-    attempts = lease.attempts
-    is_over = is_exhausted(queue.settings, attempts)
-    if is_over:
-        # Only the head: of what else was in the lease any may have been innocent.
-        session.add_failures(queue, group, lease, left[:1], "dead", LEASE_RAN_OUT, now)
-        add_history(session, queue, group, lease, [left.pop(0)], 0, "dead", now)
-    session.add_failures(queue, group, lease, left, "retried", LEASE_RAN_OUT, now)
-    if left:
-        add_history(session, queue, group, lease, left, 0, "expired", now)
-    if is_over:
-        burials.append(Burial(lease.open.pop(0), DeadReason.MAX_ATTEMPTS, error, attempts))
+    """End a lease that ran out. What is left of it is ready at once."""
+    head = lease.open[0]
+    run_out(lease, queue.settings, effects)
+    if not lease.open or lease.open[0] != head:
         settle_down(session, queue, group, lease, now)
-    else:
-        ready_at = lease.ready_at
-        free(lease)
-        lease.attempts, lease.last_error, lease.ready_at = attempts, error, ready_at
-    group.retried += len(left)
-    session.touch_group(group)
 
 
 def expire_heads(
-    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, burials: list[Burial], limit: int, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, effects: Effects, limit: int, now: Instant
 ) -> int:
-    """Settle messages at the head of a free row that are past max_wait or max_age; how many. The caller does the ``burials``."""
+    """Settle messages at the head of a free row that are past max_wait or max_age; how many."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return 0
@@ -263,9 +247,9 @@ def expire_heads(
         if is_too_old(queue.settings, lease.oldest_at, now):
             attempts = lease.attempts if lease.open else 0
             error = lease.last_error
-            burials.append(Burial(lease.head_seq, DeadReason.EXPIRED, error, attempts))
+            effects.burials.append(Burial(lease.head_seq, DeadReason.EXPIRED, error, attempts))
         else:
-            count_expired(session, group, 1)
+            effects.expired += 1
         if lease.open:
             del lease.open[0]
         else:
@@ -276,7 +260,7 @@ def expire_heads(
     return done
 
 
-def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim) -> list[Row]:
+def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, claim: Claim) -> list[Row]:
     """The first open message, alone: one that kills its consumer must not use up its neighbours' attempts."""
     while lease.open:
         row = session.row(SQL["message_at"], (queue.base | lease.open[0],))
@@ -292,7 +276,7 @@ def _take_open(session: Session, queue: QueueRow, group: GroupRow, lease: Lease,
 
 
 def _take_next(
-    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, claim: Claim, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, claim: Claim, now: Instant
 ) -> list[Row]:
     """The next messages beyond ``delivered_seq`` that are old enough to be processed."""
     if lease.pending <= 0:
@@ -318,7 +302,7 @@ def _take_next(
 
 
 def _hand_out(
-    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, rows: list[Row], claim: Claim, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, rows: list[Row], claim: Claim, now: Instant
 ) -> None:
     """Put the row under the request's lease, or settle it at once."""
     attempt = lease.attempts
@@ -329,10 +313,8 @@ def _hand_out(
     lease.ready_at = claim.deadline
     claim.deliveries += deliveries_of(rows, claim.request, attempt, claim.deadline)
     if claim.request.auto_ack:
-        add_history(session, queue, group, lease, lease.open[: len(rows)], len(rows), "completed", now)
+        complete(lease, lease.held, claim.effects)
         del lease.open[: len(rows)]
-        group.completed += len(rows)
-        session.touch_group(group)
         settle_down(session, queue, group, lease, now)
     elif lease.head_seq != lease.open[0]:
         set_leased_head(session, queue, lease)

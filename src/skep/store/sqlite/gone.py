@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from skep.clock import Instant
 from skep.store.sqlite.leases import (
-    Lease,
+    LeaseRow,
     count_expired,
     find_lease,
     lose_head,
@@ -73,7 +73,7 @@ def _forget_in_partition(
 
 
 def _drop_open(
-    session: Session, queue: QueueRow, group: GroupRow, lease: Lease, dropped: set[int], now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, dropped: set[int], now: Instant
 ) -> None:
     """Take seqs out of ``open`` and put the row right, whatever state it is in."""
     head = lease.open[0] if lease.open else None

@@ -10,11 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from msgspec import Struct
-
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import Delivery, PopRequest, Seq, Token
+from skep.store.lease import Effects, Ending, Lease, lose, release
 from skep.store.rules import ready_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
@@ -22,29 +21,16 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "leases")
 
 
-class Lease(Struct):
-    """A row of `partition_lease`, in the order of its columns; ``open`` is unpacked."""
+class LeaseRow(Lease):
+    """A row of `partition_lease`, in the order of its columns as they are read; ``open`` is unpacked."""
 
     group_id: int
-    partition: str
-    delivered_seq: int
     head_seq: int
-    pending: int
-    open: list[int]
-    leased: int
-    attempts: int
-    token: bytes | None
-    leased_at: int
-    ready_at: int
-    oldest_at: int
-    newest_at: int
     expires_at: int | None
-    last_error: str | None
-    consumer: str | None
 
-    def is_live(self, now: Instant) -> bool:
-        """Whether a consumer holds it and its deadline has not passed."""
-        return self.token is not None and self.ready_at > now
+
+PARTITION, OPEN, LEASED, TOKEN = 0, 3, 4, 6
+"""Columns of such a row, before it is unpacked."""
 
 
 def pack(seqs: Iterable[int]) -> bytes | None:
@@ -57,56 +43,43 @@ def unpack(packed: bytes | None) -> list[int]:
     return array("q", packed).tolist() if packed else []
 
 
-def lease_of_row(row: Row) -> Lease:
+def lease_of_row(row: Row) -> LeaseRow:
     """A row of a `partition_lease` statement as a struct."""
     values = list(row)
-    values[5] = unpack(row[5])
-    return Lease(*values)
+    values[OPEN] = unpack(row[OPEN])
+    return LeaseRow(*values)
 
 
-def find_lease(session: Session, group: GroupRow, partition: str) -> Lease | None:
+def find_lease(session: Session, group: GroupRow, partition: str) -> LeaseRow | None:
     """The row of a partition, or None."""
     row = session.row(SQL["lease_of_partition"], (group.id, partition))
     return None if row is None else lease_of_row(row)
 
 
-def save(session: Session, lease: Lease) -> None:
+def save(session: Session, lease: LeaseRow) -> None:
     """Write the row, or delete it when it has nothing left to do."""
     save_all(session, [lease])
 
 
-def save_all(session: Session, leases: list[Lease]) -> None:
+def save_all(session: Session, leases: list[LeaseRow]) -> None:
     """Write or delete rows, each of which is in the list once."""
-    over = [(lease.group_id, lease.partition) for lease in leases if not lease.open and lease.pending <= 0]
+    over = [(lease.group_id, lease.partition) for lease in leases if lease.is_empty]
     if over:
         session.db.executemany(SQL["delete_lease"], over)
     if len(over) < len(leases):
-        kept = [_columns(lease) for lease in leases if lease.open or lease.pending > 0]
+        kept = [_columns(lease) for lease in leases if not lease.is_empty]
         session.db.executemany(SQL["save_lease"], kept)
 
 
-def _columns(lease: Lease) -> Row:
+def _columns(lease: LeaseRow) -> Row:
     return (
-        lease.group_id,
-        lease.partition,
-        lease.delivered_seq,
-        lease.head_seq,
-        lease.pending,
-        pack(lease.open),
-        lease.leased,
-        lease.attempts,
-        lease.token,
-        lease.leased_at,
-        lease.ready_at,
-        lease.oldest_at,
-        lease.newest_at,
-        lease.expires_at,
-        lease.last_error,
-        lease.consumer,
-    )
+        lease.partition, lease.delivered_seq, lease.pending, pack(lease.open), lease.leased, lease.attempts, lease.token,
+        lease.leased_at, lease.ready_at, lease.oldest_at, lease.newest_at, lease.last_error, lease.consumer, lease.group_id,
+        lease.head_seq, lease.expires_at,
+    )  # fmt: skip
 
 
-def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, limit: int) -> Iterable[Row]:
+def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, limit: int) -> Iterable[Row]:
     """The next discovered messages beyond ``delivered_seq``, in order; those that nobody takes are not read."""
     if limit == 1:
         # The row knows its head, and a look-up by position costs a fraction of one by partition.
@@ -120,13 +93,13 @@ def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, 
     return found
 
 
-def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
+def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
     """Make the row free, with head, age and ready_at from its next message. What cannot be read counts as expired.
 
     It does not wait for a time that lies ahead since the clock was put back: such a message counts as created now.
     """
-    free(lease)
-    lease.leased_at = 0
+    release(lease, head_stays=False)
+    lease.last_error = None
     set_head(session, queue, group, lease)
     if lease.open:
         lease.ready_at = min(lease.oldest_at, now)
@@ -134,15 +107,18 @@ def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease
         lease.ready_at = ready_at(queue.settings, min(lease.oldest_at, now), min(lease.newest_at, now))
 
 
-def free(lease: Lease) -> None:
-    """End the lease; what is open stays open, and has been delivered once."""
-    lease.token = None
-    lease.leased = 0
-    lease.attempts = 1 if lease.open else 0
-    lease.last_error = None
+def put_in_order(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, head: int, now: Instant) -> None:
+    """Take head, age and time to be ready of a row that was settled from the log; ``head`` is the first that was open before."""
+    if lease.token is None and not lease.is_resting:
+        settle_down(session, queue, group, lease, now)
+        return
+    if lease.open[0] != head:
+        set_leased_head(session, queue, lease)
+    if lease.token is None and queue.may_lose:
+        drop_gone(session, queue, group, lease, now)
 
 
-def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -> None:
+def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow) -> None:
     """Take head and age from the first unsettled message, dropping what is no longer in the log."""
     while lease.open:
         found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
@@ -164,7 +140,7 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease) -
         _set_age(queue, lease, found[0] & MAX_SEQ, found[1])
 
 
-def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> None:
+def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
     """Make the row free without its head, which has gone: what was delivered with it waits for the same retry."""
     retry_at, said_at = lease.ready_at, lease.leased_at
     settle_down(session, queue, group, lease, now)
@@ -172,26 +148,23 @@ def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, 
         lease.ready_at, lease.leased_at = retry_at, said_at
 
 
-def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: Lease, now: Instant) -> bool:
-    """Take what is no longer in the log out of a row whose lease is over; whether anything was. It counts as expired."""
-    gone = [seq for seq in lease.open if session.row(SQL["created_at"], (queue.base | seq,)) is None]
-    if not gone:
-        return False
-    head = lease.open[0]
-    lease.open = [seq for seq in lease.open if seq not in gone]
-    count_expired(session, group, len(gone))
-    if not lease.open or lease.open[0] != head:
-        lose_head(session, queue, group, lease, now)
-    return True
+def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
+    """Take what is no longer in the log out of a row whose lease is over."""
+    there = {seq for seq in lease.open if session.row(SQL["created_at"], (queue.base | seq,)) is not None}
+    if len(there) < len(lease.open):
+        effects = Effects()
+        if lose(lease, there, effects):
+            lose_head(session, queue, group, lease, now)
+        count_expired(session, group, effects.expired)
 
 
-def set_leased_head(session: Session, queue: QueueRow, lease: Lease) -> None:
+def set_leased_head(session: Session, queue: QueueRow, lease: LeaseRow) -> None:
     """Take head and age from the first open message. One that was purged stays, until it is to be handed out again."""
     found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
     _set_age(queue, lease, lease.open[0], lease.oldest_at if found is None else found[0])
 
 
-def _set_age(queue: QueueRow, lease: Lease, seq: int, created_at: int) -> None:
+def _set_age(queue: QueueRow, lease: LeaseRow, seq: int, created_at: int) -> None:
     lifetime = queue.lifetime_micros
     lease.head_seq = seq
     lease.oldest_at = created_at
@@ -205,35 +178,12 @@ def count_expired(session: Session, group: GroupRow, count: int) -> None:
         session.touch_group(group)
 
 
-def add_history(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    lease: Lease,
-    seqs: list[int],
-    completed: int,
-    outcome: str,
-    now: Instant,
-) -> None:
-    """Write down what became of ``seqs`` of a lease in one call."""
-    record(session, queue, group, lease.partition, seqs, completed, lease.attempts, lease.leased_at, now, outcome)
-
-
-def record(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    partition: str,
-    seqs: list[int],
-    completed: int,
-    attempt: int,
-    leased_at: int,
-    now: Instant,
-    outcome: str,
-) -> None:
-    """Add a row to the lease history, of something that nobody was answered."""
-    values = (min(seqs), max(seqs), len(seqs), completed, attempt, leased_at, now, outcome, None, None)
-    session.add_history((queue.id, group.name, partition, *values))
+def history_row(queue: QueueRow, group: GroupRow, e: Ending, now: Instant) -> Row:
+    """A row of the lease history."""
+    return (
+        queue.id, group.name, e.partition, e.first_seq, e.last_seq, e.messages, e.completed, e.attempt, e.leased_at, now,
+        e.outcome, e.token, e.answer,
+    )  # fmt: skip
 
 
 def deliveries_of(rows: list[Row], request: PopRequest, attempt: int, deadline: Instant) -> list[Delivery]:

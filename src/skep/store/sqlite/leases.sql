@@ -30,43 +30,43 @@ SET pending = pending + excluded.pending,
 -- name: claim_ready
 -- Both indexes (free, leased) give their rows in the order of (ready_at, partition), and UNION ALL with ORDER BY merges
 -- the two streams without a sort; the caller stops reading once its batch is full.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_free
 WHERE group_id = ?1 AND token IS NULL AND ready_at <= ?2
 UNION ALL
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2
 ORDER BY ready_at, partition
 
 -- name: claim_free
 -- Only the rows that nobody holds.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_free
 WHERE group_id = ?1 AND token IS NULL AND ready_at <= ?2
 ORDER BY ready_at, partition
 
 -- name: lease_of_partition
 -- Primary key.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease
 WHERE group_id = ?1 AND partition = ?2
 
 -- name: leases_of_group
 -- All rows of a group by its primary key: for clearing, which touches every one of them.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease
 WHERE group_id = ?1
 
 -- name: run_out_leases
 -- Only the index of leased rows is walked, never the backlog.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2 AND attempts >= ?3
 ORDER BY ready_at, partition
@@ -74,8 +74,8 @@ LIMIT ?4
 
 -- name: expiring_leases
 -- Index partition_lease_expiry: rows whose first unsettled message is too old, unless a live lease works on it.
-SELECT group_id, partition, delivered_seq, head_seq, pending, open, leased, attempts, token, leased_at, ready_at,
-       oldest_at, newest_at, expires_at, last_error, consumer
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_expiry
 WHERE group_id = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2 AND (token IS NULL OR ready_at <= ?2)
 ORDER BY expires_at
@@ -103,9 +103,9 @@ ORDER BY expires_at LIMIT 1
 -- name: save_lease
 -- Primary key. Everything that a claim or a settlement may change, in one write.
 UPDATE partition_lease
-SET delivered_seq = ?3, head_seq = ?4, pending = ?5, open = ?6, leased = ?7, attempts = ?8, token = ?9, leased_at = ?10,
-    ready_at = ?11, oldest_at = ?12, newest_at = ?13, expires_at = ?14, last_error = ?15, consumer = ?16
-WHERE group_id = ?1 AND partition = ?2
+SET delivered_seq = ?2, pending = ?3, open = ?4, leased = ?5, attempts = ?6, token = ?7, leased_at = ?8, ready_at = ?9,
+    oldest_at = ?10, newest_at = ?11, last_error = ?12, consumer = ?13, head_seq = ?15, expires_at = ?16
+WHERE group_id = ?14 AND partition = ?1
 
 -- name: delete_lease
 DELETE FROM partition_lease WHERE group_id = ?1 AND partition = ?2

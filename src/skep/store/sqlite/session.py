@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import apsw
 from msgspec import Struct
@@ -17,11 +17,11 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
+from skep.store.lease import Failure
 from skep.store.rules import (
     FAILURES_KEPT,
     Attendance,
     HeadWalk,
-    kept_error,
     lifetime_micros,
     may_lose_messages,
     wants_mark,
@@ -128,14 +128,6 @@ class GroupRow(Struct):
         return self.pushed(last_seq) - self.completed - self.dead - self.expired
 
 
-class HeldLease(Protocol):
-    """What a failed attempt keeps of its lease, of either kind."""
-
-    attempts: int
-    leased_at: int
-    consumer: str | None
-
-
 class Session:
     """A connection with its memory. Used by one thread at a time."""
 
@@ -227,19 +219,12 @@ class Session:
         """Add to the lease history, which a writing call reads only after a `flush`."""
         self._history.append(row)
 
-    def add_failures(
-        self,
-        queue: QueueRow,
-        group: GroupRow,
-        lease: HeldLease,
-        seqs: Iterable[int],
-        outcome: str,
-        error: str | None,
-        now: Instant,
-    ) -> None:
-        """Note that the attempt under a lease failed for these messages, before anything of the lease changes."""
-        figures = (lease.attempts, lease.leased_at, now, outcome, kept_error(error), lease.consumer)
-        self._failures += [(queue.id, seq, group.name, *figures) for seq in seqs]
+    def add_failures(self, queue: QueueRow, group: GroupRow, failures: Iterable[Failure], now: Instant) -> None:
+        """Note that attempts failed, and why."""
+        self._failures += [
+            (queue.id, one.seq, group.name, one.attempt, one.leased_at, now, one.outcome, one.error, one.consumer)
+            for one in failures
+        ]
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from skep.clock import Instant
 from skep.model import DeadReason
-from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, comes_alone, is_exhausted, is_too_old, is_visible
-from skep.store.sqlite.bury import Burial, bury_all
+from skep.store.lease import Burial, Effects, LeasedSet, complete, run_out_set
+from skep.store.rules import comes_alone, is_too_old, is_visible
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import count_expired, deliveries_of, pack, record, unpack
+from skep.store.sqlite.leases import count_expired, deliveries_of, pack, unpack
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
@@ -31,37 +29,30 @@ MAX_SET = 100
 _ABOVE_ALL_PRIORITIES = 1 << 62
 
 
-class SetLease(Struct):
-    """A row of `set_lease` in the order of its columns; ``seqs`` is unpacked."""
+class SetRow(LeasedSet):
+    """A row of `set_lease`, in the order of its columns as they are read; ``seqs`` is unpacked."""
 
     id: int
     group_id: int
-    partition: str
     priority: int
     head_seq: int
-    seqs: list[int]
-    attempts: int
-    token: bytes | None
-    leased_at: int
     ready_at: int
     oldest_at: int
     expires_at: int | None
-    last_error: str | None
-    consumer: str | None
 
     def is_live(self, now: Instant) -> bool:
         """Whether a consumer holds it and its deadline has not passed."""
         return self.token is not None and self.ready_at > now
 
 
-def set_of_row(row: Row) -> SetLease:
+def set_of_row(row: Row) -> SetRow:
     """A row of a `set_lease` statement as a struct."""
     values = list(row)
-    values[5] = unpack(row[5])
-    return SetLease(*values)
+    values[1] = unpack(row[1])
+    return SetRow(*values)
 
 
-def save_set(session: Session, held: SetLease) -> None:
+def save_set(session: Session, held: SetRow) -> None:
     """Write the row, or delete it when it is empty."""
     if not held.seqs:
         session.db.execute(SQL["delete_set"], (held.id,))
@@ -121,7 +112,7 @@ def _expiry(queue: QueueRow, oldest_at: int) -> int | None:
 def split_off(
     session: Session,
     queue: QueueRow,
-    held: SetLease,
+    held: SetRow,
     seqs: list[int],
     oldest_at: int,
     ready_at: int,
@@ -139,9 +130,7 @@ def split_off(
     session.db.execute(SQL["insert_set"], values)
 
 
-def take_back(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, seqs: list[int], now: Instant
-) -> None:
+def take_back(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, seqs: list[int], now: Instant) -> None:
     """Move ``seqs``, which reached nobody, into a free row that does not count this delivery."""
     rows = list(session.db.executemany(LEASES_SQL["age_at"], [(queue.base | seq,) for seq in seqs]))
     if len(rows) < len(seqs):
@@ -166,18 +155,18 @@ def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim,
         for held in ready:
             if claim.wanted > 0 and claim.expiries_left > 0:
                 _claim_set(session, queue, group, held, claim, now)
-        bury_all(session, queue, group, claim.burials, now)
+        claim.apply(session, queue, group, now)
 
 
 def _ready_sets(
     session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
-) -> tuple[list[SetLease], bool]:
+) -> tuple[list[SetRow], bool]:
     """Ready rows in order, read only until they promise to fill the batch; whether they do.
 
     One whose messages come alone is the only one, and ends the claim of who has something already: passing it over would
     mean to walk over all there are of its kind. So does one that is to be buried when the claim may bury no more.
     """
-    ready: list[SetLease] = []
+    ready: list[SetRow] = []
     promised = doomed = 0
     partitions = set(claim.partitions)
     limit = claim.request.max_partitions
@@ -186,7 +175,7 @@ def _ready_sets(
             if len(partitions) >= limit:
                 continue
             partitions.add(held.partition)
-        if held.token is not None and is_exhausted(queue.settings, held.attempts):
+        if held.is_worn_out(queue.settings):
             if doomed >= claim.burials_left:
                 claim.is_closed = not ready
                 return ready, True
@@ -203,7 +192,7 @@ def _ready_sets(
     return ready, False
 
 
-def _in_order(session: Session, group: GroupRow, partition: str | None, now: Instant) -> Iterator[SetLease]:
+def _in_order(session: Session, group: GroupRow, partition: str | None, now: Instant) -> Iterator[SetRow]:
     """Ready rows by (priority descending, ready_at, id), of one partition or of all."""
     if partition is not None:
         rows = session.rows(SQL["sets_of_partition"], (group.id, partition))
@@ -219,12 +208,12 @@ def _in_order(session: Session, group: GroupRow, partition: str | None, now: Ins
             cursor.close()
 
 
-def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease, claim: Claim, now: Instant) -> None:
+def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, claim: Claim, now: Instant) -> None:
     """Deliver from one ready row what the batch wants of it."""
     if held.token is not None:
-        before = len(claim.burials)
-        if not close_run_out_set(session, queue, group, held, claim.burials, now):
-            claim.burials_left -= len(claim.burials) - before
+        messages = len(held.seqs)
+        if run_out_set(held, queue.settings, claim.effects):
+            claim.burials_left -= messages
             save_set(session, held)
             return
     delay = queue.delay_micros
@@ -232,7 +221,7 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
     seqs = held.seqs
     if delay or queue.lifetime_micros is not None:
         ages = read_set(session, queue, group, held)
-        ages, expired = expire_set(session, queue, group, held, ages, claim.burials, claim.expiries_left, now)
+        ages, expired = expire_set(queue, held, ages, claim.effects, claim.expiries_left, now)
         claim.expiries_left -= expired
         seqs = [position & MAX_SEQ for position, created_at in ages if is_visible(created_at, delay, now)]
         if not seqs or claim.expiries_left <= 0:
@@ -254,12 +243,10 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLeas
         split_off(session, queue, held, rest, oldest_at, ready_at, held.last_error)
     claim.partitions.add(held.partition)
     claim.is_closed = claim.is_closed or is_alone
-    _hand_out(session, queue, group, held, taken, claim, now)
+    _hand_out(session, queue, held, taken, claim, now)
 
 
-def _take(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, seqs: list[int], claim: Claim
-) -> list[Row]:
+def _take(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, seqs: list[int], claim: Claim) -> list[Row]:
     """The messages with the row's first ``seqs``, as far as they fit; those no longer in the log leave it."""
     rows = claim.fitting(session.db.executemany(LEASES_SQL["message_at"], [(queue.base | seq,) for seq in seqs]))
     if len(rows) == len(seqs):
@@ -271,26 +258,7 @@ def _take(
     return rows
 
 
-def close_run_out_set(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, burials: list[Burial], now: Instant
-) -> bool:
-    """End a lease that ran out; False when its messages' attempts are used up and they are among the ``burials``."""
-    is_over = is_exhausted(queue.settings, held.attempts)
-    add_set_history(session, queue, group, held, held.seqs, 0, "dead" if is_over else "expired", now)
-    session.add_failures(queue, group, held, held.seqs, "dead" if is_over else "retried", LEASE_RAN_OUT, now)
-    error = held.last_error or LEASE_EXPIRED
-    held.token = None
-    if is_over:
-        burials += [Burial(seq, DeadReason.MAX_ATTEMPTS, error, held.attempts) for seq in held.seqs]
-        held.seqs = []
-        return False
-    held.last_error = error
-    group.retried += len(held.seqs)
-    session.touch_group(group)
-    return True
-
-
-def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease) -> list[Row]:
+def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow) -> list[Row]:
     """Position and age of the messages of a row; those no longer in the log leave it and count as expired."""
     base = queue.base
     rows = list(session.db.executemany(LEASES_SQL["age_at"], [(base | seq,) for seq in held.seqs]))
@@ -301,19 +269,9 @@ def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetLease)
 
 
 def expire_set(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    held: SetLease,
-    rows: list[Row],
-    burials: list[Burial],
-    limit: int,
-    now: Instant,
+    queue: QueueRow, held: SetRow, rows: list[Row], effects: Effects, limit: int, now: Instant
 ) -> tuple[list[Row], int]:
-    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled.
-
-    The caller does the ``burials``.
-    """
+    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return rows, 0
@@ -321,9 +279,9 @@ def expire_set(
     while done < min(limit, len(rows)) and rows[done][1] + lifetime <= now:
         position, created_at = rows[done][:2]
         if is_too_old(queue.settings, created_at, now):
-            burials.append(Burial(position & MAX_SEQ, DeadReason.EXPIRED, held.last_error, held.attempts))
+            effects.burials.append(Burial(position & MAX_SEQ, DeadReason.EXPIRED, held.last_error, held.attempts))
         else:
-            count_expired(session, group, 1)
+            effects.expired += 1
         done += 1
     if done:
         held.seqs = held.seqs[done:]
@@ -332,12 +290,12 @@ def expire_set(
     return rows[done:], done
 
 
-def _set_age(queue: QueueRow, held: SetLease, oldest_at: int) -> None:
+def _set_age(queue: QueueRow, held: SetRow, oldest_at: int) -> None:
     held.oldest_at = oldest_at
     held.expires_at = _expiry(queue, oldest_at)
 
 
-def refresh_age(session: Session, queue: QueueRow, held: SetLease) -> None:
+def refresh_age(session: Session, queue: QueueRow, held: SetRow) -> None:
     """Take the row's age from its first message that is still in the log."""
     for seq in held.seqs:
         found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
@@ -346,9 +304,7 @@ def refresh_age(session: Session, queue: QueueRow, held: SetLease) -> None:
             return
 
 
-def _hand_out(
-    session: Session, queue: QueueRow, group: GroupRow, held: SetLease, rows: list[Row], claim: Claim, now: Instant
-) -> None:
+def _hand_out(session: Session, queue: QueueRow, held: SetRow, rows: list[Row], claim: Claim, now: Instant) -> None:
     held.attempts += 1
     held.token = claim.request.token
     held.consumer = claim.request.consumer
@@ -357,25 +313,9 @@ def _hand_out(
     _set_age(queue, held, rows[0][1])
     claim.deliveries += deliveries_of(rows, claim.request, held.attempts, claim.deadline)
     if claim.request.auto_ack:
-        add_set_history(session, queue, group, held, held.seqs, len(held.seqs), "completed", now)
-        group.completed += len(held.seqs)
-        session.touch_group(group)
+        complete(held, held.seqs, claim.effects)
         held.seqs = []
     save_set(session, held)
-
-
-def add_set_history(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    held: SetLease,
-    seqs: list[int],
-    completed: int,
-    outcome: str,
-    now: Instant,
-) -> None:
-    """Write down what became of ``seqs`` of a lease in one call."""
-    record(session, queue, group, held.partition, seqs, completed, held.attempts, held.leased_at, now, outcome)
 
 
 def next_set_ready(session: Session, group: GroupRow, partition: str | None) -> int | None:

@@ -11,33 +11,33 @@ SELECT priority FROM set_lease WHERE group_id = ?1 AND priority < ?2 ORDER BY pr
 
 -- name: ready_sets
 -- Index set_lease_ready, whose entries end with the row's id.
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_ready
 WHERE group_id = ?1 AND priority = ?2 AND ready_at <= ?3
 ORDER BY ready_at, id
 
 -- name: sets_of_partition
 -- Index set_lease_partition; a sort of one partition's rows.
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_partition
 WHERE group_id = ?1 AND partition = ?2
 ORDER BY priority DESC, ready_at, id
 
 -- name: sets_of_token
 -- Partial index set_lease_token.
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_token
 WHERE group_id = ?1 AND token = ?2 AND token IS NOT NULL
 ORDER BY id
 
 -- name: sets_of_group
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_ready
 WHERE group_id = ?1
 
 -- name: run_out_sets
 -- Partial index set_lease_leased: never the backlog.
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_leased
 WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2 AND attempts >= ?3
 ORDER BY ready_at
@@ -45,7 +45,7 @@ LIMIT ?4
 
 -- name: expiring_sets
 -- Partial index set_lease_expiry.
-SELECT id, group_id, partition, priority, head_seq, seqs, attempts, token, leased_at, ready_at, oldest_at, expires_at, last_error, consumer
+SELECT partition, seqs, attempts, token, leased_at, last_error, consumer, id, group_id, priority, head_seq, ready_at, oldest_at, expires_at
 FROM set_lease INDEXED BY set_lease_expiry
 WHERE group_id = ?1 AND expires_at IS NOT NULL AND expires_at <= ?2 AND (token IS NULL OR ready_at <= ?2)
 ORDER BY expires_at

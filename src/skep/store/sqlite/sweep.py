@@ -10,43 +10,34 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TypeVar
 
 from skep.clock import Instant
-from skep.errors import Code
 from skep.model import Settlement, SettleResult, SettleStatus
+from skep.store.lease import REFUSED_NOT_IN_LEASE, REFUSED_STALE
 from skep.store.outcomes import is_run, kept_sweep
+from skep.store.sqlite.leases import LEASED, OPEN, TOKEN, LeaseRow, set_leased_head, settle_down
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import Lease, set_leased_head, settle_down
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 
-STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
-NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
-
-Placed = TypeVar("Placed", bound=tuple[int, Settlement])
-"""A settlement and its place in the call's results."""
-
-_OPEN, _LEASED, _TOKEN = 5, 6, 8
-"""Columns of a row of `partition_lease`."""
-_SET_PARTITION, _SET_SEQS, _SET_ATTEMPTS, _SET_LEASED_AT = 2, 5, 6, 8
-"""Columns of a row of `set_lease`."""
+_PARTITION, _SEQS, _ATTEMPTS, _LEASED_AT, _ID = 0, 1, 2, 4, 7
+"""Columns of a row of `set_lease`, as they are read."""
 
 
 def sweep_partition(
     session: Session, queue: QueueRow, group: GroupRow, said: Settlement, ended: list[Row], now: Instant
-) -> tuple[SettleResult, Lease | None]:
+) -> tuple[SettleResult, LeaseRow | None]:
     """Complete a lease of a partition up to a seq: the answer, and the row as it has become when it changed."""
     row = session.row(LEASES_SQL["lease_of_partition"], (group.id, said.partition))
-    if row is None or row[_TOKEN] != said.token:
-        return STALE, None
-    held = array("q", row[_OPEN])
-    done = held[: bisect_right(held, said.seq, 0, row[_LEASED])]
+    if row is None or row[TOKEN] != said.token:
+        return REFUSED_STALE, None
+    held = array("q", row[OPEN])
+    done = held[: bisect_right(held, said.seq, 0, row[LEASED])]
     if not done:
-        return NOT_IN_LEASE, None
+        return REFUSED_NOT_IN_LEASE, None
     values = list(row)
-    values[_OPEN] = held[len(done) :].tolist()
-    lease = Lease(*values)
+    values[OPEN] = held[len(done) :].tolist()
+    lease = LeaseRow(*values)
     ended.append(_ended(queue, group, said, done, lease.attempts, lease.leased_at, now))
     lease.leased -= len(done)
     if lease.leased:
@@ -62,31 +53,31 @@ def sweep_sets(
     queue: QueueRow,
     group: GroupRow,
     token: bytes,
-    whole: Sequence[Placed],
+    said: Sequence[Settlement],
+    places: Sequence[int],
     results: list[SettleResult],
     ended: list[Row],
     now: Instant,
-) -> list[Placed]:
-    """Complete leases of an unordered queue, all under one token; those of which something stays leased are left, and returned.
+) -> list[int]:
+    """Complete leases of an unordered queue, all under one token; those of which something stays leased are left, and told.
 
     So is what is said of these leases later in the call.
     """
     leases: dict[str, list[Row]] = {}
     for row in session.rows(SETS_SQL["sets_of_token"], (group.id, token)):
-        leases.setdefault(row[_SET_PARTITION], []).append(row)
-    left: list[Placed] = []
-    for item in whole:
-        place, said = item
-        rows = leases.get(said.partition, [])
-        held = [array("q", row[_SET_SEQS]) for row in rows]
-        if any(seqs[-1] > said.seq for seqs in held) or said.partition in {other.partition for _, other in left}:
-            left.append(item)
+        leases.setdefault(row[_PARTITION], []).append(row)
+    left: list[int] = []
+    for i, ack in enumerate(said):
+        rows = leases.get(ack.partition, [])
+        held = [array("q", row[_SEQS]) for row in rows]
+        if any(seqs[-1] > ack.seq for seqs in held) or ack.partition in {said[other].partition for other in left}:
+            left.append(i)
             continue
-        leases[said.partition] = []
+        leases[ack.partition] = []
         for row, seqs in zip(rows, held, strict=True):
-            session.db.execute(SETS_SQL["delete_set"], row[:1])
-            ended.append(_ended(queue, group, said, seqs, row[_SET_ATTEMPTS], row[_SET_LEASED_AT], now))
-        results[place] = _completed(session, group, sum(map(len, held)), False) if rows else STALE
+            session.db.execute(SETS_SQL["delete_set"], (row[_ID],))
+            ended.append(_ended(queue, group, ack, seqs, row[_ATTEMPTS], row[_LEASED_AT], now))
+        results[places[i]] = _completed(session, group, sum(map(len, held)), False) if rows else REFUSED_STALE
     return left
 
 
