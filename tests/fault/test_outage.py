@@ -45,8 +45,8 @@ async def stored(dsn: str) -> list[str]:
         await session.close()
 
 
-def segments(folder: Path) -> list[Path]:
-    return list(folder.rglob("*.spool"))
+def spool_files(folder: Path) -> list[Path]:
+    return list(folder.rglob("pushes.db*"))
 
 
 async def drained(port: int) -> dict[str, object]:
@@ -97,7 +97,7 @@ async def test_I1_I13_postgres_killed_under_load_and_started_again(
     assert load.kinds["buffered"] > 0
     assert set(load.kinds) <= {"stored", "buffered", "503"}, load.kinds
     assert figures["failed"] == 0
-    assert not segments(tmp_path)
+    assert not spool_files(tmp_path)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
@@ -221,7 +221,7 @@ async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_
             break
         await asyncio.to_thread(mortal.start)
         async with asyncio.timeout(60):
-            while segments(tmp_path):  # noqa: ASYNC110 - the server does not tell us
+            while spool_files(tmp_path):  # noqa: ASYNC110 - the server does not tell us
                 await asyncio.sleep(0.1)
         server.signal()
         assert await asyncio.to_thread(server.ended) == 0

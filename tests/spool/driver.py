@@ -59,6 +59,18 @@ class SpoolDriver:
         assert self.engine.spool is not None
         return self.engine.spool.figures()
 
+    @property
+    def diverted(self) -> bool:
+        """Whether a push of any partition would be spooled, were the store there."""
+        assert self.engine.spool is not None
+        return bool(self.engine.spool._arriving.groups or self.engine.spool._spooled.groups)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the spool has a file to write to, or can make one."""
+        assert self.engine.spool is not None
+        return self.engine.spool._own is not None
+
     def message(self, payload: str, queue: str = "q", partition: str = "p", **fields: Any) -> NewMessage:
         return NewMessage(QueueKey(queue), payload.encode(), partition, **fields)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from skep.clock import Instant, ManualClock
-from skep.engine.spooling.kept import Record
-from skep.engine.spooling.slots import Slot, SpoolLimits, take_slot
+from skep.engine.spooling.record import Record
+from skep.engine.spooling.slot import Slot, SlotLimits, take_slot
 from skep.ids import IdMint
 from skep.model import NewMessage, PushBatch, QueueKey
 
-LIMITS = SpoolLimits(max_bytes=1 << 30, free_bytes=0, segment_bytes=1 << 26)
+LIMITS = SlotLimits(max_bytes=1 << 30, free_bytes=0)
 MINT = IdMint(ManualClock())
 
 
@@ -20,5 +20,7 @@ def record(*payloads: str, queue: str = "q", receipt: Any = None, tried: Any = N
     return Record(MINT.mint(), Instant(1), PushBatch(messages, MINT.mint_many(len(messages)), receipt, tried))
 
 
-def slot_in(folder: Path, limits: SpoolLimits = LIMITS) -> Slot:
-    return take_slot(folder / "spool", limits)
+def slot_in(folder: Path, limits: SlotLimits = LIMITS) -> Slot:
+    slot = take_slot(folder / "spool", limits)
+    slot.load(lambda _: None)
+    return slot

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from skep.clock import Instant
+from skep.engine.spooling.inspect import records
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -27,6 +30,7 @@ from skep.model import (
 from skep.model.operation import ClaimLimits, Kind, NewOperations
 from skep.model.record import Receipt, ReceiptKey
 from tests.engine.test_encryption import MASTERS
+from tests.spool.damage import damage, damage_while_open, spoil_page
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
 
@@ -43,7 +47,8 @@ async def test_003_5_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(dri
     results = await driver.push("1", "2")
     assert statuses(results) == {PushStatus.BUFFERED}
     assert driver.figures.pending == 2
-    assert sum(path.stat().st_size for path in driver.folder.rglob("*.spool")) == driver.figures.size_bytes > 0
+    assert driver.figures.size_bytes > 0
+    assert [record.batch.ids for record in records(driver.folder)] == [[result.id for result in results]]
 
     await driver.mend()
 
@@ -148,6 +153,28 @@ async def test_I13_pushes_that_race_with_the_end_of_the_drain_keep_their_order(
     assert await driver.log() == [f"{round_}:{number}" for round_ in range(10) for number in range(40)]
 
 
+async def test_I13_a_push_that_waits_to_be_written_is_not_overtaken(driver: SpoolDriver, store: CutOff) -> None:
+    spool = driver.engine.spool
+    assert spool is not None
+    await driver.cut()
+    disk = threading.Event()
+    spool._thread.submit(disk.wait)
+    first = asyncio.ensure_future(driver.push("0", queue="r"))
+    await driver.until(lambda: driver.figures.pending == 1)  # it is being written
+    second = asyncio.ensure_future(driver.push("1"))
+    store.down = False
+    await driver.until(lambda: not spool.away, passing=0.5)
+    third = asyncio.ensure_future(driver.push("2"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not third.done()
+    disk.set()
+    for push in (first, second, third):
+        assert statuses(await push) == {PushStatus.BUFFERED}
+    await driver.drained()
+    assert await driver.log(partition="p") == ["1", "2"]
+
+
 async def test_I13_a_fifo_queue_is_one_partition_for_the_spool_too(driver: SpoolDriver, store: CutOff) -> None:
     await driver.engine.create_queue(Q, QueueSettings(ordering=Ordering.FIFO))
     await driver.cut()
@@ -197,7 +224,7 @@ async def test_I13_a_server_that_dies_between_the_store_and_the_file_stores_each
     await driver.cut()
     for number in range(5):
         await driver.push(str(number), str(number) + "b")
-    kept = {path: path.read_bytes() for path in driver.folder.rglob("*.spool")}
+    kept = {path: path.read_bytes() for path in driver.folder.rglob("pushes.db*") if path.suffix != ".db-shm"}
     await driver.mend()
     await driver.stop()
     for path, data in kept.items():
@@ -229,7 +256,7 @@ async def test_I13_what_a_process_left_behind_is_taken_over(driver: SpoolDriver,
     store.down = False
     await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
     assert await driver.log() == ["left"]
-    await driver.until(lambda: not list(driver.folder.rglob("*.spool")), passing=0.5)
+    await driver.until(lambda: not list(driver.folder.rglob("pushes.db*")), passing=0.5)
 
 
 async def test_a_cancelled_push_is_stored_whole_or_not_at_all_and_diverts_nothing_for_good(
@@ -248,7 +275,7 @@ async def test_a_cancelled_push_is_stored_whole_or_not_at_all_and_diverts_nothin
     assert log[-1] == "last"
     assert all(f"{one[0]}a" in log and f"{one[0]}b" in log for one in log[:-1])
     assert statuses(await driver.push("direct")) == {PushStatus.STORED}
-    assert not driver.engine.spool._diverted  # type: ignore[union-attr]
+    assert not driver.diverted
 
 
 async def test_a_full_spool_says_so_and_keeps_what_it_has(store: CutOff, tmp_path: Path, driver: SpoolDriver) -> None:
@@ -270,7 +297,7 @@ async def test_a_full_spool_says_so_and_keeps_what_it_has(store: CutOff, tmp_pat
     assert "full" in caught.value.message
     await driver.mend()
     assert await driver.log() == [str(number) for number in range(taken)]
-    assert not driver.engine.spool._diverted  # type: ignore[union-attr]
+    assert not driver.diverted
     await driver.stop()
 
 
@@ -323,7 +350,7 @@ async def test_what_no_dead_letter_queue_takes_is_set_aside(driver: SpoolDriver,
     assert driver.figures.failed == 1
     (aside,) = driver.folder.rglob("*.record")
     assert aside.parent.name == "refused"
-    assert not list(driver.folder.rglob("*.spool"))
+    assert not list(driver.folder.rglob("pushes.db*"))
 
 
 async def test_I13_a_record_that_makes_the_store_fail_holds_its_partition_for_hours_and_no_other(
@@ -562,18 +589,92 @@ async def test_a_damaged_record_is_set_aside_and_the_others_are_stored(driver: S
     for number in range(5):
         await driver.push(f"message-{number}")
     await driver.stop()
-    (segment,) = driver.folder.rglob("*.spool")
-    data = segment.read_bytes()
-    at = data.index(b"message-2")
-    segment.write_bytes(data[:at] + b"X" + data[at + 1 :] + b"torn")
+    damage(driver.folder / "0", b"message-2", b"massage-2")
     store.down = store.suspended = False
     await driver.start()
     await driver.drained()
     await driver.until(lambda: driver.figures.failed == 1, passing=0.5)
     assert await driver.log() == [f"message-{number}" for number in (0, 1, 3, 4)]
-    aside = sorted(path.suffix for path in driver.folder.rglob("refused/*"))
-    assert aside == [".damaged", ".torn"]
-    assert not list(driver.folder.rglob("*.spool"))
+    (aside,) = driver.folder.rglob("refused/*")
+    assert (aside.suffix, b"massage-2" in aside.read_bytes()) == (".damaged", True)
+    assert not list(driver.folder.rglob("pushes.db*"))
+
+
+async def test_a_damaged_file_is_set_aside_and_what_can_be_read_of_it_is_stored_once_and_in_order(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    """A page in the midst is zeros. One push was stored before, and not yet removed from the file."""
+    await driver.cut()
+    for number in range(100):
+        await driver.push(f"message-{number:02}" + "." * 300)
+    await driver.stop()
+    spoil_page(driver.folder / "0", b"message-50")
+    store.down = store.suspended = False
+    with capture_logs() as logs:
+        await driver.start()
+    await driver.drained()
+    log = [int(text[8:10]) for text in await driver.log()]
+    lost = sorted(set(range(100)) - set(log))
+    assert log == sorted(log)
+    assert 50 in lost
+    assert lost == list(range(lost[0], lost[0] + len(lost)))
+    assert len(lost) < 15
+    assert driver.figures.failed == 1
+    (told,) = [line for line in logs if "is damaged" in line["event"]]
+    assert "push what is missing again" in told["event"]
+    assert told["readable_pushes"] == len(log)
+    assert list(driver.folder.rglob("refused/*")) == [driver.folder / "0" / "refused" / "damaged-1.db"]
+    assert told["kept"] == str(driver.folder / "0" / "refused" / "damaged-1.db")
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_I13_a_file_found_damaged_while_it_is_used_is_replaced_and_nothing_readable_overtaken(
+    driver: SpoolDriver, store: CutOff, away: bool
+) -> None:
+    store.spoil, store.spoiled_by = {b"1"}, Code.STORE_BUSY
+    await driver.cut()
+    await driver.push("1")
+    await driver.push("2")
+    store.down = away
+    if not away:
+        await driver.until(lambda: driver.figures.state is SpoolState.DRAINING, passing=0.5)
+    damage_while_open(driver)
+    with pytest.raises(SkepError) as caught:
+        await driver.push("refused" * 10_000)  # which needs free pages
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+    await driver.until(lambda: driver.figures.failed == 1)
+    await driver.until(lambda: driver.ready)
+    assert statuses(await driver.push("3")) == {PushStatus.BUFFERED}
+    store.spoil = set()
+    await driver.mend()
+    assert await driver.log() == ["1", "2", "3"]
+    assert not driver.diverted
+
+
+async def test_I13_while_a_damaged_file_is_replaced_no_push_overtakes_what_may_be_in_it(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    assert driver.engine.spool is not None
+    driver.engine.spool._own = None
+    with pytest.raises(SkepError) as caught:
+        await driver.push("1")
+    assert (caught.value.code, store.pushes) == (Code.STORE_UNAVAILABLE, [])
+    await driver.until(lambda: driver.ready, passing=1)
+    assert statuses(await driver.push("2")) == {PushStatus.STORED}
+
+
+async def test_what_an_earlier_version_has_spooled_is_left_to_that_version(driver: SpoolDriver) -> None:
+    await driver.stop()
+    earlier = driver.folder / "3" / "0000000001.spool"
+    earlier.parent.mkdir()
+    earlier.write_bytes(b"SKEPSPL")
+    with pytest.raises(SkepError) as caught:
+        await driver.start()
+    assert caught.value.code is Code.STORE_UNAVAILABLE
+    assert "start that version once more" in caught.value.message
+    assert earlier.read_bytes() == b"SKEPSPL"
+    earlier.unlink()
+    await driver.start()
 
 
 async def test_several_queues_in_one_push_stay_together(driver: SpoolDriver) -> None:

@@ -13,7 +13,7 @@ from skep.cli.output import Columns, duration, print_fields, print_one, print_ro
 
 if TYPE_CHECKING:
     from skep.engine.spooling.inspect import SlotView
-    from skep.engine.spooling.kept import Record
+    from skep.engine.spooling.record import Record
     from skep.wire.status import BuffersResponse
 
 spool_app = App(name="spool", help="See what servers keep on disk while PostgreSQL is away.", help_format="plaintext")

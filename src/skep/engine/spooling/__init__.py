@@ -1,4 +1,4 @@
 """The spool: a local, fsynced buffer that takes pushes while the store is away.
 
-`segments` is the format of its files, `kept` that of the records in them, `slots` who may write and read which folder.
+`push_file` is the SQLite file, `slot` the folder that one process has, `drain` decides what is stored next, `link` whether the store is there.
 """

@@ -1,19 +1,20 @@
-"""Looking into the files of a spool without owning them: what is in each slot, and the records themselves."""
+"""What lies in the files of a spool, for those who do not own them: each slot, and the pushes themselves."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 
+import apsw
 from msgspec import Struct
 
-from skep.engine.spooling import kept
-from skep.engine.spooling.kept import Record
-from skep.engine.spooling.segments import Damage, FoundRecord
-from skep.engine.spooling.slots import LOCK, REFUSED, read_segment, segments_of
+from skep.engine.spooling.push_file import is_sound, open_to_read, readable_rows
+from skep.engine.spooling.record import Record, decode
+from skep.engine.spooling.slot import LOCK, REFUSED, file_of, slot_folders
 from skep.wire.times import to_datetime
 
 
@@ -32,58 +33,50 @@ class SlotView(Struct, rename="camel"):
 
 def look(spool: Path) -> list[SlotView]:
     """Every slot of a spool; none when there is no such folder."""
-    return [_view(folder) for folder in slot_folders(spool)]
-
-
-def slot_folders(spool: Path) -> list[Path]:
-    """The slots in a folder, by number."""
-    if not spool.is_dir():
-        return []
-    return sorted((path for path in spool.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    return [_view(folder) for folder in slot_folders(spool)] if spool.is_dir() else []
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The records in a segment, in a file that was set aside, or in a whole folder; what is damaged is left out."""
+    """The records in a file of a spool, in one that was set aside, or in a whole folder; what is damaged is left out."""
     if path.is_dir():
         for folder in slot_folders(path) or [path]:
+            if file := file_of(folder):
+                yield from records(file)
             aside = folder if folder.name == REFUSED else folder / REFUSED
-            for found in [*segments_of(folder), *sorted(aside.glob("*.record"))]:
+            for found in sorted(aside.glob("*.record")):
                 yield from records(found)
     elif path.suffix == ".record":
-        yield kept.decode(path.read_bytes())
+        yield decode(path.read_bytes())
     else:
-        for one in read_segment(path):
-            if (record := _decoded(one)) is not None:
-                yield record
+        with closing(open_to_read(path)) as db:
+            for row in readable_rows(db):
+                with suppress(ValueError):
+                    yield row.record()
 
 
 def _view(folder: Path) -> SlotView:
     view = SlotView(folder.name, _in_use(folder))
     view.set_aside = sum(1 for path in (folder / REFUSED).glob("*") if not path.name.startswith("."))
-    for segment in segments_of(folder):
-        try:
-            view.bytes += segment.stat().st_size
-            for one in read_segment(segment):
-                record = _decoded(one)
-                if record is None:
-                    view.damaged += not (isinstance(one, Damage) and one.torn)
-                    continue
-                view.records += 1
-                view.messages += len(record.batch.ids)
-                spooled_at = to_datetime(record.spooled_at)
-                view.oldest_at = min(view.oldest_at or spooled_at, spooled_at)
-        except FileNotFoundError:  # its owner was done with it meanwhile
-            continue
+    if path := file_of(folder):
+        with suppress(FileNotFoundError, apsw.CantOpenError):  # its owner was done with it meanwhile
+            view.bytes = sum(file.stat().st_size for file in folder.glob(f"{path.name}*") if file.suffix != ".db-shm")
+            with closing(open_to_read(path)) as db:
+                _count(view, db)
     return view
 
 
-def _decoded(one: FoundRecord | Damage) -> Record | None:
-    if isinstance(one, Damage):
-        return None
-    try:
-        return kept.decode(one.body)
-    except ValueError:
-        return None
+def _count(view: SlotView, db: apsw.Connection) -> None:
+    view.damaged = 0 if is_sound(db) else 1
+    for row in readable_rows(db):
+        try:
+            record = row.record()
+        except ValueError:
+            view.damaged += 1
+            continue
+        view.records += 1
+        view.messages += len(record.batch.ids)
+        spooled_at = to_datetime(record.spooled_at)
+        view.oldest_at = min(view.oldest_at or spooled_at, spooled_at)
 
 
 def _in_use(folder: Path) -> bool:

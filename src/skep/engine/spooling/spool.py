@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import msgspec
 import structlog
@@ -24,12 +24,10 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
-from skep.engine.spooling import kept
-from skep.engine.spooling.draining import RETRY_SECONDS, Drain, Given, WaitingRecord
-from skep.engine.spooling.kept import Group, Record, groups_of
+from skep.engine.spooling.drain import RETRY_SECONDS, Drain, Given, WaitingRecord
 from skep.engine.spooling.link import Link
-from skep.engine.spooling.reading import SpoolReader, Taken
-from skep.engine.spooling.slots import Slot, SpoolLimits, adopt_slots, take_slot
+from skep.engine.spooling.record import Group, Record, encode, groups_of
+from skep.engine.spooling.slot import Slot, SlotLimits, adopt_slots, check_format, take_slot
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Tried
@@ -42,6 +40,7 @@ WORK_RECORDS = 10_000
 """How many records that have to wait are held in memory; beyond that nothing more is read."""
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 Announce = Callable[[PushBatch], None]
 
 log = structlog.get_logger("skep.spool")
@@ -66,6 +65,26 @@ class SpoolFigures(Struct, frozen=True, kw_only=True):
     max_bytes: int = 0
     oldest_at: Instant | None = None
     away_since: Instant | None = None
+
+
+class Diverted:
+    """Partitions whose pushes go through the spool, each as often as something holds it there."""
+
+    def __init__(self) -> None:
+        self.groups: Counter[Group] = Counter()
+        self.queues: Counter[QueueKey] = Counter()
+
+    def hold(self, groups: Iterable[Group]) -> None:
+        """One more holds each of these."""
+        for group in groups:
+            self.groups[group] += 1
+            self.queues[group[0]] += 1
+
+    def let_go(self, groups: Iterable[Group]) -> None:
+        """One less holds each of these."""
+        for group in groups:
+            _less(self.groups, group)
+            _less(self.queues, group[0])
 
 
 class Spool:
@@ -95,11 +114,14 @@ class Spool:
         )
         self._lane: Lane[Record, None] = Lane("spool", self._append, limits)
         self._thread = ThreadPoolExecutor(1, "skep-spool")
-        self._reader = SpoolReader()
-        self._slot: Slot | None = None
-        self._limits = SpoolLimits(self._settings.max_bytes, self._settings.free_bytes, self._settings.segment_bytes)
-        self._diverted: Counter[Group] = Counter()
-        self._queues: Counter[QueueKey] = Counter()
+        self._limits = SlotLimits(self._settings.max_bytes, self._settings.free_bytes)
+        self._slots: list[Slot] = []
+        self._own: Slot | None = None
+        """The one of them that pushes are written to; None while a damaged one is replaced."""
+        self._arriving = Diverted()
+        """By pushes that have not been answered."""
+        self._spooled = Diverted()
+        """By pushes in the files."""
         self._work: list[WaitingRecord] = []
         self._unread = False
         self._pending = self._flushed = self._failed = 0
@@ -108,13 +130,10 @@ class Spool:
         self._stopping = False
         self._draining: asyncio.Task[None] | None = None
 
-    # --- its own life -------------------------------------------------------------------------------------------
-
     async def open(self) -> None:
         """Take a slot, see what is in it and in those that nobody has, and begin to bring that into the store."""
-        self._slot = await self._in_thread(lambda: take_slot(self._folder, self._limits))
-        await self._add(self._slot)
-        await self._adopt()
+        await self._in_thread(check_format, self._folder)
+        await self._take_slots()
         if self._pending:
             log.info("messages are in the spool since an earlier run", messages=self._pending)
         self._link.start()
@@ -128,7 +147,7 @@ class Spool:
         await self._link.stop()
         if self._draining is not None:
             await self._draining
-        await self._in_thread(self._reader.close)
+        await self._in_thread(self._close_slots)
         self._thread.shutdown()
         if self._pending:
             log.warning("messages stay in the spool until the next start", messages=self._pending)
@@ -136,19 +155,16 @@ class Spool:
     def figures(self) -> SpoolFigures:
         """How things stand."""
         away = self._link.away
-        slots = self._reader.slots
         return SpoolFigures(
             state=SpoolState.AWAY if away else SpoolState.DRAINING if self._pending else SpoolState.UP,
             pending=self._pending,
             flushed=self._flushed,
             failed=self._failed,
-            size_bytes=sum(slot.size_bytes for slot in slots),
+            size_bytes=sum(slot.size_bytes for slot in self._slots),
             max_bytes=self._settings.max_bytes,
             oldest_at=self._oldest_at if self._pending else None,
             away_since=self._link.away_since,
         )
-
-    # --- pushes -------------------------------------------------------------------------------------------------
 
     @property
     def away(self) -> bool:
@@ -161,16 +177,17 @@ class Spool:
 
     def takes(self, batch: PushBatch) -> bool:
         """Whether a push has to go this way: the store is away, or an earlier one to a partition of it is still here."""
-        if self._link.away:
+        if self._link.away or self._own is None:
             return True
-        if not self._diverted:
-            return False
+        return any(self._holds(held, batch) for held in (self._arriving, self._spooled) if held.groups)
+
+    def _holds(self, held: Diverted, batch: PushBatch) -> bool:
         for message in batch.messages:
             queue = message.queue
-            if queue in self._queues:
+            if queue in held.queues:
                 known = self._drain.queues.get(queue)
                 # Of a queue of which that is not known yet, all partitions may be one.
-                if known is None or known.fifo or (queue, message.partition) in self._diverted:
+                if known is None or known.fifo or (queue, message.partition) in held.groups:
                     return True
         return False
 
@@ -179,7 +196,8 @@ class Spool:
 
         While the store is away it says so itself.
         """
-        if not self._link.away and (self.takes(batch) or queue in self._queues):
+        is_ahead = queue in self._arriving.queues or queue in self._spooled.queues
+        if not self._link.away and (is_ahead or self.takes(batch)):
             raise operations_ahead()
 
     async def push(self, batch: PushBatch) -> PushOutcome:
@@ -204,43 +222,34 @@ class Spool:
         groups = groups_of(batch)
         size = sum(len(message.payload) for message in batch.messages)
         # Held here until it is known what became of it; `_append` holds it on for the record, though its caller may have gone.
-        self._hold(groups)
+        self._arriving.hold(groups)
         try:
             await self._lane.submit(record, len(batch.ids), size)
         finally:
-            self._let_go(groups)
+            self._arriving.let_go(groups)
         return buffered(batch)
 
     async def _append(self, records: list[Record]) -> Sequence[None]:
-        slot = self._slot
-        if slot is None or self._stopping:
+        slot = self._own
+        if self._stopping:
             raise SkepError(Code.STOPPING, "the server is stopping")
+        if slot is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, "the spool's file is damaged, and is being replaced; try again")
         for record in records:
-            self._hold(record.groups())
+            self._spooled.hold(record.groups())
             self._oldest_at = self._oldest_at if self._pending else record.spooled_at
             self._pending += len(record.batch.ids)
         try:
-            await self._in_thread(lambda: slot.append([kept.encode(record) for record in records]))
+            await self._in_thread(slot.append, records)
         except BaseException:
             for record in records:
-                self._let_go(record.groups())
+                self._spooled.let_go(record.groups())
                 self._pending -= len(record.batch.ids)
             raise
+        finally:
+            self._wake()
         self._unread = True
-        self._wake()
         return [None] * len(records)
-
-    def _hold(self, groups: Iterable[Group]) -> None:
-        for group in groups:
-            self._diverted[group] += 1
-            self._queues[group[0]] += 1
-
-    def _let_go(self, groups: Iterable[Group]) -> None:
-        for group in groups:
-            _less(self._diverted, group)
-            _less(self._queues, group[0])
-
-    # --- draining -----------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         self._awake.set()
@@ -251,6 +260,8 @@ class Spool:
             self._awake.clear()
             try:
                 now = self._clock.steady()
+                if self._own is None or any(slot.damaged for slot in self._slots):
+                    await self._replace_damaged()
                 if now >= adopt_at:
                     await self._adopt()
                     adopt_at = Instant(now + seconds(ADOPT_SECONDS))
@@ -285,9 +296,8 @@ class Spool:
                 self._announce(one.record.batch)
             done.append(one)
 
-        kept_aside = await self._kept_aside(chosen)
-        given = await self._drain.store_them([one for one in chosen if one not in kept_aside], stored)
-        given += [Given(one, "given up before", to_dead_letters=True) for one in kept_aside]
+        given = await self._drain.store_them([one for one in chosen if one.given_up is None], stored)
+        given += [Given(one, one.given_up, to_dead_letters=True) for one in chosen if one.given_up is not None]
         try:
             for one in given:
                 await self._give_up(one)
@@ -306,30 +316,28 @@ class Spool:
     async def _read(self) -> None:
         if self._unread and len(self._work) < WORK_RECORDS:
             self._unread = False  # before it is read, for what is appended meanwhile sets it again
-            taken, damaged = await self._in_thread(lambda: self._reader.take(self._read_messages, self._read_bytes))
-            self._unread = self._unread or bool(taken)
-            self._failed += damaged
-            self._work += [WaitingRecord(record, segment) for record, segment in taken]
+            for slot in self._slots:
+                taken, damaged = await self._in_thread(slot.take, self._read_messages, self._read_bytes)
+                self._unread = self._unread or bool(taken)
+                self._failed += damaged
+                self._work += [WaitingRecord(*one) for one in taken]
         if self._work:
             self._oldest_at = self._work[0].record.spooled_at
 
-    async def _kept_aside(self, chosen: list[WaitingRecord]) -> list[WaitingRecord]:
-        """Those that were given up before, by an earlier run that did not get to the end of it."""
-        taken = [Taken(one.record, one.segment) for one in chosen]
-        kept_aside = await self._in_thread(lambda: self._reader.were_kept(taken))
-        return [one for one, aside in zip(chosen, kept_aside, strict=True) if aside]
-
     async def _give_up(self, given: Given) -> None:
         """On disk first, so that it is not stored after all when this ends half-way."""
-        record, segment = given.waiting.record, given.waiting.segment
-        path = await self._in_thread(lambda: self._reader.keep(record, segment))
+        slot, number, record = given.waiting.slot, given.waiting.number, given.waiting.record
+        await self._in_thread(slot.give_up, number, given.error)
+        aside = slot.aside(f"{record.name}.record")
         buried = given.to_dead_letters and await self._drain.bury(given)
         if buried:
-            await self._in_thread(lambda: self._reader.forget_kept(record, segment))
+            aside.unlink(missing_ok=True)
+        else:
+            await self._in_thread(slot.set_aside, aside.name, encode(record))
         self._failed += len(record.batch.ids)
         log.error(
             "a spooled push could not be stored", record=record.name, messages=len(record.batch.ids), error=given.error,
-            kept="the dead-letter queue" if buried else str(path),
+            kept="the dead-letter queue" if buried else str(aside),
         )  # fmt: skip
 
     async def _finish(self, done: list[WaitingRecord]) -> None:
@@ -339,36 +347,56 @@ class Spool:
             for one in done:
                 self._pending -= len(one.record.batch.ids)
                 self._drain.attempts.pop(one.record.id, None)
-                self._let_go(one.record.groups())
-            await self._in_thread(lambda: self._reader.finish([one.segment for one in done]))
+                self._spooled.let_go(one.record.groups())
+            for slot in {one.slot for one in done}:
+                await self._in_thread(slot.finish, [one.number for one in done if one.slot is slot])
             if not self._pending:
                 self._drain.forget()
                 log.info("the spool is empty", flushed=self._flushed, failed=self._failed)
 
+    async def _take_slots(self) -> None:
+        own = await self._in_thread(take_slot, self._folder, self._limits)
+        await self._add(own)
+        await self._adopt()
+        self._own = own
+
     async def _adopt(self) -> None:
         """Take over what processes that died have left behind."""
-        for slot in await self._in_thread(lambda: adopt_slots(self._folder, self._limits)):
+        for slot in await self._in_thread(adopt_slots, self._folder, self._limits):
             log.info("a slot of the spool is taken over", slot=slot.folder.name)
             await self._add(slot)
 
     async def _add(self, slot: Slot) -> None:
-        groups: Counter[Group] = Counter()
-        messages = 0
-        oldest_at: Instant | None = None
+        found: list[tuple[set[Group], int, Instant]] = []
 
         def see(record: Record) -> None:
-            nonlocal messages, oldest_at
-            groups.update(record.groups())
-            messages += len(record.batch.ids)
-            oldest_at = oldest_at or record.spooled_at
+            found.append((record.groups(), len(record.batch.ids), record.spooled_at))
 
-        await self._in_thread(lambda: self._reader.add(slot, see))
-        for group, count in groups.items():
-            self._diverted[group] += count
-            self._queues[group[0]] += count
-        self._oldest_at = self._oldest_at if self._pending else oldest_at
-        self._pending += messages
+        try:
+            self._failed += await self._in_thread(slot.load, see)
+        except BaseException:
+            slot.close()
+            raise
+        self._slots.append(slot)
+        for groups, messages, spooled_at in found:
+            self._spooled.hold(groups)
+            self._oldest_at = self._oldest_at if self._pending else spooled_at
+            self._pending += messages
         self._unread = True
+
+    async def _replace_damaged(self) -> None:
+        """Open all slots anew, which sets a damaged file aside. Meanwhile no push is taken, for nobody knows what is before it."""
+        self._own = None
+        await self._lane.drained()
+        await self._in_thread(self._close_slots)
+        self._work.clear()
+        self._spooled = Diverted()
+        self._pending = 0
+        await self._take_slots()
+
+    def _close_slots(self) -> None:
+        while self._slots:
+            self._slots.pop().close()
 
     async def _sleep(self, until: Instant) -> None:
         """Until then, on the steady line, or until something happens."""
@@ -381,8 +409,8 @@ class Spool:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_thread(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
 
 def buffered(batch: PushBatch) -> PushOutcome:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import chain
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -21,8 +20,9 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import Limits, SpoolSettings
 from skep.engine.encryption import Encryption
 from skep.engine.patience import Patience
-from skep.engine.spooling.kept import SCOPE, Group, Record
 from skep.engine.spooling.link import Link
+from skep.engine.spooling.record import SCOPE, Group, Record
+from skep.engine.spooling.slot import Slot
 from skep.errors import Code, Outlook, SkepError
 from skep.model import (
     DEFAULT_PARTITION,
@@ -52,8 +52,11 @@ log = structlog.get_logger("skep.spool")
 class WaitingRecord(Struct):
     """A record on its way into the store."""
 
+    slot: Slot
+    number: int
     record: Record
-    segment: Path
+    given_up: str | None = None
+    """Why an earlier run gave it up, when that one did not get to the end of it."""
     code: Code | None = None
     failed_at: Instant | None = None
     """Since when it fails with this code."""

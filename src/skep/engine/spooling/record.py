@@ -1,4 +1,4 @@
-"""What the spool keeps of a push: the whole batch with its ids, so that it is the same messages whenever they are stored.
+"""A spooled push and its bytes: the whole batch with its ids, so that it is the same messages whenever they are stored.
 
 Fields are known by their place, so new ones are only ever added at the end, with a default.
 """
