@@ -44,7 +44,8 @@ from skep.model.operation import (
     refusal,
     split,
 )
-from skep.store.postgres import dead_letters, push
+from skep.store.postgres import push
+from skep.store.postgres.bury import bury_new
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.outcomes import settle_once
 from skep.store.postgres.push import EnsureQueue
@@ -209,7 +210,7 @@ async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Inst
         batch = decode_push(one.payload or row["payload"], key)
     except msgspec.DecodeError:  # that may be why it failed
         return None
-    return await dead_letters.bury_new(connection, key, batch, one.error, row["tries"], now)
+    return await bury_new(connection, key, batch, one.error, row["tries"], now)
 
 
 async def cancel(connection: Connection, tenant: str, id_: Id, now: Instant) -> bool:

@@ -26,8 +26,8 @@ from skep.model import (
 )
 from skep.store.lease import Burial, Effects, Ending, Lease, release, run_out, run_out_set
 from skep.store.postgres import queues, settle
+from skep.store.postgres.bury import origins
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.dead_letters import origins
 from skep.store.postgres.leases import Account, lease_of, set_of, write_leases
 from skep.store.rules import (
     AHEAD_MICROS,

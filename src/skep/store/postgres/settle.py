@@ -40,7 +40,8 @@ from skep.store.lease import (
     undo_delivery,
 )
 from skep.store.outcomes import COMPLETED_BEFORE, kept_answers, kept_sweep
-from skep.store.postgres import dead_letters, queues
+from skep.store.postgres import queues
+from skep.store.postgres.bury import bury, open_graves
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.leases import Account, lease_of, present, set_of, undoable, write_leases
 from skep.store.rules import FAILURES_KEPT, is_seq, wants_mark
@@ -157,9 +158,9 @@ async def settle(
     # Burials come last: nobody who holds the log of a dead-letter queue waits for a group or a lease.
     doomed = [account.queue for account, _, effects in settled if effects.burials]
     if len(doomed) > 1:
-        await dead_letters.open_graves(connection, doomed, now)
+        await open_graves(connection, doomed, now)
     for account, indexes, effects in settled:
-        grave = await bury(connection, account, effects, now)
+        grave = await bury_doomed(connection, account, effects, now)
         if effects.burials:
             told = buried_in(None if grave is None else grave.name)
             for i in indexes:
@@ -311,18 +312,18 @@ async def _take_back(connection: Connection, set_id: int, released: Sequence[int
 
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
     """Bury, write the history and count."""
-    await bury(connection, account, effects, now)
+    await bury_doomed(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
     await note_failures(connection, account, effects.failures, now)
     await count(connection, account, effects)
 
 
-async def bury(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
+async def bury_doomed(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
     """Bury what was given up on; where the dead letters went."""
     if not effects.burials:
         return None
     effects.burials.sort(key=lambda burial: burial.seq)
-    grave, missing = await dead_letters.bury(connection, account.queue, account.group, effects.burials, now)
+    grave, missing = await bury(connection, account.queue, account.group, effects.burials, now)
     effects.dead -= missing
     effects.expired += missing
     return grave

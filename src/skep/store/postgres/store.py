@@ -84,6 +84,7 @@ from skep.model.upkeep import Chore, Connections
 from skep.store.access import AccessStore
 from skep.store.postgres import (
     browse,
+    bury,
     chores,
     data_keys,
     dead_letters,
@@ -484,16 +485,14 @@ class PostgresStore:
     async def quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
     ) -> PushOutcome:
-        outcome, watched = await self._pool.transaction(
-            lambda c: dead_letters.quarantine(c, message, id_, error, receipt, now)
-        )
+        outcome, watched = await self._pool.transaction(lambda c: bury.quarantine(c, message, id_, error, receipt, now))
         self._news.announce(watched)
         return outcome
 
     async def bury_unfit(
         self, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
     ) -> Buried:
-        return await self._pool.transaction(lambda c: dead_letters.bury_unfit(c, key, unfit, receipt, expires_at, now))
+        return await self._pool.transaction(lambda c: bury.bury_unfit(c, key, unfit, receipt, expires_at, now))
 
     # keys of payloads
 
