@@ -20,7 +20,7 @@ from msgspec import Struct
 from bench import baselines, load
 from bench.report import Report, machine, middle, percentile
 from skep.engine import Engine
-from skep.model import NewMessage, QueueKey
+from skep.model import NewMessage, PopRequest, QueueKey
 from skep.server.compose import open_engine
 from skep.testing.postgres import running_postgres
 
@@ -240,7 +240,7 @@ async def pinned_snapshot(subject: Subject, dsn: str, scale: Scale, report: Repo
     async def worker() -> None:
         async def step() -> int:
             await subject.engine.push(load.messages(key, 100, 16, 256), json_checked=True)
-            popped = await subject.engine.pop(key, batch=100)
+            popped = await subject.engine.pop(PopRequest(key, batch=100))
             await subject.engine.settle(load.acks(popped.deliveries)) if popped.deliveries else None
             return len(popped.deliveries)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from skep.engine import Engine
-from skep.model import DEFAULT_PARTITION, Delivery, NewMessage, QueueKey, Settlement
+from skep.model import DEFAULT_PARTITION, Delivery, NewMessage, PopRequest, QueueKey, Settlement
 
 _names = itertools.count(1)
 
@@ -70,7 +70,7 @@ async def drain(engine: Engine, key: QueueKey, total: int, batch: int, callers: 
     async def caller() -> None:
         nonlocal left
         while left > 0:
-            popped = await engine.pop(key, group=group, batch=batch, wait_seconds=10)
+            popped = await engine.pop(PopRequest(key, group=group, batch=batch), wait_seconds=10)
             await engine.settle(acks(popped.deliveries))
             left -= len(popped.deliveries)
         all_acked.set()
@@ -99,7 +99,7 @@ async def pop_latencies(engine: Engine, key: QueueKey, samples: int, batch: int)
     taken = []
     for _ in range(samples):
         started = time.perf_counter()
-        popped = await engine.pop(key, group="latency", batch=batch)
+        popped = await engine.pop(PopRequest(key, group="latency", batch=batch))
         taken.append(time.perf_counter() - started)
         await engine.settle(acks(popped.deliveries))
     return taken

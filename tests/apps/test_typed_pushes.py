@@ -17,7 +17,7 @@ from skep.apps.compiled import DeclaredQueue
 from skep.apps.fitting import fitted
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import NewMessage, PushStatus, QueueKey, QueueSettings, Seq
+from skep.model import NewMessage, PopRequest, PushStatus, QueueKey, QueueSettings, Seq
 from skep.server.compose import Opened
 from tests.apps.driver import ORDERS, SHOP, apply_text, depth, message
 from tests.engine.driver import settlement
@@ -64,20 +64,20 @@ async def test_the_key_makes_the_partition_and_the_idempotency_key_the_transacti
     first = await engine.push([message(GOOD)])
     again = await engine.push([message(GOOD)])
     assert [first.results[0].status, again.results[0].status] == [PushStatus.STORED, PushStatus.DUPLICATE]
-    [delivery] = (await engine.pop(ORDERS)).deliveries
+    [delivery] = (await engine.pop(PopRequest(ORDERS))).deliveries
     assert (delivery.partition, delivery.transaction_id, delivery.payload) == ("c-1", "o-1", GOOD)
 
 
 async def test_a_partition_that_was_given_stays_and_repeats_are_told_by_the_spec_alone(engine: Engine) -> None:
     await engine.push([message(GOOD, partition="mine", transaction_id="t"), message(GOOD, transaction_id="u")])
     assert (await engine.push([message(GOOD, transaction_id="v")])).results[0].status is PushStatus.DUPLICATE
-    deliveries = (await engine.pop(ORDERS, batch=10)).deliveries
+    deliveries = (await engine.pop(PopRequest(ORDERS, batch=10))).deliveries
     assert sorted((one.partition, one.transaction_id) for one in deliveries) == [("c-1", "o-1"), ("mine", "o-1")]
 
 
 async def test_a_transaction_with_a_misfit_settles_nothing(engine: Engine) -> None:
     await engine.push([message(b"1", "Free")])
-    [delivery] = (await engine.pop(QueueKey("Free"))).deliveries
+    [delivery] = (await engine.pop(PopRequest(QueueKey("Free")))).deliveries
     with pytest.raises(SkepError) as refused:
         await engine.transact([settlement(delivery)], [message(b'{"order":1}')])
     assert refused.value.code is Code.MESSAGE_INVALID
@@ -140,7 +140,7 @@ async def test_a_key_that_is_none_is_the_messages_fault(opened: Opened, payload:
     assert refused.value.code is Code.MESSAGE_INVALID
     assert reason in refused.value.message
     await opened.engine.push([message(b'{"a":17}', "Any")])
-    [delivery] = (await opened.engine.pop(QueueKey("Any"))).deliveries
+    [delivery] = (await opened.engine.pop(PopRequest(QueueKey("Any")))).deliveries
     assert delivery.partition == "17"
 
 

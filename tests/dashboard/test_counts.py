@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from skep.clock import Instant, ManualClock
-from skep.model import NewMessage, Outcome, QueueKey
+from skep.model import NewMessage, Outcome, PopRequest, QueueKey
 from skep.testing.server import RunningServer, running_server
 from tests.dashboard.visitor import Visitor
 from tests.http.driver import Api
@@ -25,7 +25,7 @@ async def fill(server: RunningServer) -> None:
         await engine.push([NewMessage(key, b"1") for key in keys[first : first + 350]])
     last = QueueKey(LAST)
     await engine.push([NewMessage(last, b"1")] * 30)
-    [delivery] = (await engine.pop(last, batch=1)).deliveries
+    [delivery] = (await engine.pop(PopRequest(last, batch=1))).deliveries
     await engine.settle([delivery.settlement(Outcome.REJECT, error="no such customer")])
 
 

@@ -14,7 +14,7 @@ import apsw
 import pyarrow as pa
 import pytest
 
-from skep.model import QueueKey
+from skep.model import PopRequest, QueueKey
 from skep.server.compose import open_engine
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.session import Session
@@ -69,7 +69,7 @@ async def fill(path: Path, queues: int, messages: int) -> None:
         for number in range(queues):
             key = QueueKey(f"queue-{number:04}")
             await engine.push_columns(key, batch)
-            popped = (await engine.pop(key, batch=150, lease_seconds=86_400)).deliveries
+            popped = (await engine.pop(PopRequest(key, batch=150, lease_seconds=86_400))).deliveries
             await engine.settle([delivery.settlement() for delivery in popped[:100]])
 
 

@@ -12,6 +12,7 @@ from skep.model import (
     Delivery,
     NewMessage,
     Outcome,
+    PopRequest,
     PopResult,
     PushOutcome,
     QueueKey,
@@ -22,6 +23,8 @@ from skep.model import (
 from tests.engine.recording import RecordingStore
 
 ORDERS = QueueKey("orders")
+ANY = QueueKey("")
+"""Of a pop over several queues."""
 
 
 def message(payload: str = "1", queue: QueueKey = ORDERS, **fields: Any) -> NewMessage:
@@ -59,7 +62,7 @@ class EngineDriver:
         return await self.engine.push([message(payload, queue, **fields) for payload in payloads])
 
     async def pop(self, queue: QueueKey = ORDERS, **fields: Any) -> list[Delivery]:
-        return (await self.engine.pop(queue, **fields)).deliveries
+        return (await self.engine.pop(PopRequest(queue, **fields))).deliveries
 
     async def ack(self, deliveries: Sequence[Delivery]) -> list[SettleResult]:
         return await self.engine.settle([settlement(delivery) for delivery in deliveries])
@@ -71,7 +74,7 @@ class EngineDriver:
         self, queue: QueueKey = ORDERS, wait_seconds: float = 60, **fields: Any
     ) -> asyncio.Task[PopResult]:
         """A pop that waits, once it has looked and found nothing."""
-        return await self.parked(self.engine.pop(queue, wait_seconds=wait_seconds, **fields))
+        return await self.parked(self.engine.pop(PopRequest(queue, **fields), wait_seconds=wait_seconds))
 
     async def advance(self, by_seconds: float) -> None:
         """Let time pass, and what it brings about."""

@@ -9,8 +9,8 @@ import pytest
 from skep.clock import Instant, seconds
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.model import QueueChanges, QueueKey
-from tests.engine.driver import ORDERS, EngineDriver, answer, until
+from skep.model import PopRequest, QueueChanges, QueueKey
+from tests.engine.driver import ANY, ORDERS, EngineDriver, answer, until
 
 ROOM_BYTES = 256_000
 
@@ -28,7 +28,7 @@ async def cancelled_while_the_store_answers(driver: EngineDriver, batch: int = 1
 async def test_what_was_leased_for_a_cancelled_caller_is_given_back_at_once(driver: EngineDriver) -> None:
     await driver.push("1", "2")
     await cancelled_while_the_store_answers(driver, batch=2)
-    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, batch=2, wait_seconds=60))
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS, batch=2), wait_seconds=60))
 
     assert await answer(poll) == ["1", "2"]
     assert [one.attempt for one in poll.result().deliveries] == [1, 1], "nobody saw them, so that was no attempt"
@@ -38,7 +38,7 @@ async def test_I10_a_message_with_one_attempt_is_no_dead_letter_when_its_caller_
     await driver.engine.configure_queue(ORDERS, QueueChanges(max_attempts=1))
     await driver.push("1")
     await cancelled_while_the_store_answers(driver)
-    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=60))
 
     assert await answer(poll) == ["1"]
 
@@ -52,7 +52,7 @@ async def test_an_answer_that_comes_in_the_turn_of_the_cancellation_is_given_bac
         popping.cancel()
         await asyncio.sleep(0)
     assert popping.cancelled()
-    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=60))
 
     assert await answer(poll) == ["1"]
 
@@ -64,7 +64,7 @@ async def test_messages_of_the_first_queue_are_given_back_when_the_caller_goes_d
     for key in (first, second):
         await driver.engine.configure_queue(key, QueueChanges(namespace="shop"))
         await driver.push("1", queue=key)
-    popping = asyncio.ensure_future(driver.engine.pop_matching(namespace="shop", batch=5))
+    popping = asyncio.ensure_future(driver.engine.pop_matching(PopRequest(ANY, batch=5), namespace="shop"))
     await until(lambda: len(driver.store.calls["pop"]) == 1)
     driver.store.hold("pop")
     await driver.store.held("pop")
@@ -72,7 +72,10 @@ async def test_messages_of_the_first_queue_are_given_back_when_the_caller_goes_d
     driver.store.let_go("pop")
     with pytest.raises(asyncio.CancelledError):
         await popping
-    got = [await answer(asyncio.ensure_future(driver.engine.pop(key, wait_seconds=60))) for key in (first, second)]
+    got = [
+        await answer(asyncio.ensure_future(driver.engine.pop(PopRequest(key), wait_seconds=60)))
+        for key in (first, second)
+    ]
 
     assert got == [["1"], ["1"]]
 
@@ -96,7 +99,7 @@ async def test_messages_that_there_is_no_room_for_are_given_back_though_the_call
     driver.store.hold("settle")
     acking = asyncio.ensure_future(driver.ack(first))
     await driver.store.held("settle")
-    popping = asyncio.ensure_future(driver.engine.pop(ORDERS, room=answers.room()))
+    popping = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), room=answers.room()))
     await until(lambda: len(driver.store.calls["pop"]) == 2)
     await until(lambda: answers.held_bytes < answers.largest - answers.least)
     popping.cancel()
@@ -104,7 +107,7 @@ async def test_messages_that_there_is_no_room_for_are_given_back_though_the_call
     await acking
     await asyncio.wait([popping])
 
-    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=60))
 
     assert await answer(poll) == [large]
     assert poll.result().deliveries[0].attempt == 1

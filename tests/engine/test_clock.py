@@ -9,7 +9,7 @@ import pytest
 
 from skep.clock import ManualClock, seconds
 from skep.config import EngineSettings
-from skep.model import QueueKey
+from skep.model import PopRequest, QueueKey
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
 
@@ -45,7 +45,7 @@ async def test_A3_I9_a_lease_from_ahead_runs_out_for_a_poll_that_waits(driver: E
     await driver.quiet()
     driver.clock.advance(ahead)
     await driver.quiet()
-    await driver.engine.pop(ORDERS, lease_seconds=30)
+    await driver.engine.pop(PopRequest(ORDERS, lease_seconds=30))
     poll = await driver.polling(wait_seconds=300)
     await put_back(driver, ahead)
     driver.clock.advance(30)
@@ -80,12 +80,12 @@ async def test_A3_an_engine_that_starts_with_the_right_clock_delivers_what_comes
     right = ManualClock().now()
     async with open_engine(str(tmp_path / "s.db"), clock=ManualClock(right + seconds(ahead))) as engine:
         await engine.push([message("1", key)])
-        found = await engine.pop(key, batch=10)
+        found = await engine.pop(PopRequest(key, batch=10))
         await engine.settle([delivery.settlement() for delivery in found.deliveries])
         await engine.push([message("2", key)])
 
     async with open_engine(str(tmp_path / "s.db"), clock=ManualClock(right)) as engine:
         await engine.push([message("3", key)])
-        found = await engine.pop(key, batch=10)
+        found = await engine.pop(PopRequest(key, batch=10))
 
     assert [delivery.payload for delivery in found.deliveries] == [b"2", b"3"]

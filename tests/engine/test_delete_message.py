@@ -11,7 +11,7 @@ import pytest
 from skep.clock import Instant, ManualClock, seconds
 from skep.engine import Engine
 from skep.errors import Code
-from skep.model import QueueSettings, Retry, Seq
+from skep.model import PopRequest, QueueSettings, Retry, Seq
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 
@@ -69,8 +69,8 @@ async def test_what_is_deleted_there_wakes_a_poll_here(servers: tuple[Engine, En
     """On a clock that stands still only the other server's word can wake it."""
     here, there = servers
     await here.push([message("1"), message("2")])
-    (held,) = (await there.pop(ORDERS)).deliveries
-    poll = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    (held,) = (await there.pop(PopRequest(ORDERS))).deliveries
+    poll = asyncio.ensure_future(here.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: here.parked_polls == 1)
 
     await there.delete_message(ORDERS, held.seq)

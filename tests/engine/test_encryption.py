@@ -27,6 +27,7 @@ from skep.model import (
     MessageFilter,
     NewMessage,
     Outcome,
+    PopRequest,
     PushBatch,
     PushOutcome,
     QueueChanges,
@@ -77,19 +78,19 @@ async def test_who_waits_gets_open_what_a_push_or_an_ack_would_have_claimed_clos
 ) -> None:
     """Where the queue is known to encrypt, nothing is claimed that would be given back at once."""
     await engine.push([message(), message()])
-    (held,) = (await engine.pop(PAYMENTS)).deliveries
+    (held,) = (await engine.pop(PopRequest(PAYMENTS))).deliveries
     if encrypts:
         monkeypatch.delattr(type(engine.encryption._store), "settle_and_pop")
         monkeypatch.delattr(type(engine.encryption._store), "push_and_pop")
     else:
         await engine.update_queue(PAYMENTS, QueueChanges(encryption_enabled=False))
-    first = asyncio.create_task(engine.pop(PAYMENTS, wait_seconds=60))
+    first = asyncio.create_task(engine.pop(PopRequest(PAYMENTS), wait_seconds=60))
     await until(lambda: engine.parked_polls == 1)
     await engine.settle([settlement(held)])
     (got,) = (await first).deliveries
     assert (got.payload, got.attempt) == (SECRET, 1)
 
-    second = asyncio.create_task(engine.pop(PAYMENTS, wait_seconds=60))
+    second = asyncio.create_task(engine.pop(PopRequest(PAYMENTS), wait_seconds=60))
     await until(lambda: engine.parked_polls == 1)
     await engine.push([message(partition="another")])
     (got,) = (await second).deliveries
@@ -101,7 +102,7 @@ async def test_a_payload_is_sealed_in_the_store_and_opened_for_its_consumer(engi
     for payload, content_type in await stored(engine):
         assert content_type == SEALED_TYPE
         assert b"4242" not in payload
-    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
     assert [(d.payload, d.content_type) for d in popped] == [(SECRET, None), (b"\x00\x01", "application/octet-stream")]
 
 
@@ -120,7 +121,7 @@ async def test_whoever_looks_sees_it_open(engine: Engine) -> None:
 
 async def test_a_dead_letter_that_is_edited_is_sealed_before_it_is_stored(engine: Engine) -> None:
     await engine.push([message()])
-    [popped] = (await engine.pop(PAYMENTS)).deliveries
+    [popped] = (await engine.pop(PopRequest(PAYMENTS))).deliveries
     await engine.settle([settlement(popped, Outcome.REJECT)])
     dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
 
@@ -130,23 +131,25 @@ async def test_a_dead_letter_that_is_edited_is_sealed_before_it_is_stored(engine
     [*_, (payload, content_type)] = await stored(engine)
     assert content_type == SEALED_TYPE
     assert b"4000" not in payload
-    [again] = (await engine.pop(PAYMENTS)).deliveries
+    [again] = (await engine.pop(PopRequest(PAYMENTS))).deliveries
     assert again.payload == b'{"card":"4000000000000002"}'
 
 
 async def test_dead_and_replayed_messages_stay_sealed_and_can_be_opened(engine: Engine) -> None:
     await engine.push([message(trace_id=engine._ids.mint()), message(b"2")])
-    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
     await engine.settle([settlement(one, Outcome.REJECT, error="no") for one in popped])
     dead = DeadLetterFilter(queue=QueueKey("payments.dead"))
     assert [letter.payload for letter in await engine.dead_letters.page(dead)] == [SECRET, b"2"]
-    assert [d.payload for d in (await engine.pop(QueueKey("payments.dead"), batch=2, group="ops")).deliveries] == [
+    assert [
+        d.payload for d in (await engine.pop(PopRequest(QueueKey("payments.dead"), batch=2, group="ops"))).deliveries
+    ] == [
         SECRET,
         b"2",
     ]
     await engine.dead_letters.replay(dead)
     assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
-    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=2)).deliveries] == [SECRET, b"2"]
+    assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries] == [SECRET, b"2"]
 
 
 async def test_columns_and_staged_messages_are_sealed_too(engine: Engine) -> None:
@@ -158,7 +161,7 @@ async def test_columns_and_staged_messages_are_sealed_too(engine: Engine) -> Non
     await engine.staging.stage_messages(StagedAt(epoch, 1, 0), [message(b"3", partition="c")])
     await engine.staging.publish(epoch, [Attempt(0, 0, 2), Attempt(1, 0, 1)])
     assert {kind for _, kind in await stored(engine)} == {SEALED_TYPE}
-    popped = (await engine.pop(PAYMENTS, batch=9)).deliveries
+    popped = (await engine.pop(PopRequest(PAYMENTS, batch=9))).deliveries
     assert sorted(d.payload for d in popped) == [b"2", b"2", b"3", SECRET, SECRET]
 
 
@@ -211,7 +214,7 @@ async def test_a_new_master_key_opens_everything_once_keys_are_rewrapped(url: st
         assert await engine.encryption.rewrap() == 1
         assert await engine.encryption.rewrap() == 0
     async with open_engine(url, clock=clock, masters=MasterKeys(new)) as engine:
-        assert [d.payload for d in (await engine.pop(PAYMENTS)).deliveries] == [SECRET]
+        assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS))).deliveries] == [SECRET]
 
 
 async def test_a_rotated_key_seals_what_comes_and_the_old_one_opens_what_was(engine: Engine) -> None:
@@ -219,7 +222,7 @@ async def test_a_rotated_key_seals_what_comes_and_the_old_one_opens_what_was(eng
     await engine.encryption.rotate(PAYMENTS)
     await engine.push([message(b"2")])
     assert len(await engine.encryption.wrapped_keys()) == 2
-    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=2)).deliveries] == [b"1", b"2"]
+    assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries] == [b"1", b"2"]
 
 
 async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engine: Engine) -> None:
@@ -227,9 +230,9 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     assert await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
     await engine.push([message(b"2")])
     assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
-    popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+    popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
     if not popped:  # the first one alone was in the way
-        popped = (await engine.pop(PAYMENTS, batch=2)).deliveries
+        popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
     assert [d.payload for d in popped] == [b"2"]
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("payments.dead")))
     assert "CANNOT_DECRYPT" in (letter.error or "")
@@ -253,7 +256,9 @@ async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: E
     await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
     await engine.push([message(b"2")])
 
-    popped = [d.payload for _ in range(2) for d in (await engine.pop(PAYMENTS, batch=2, auto_ack=True)).deliveries]
+    popped = [
+        d.payload for _ in range(2) for d in (await engine.pop(PopRequest(PAYMENTS, batch=2, auto_ack=True))).deliveries
+    ]
 
     assert popped == [b"2"]
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("payments.dead")))
@@ -286,7 +291,7 @@ async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_
 
             assert not there.encryption._keys
             assert (await there.look.message(PAYMENTS, Seq(1))).payload == b""
-            assert (await there.pop(PAYMENTS)).deliveries == []
+            assert (await there.pop(PopRequest(PAYMENTS))).deliveries == []
 
 
 async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_other(engine: Engine) -> None:
@@ -316,7 +321,7 @@ async def test_envelopes_that_were_swapped_between_traces_are_not_handed_out(
         connection.execute("UPDATE message SET payload = ? WHERE position = ?", (payload, position))
     connection.close()
     async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
-        assert (await engine.pop(PAYMENTS, batch=2)).deliveries == []
+        assert (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries == []
         assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
 
 
@@ -354,7 +359,7 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
         await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["2"], "partition": ["a"]}))
     assert refused.value.code is Code.OPERATIONS_AHEAD
     await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["3"], "partition": ["b"]}))
-    assert [d.payload for d in (await engine.pop(PAYMENTS, batch=9)).deliveries] == [b"3"]
+    assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS, batch=9))).deliveries] == [b"3"]
 
 
 async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_no_attempt(
@@ -369,9 +374,9 @@ async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_
         await ahead.push([message()])
         for _ in range(3):
             with pytest.raises(SkepError) as refused:
-                await behind.pop(PAYMENTS)
+                await behind.pop(PopRequest(PAYMENTS))
             assert refused.value.code is Code.KEY_UNAVAILABLE
-        [delivery] = (await ahead.pop(PAYMENTS)).deliveries
+        [delivery] = (await ahead.pop(PopRequest(PAYMENTS))).deliveries
         assert (delivery.payload, delivery.attempt) == (SECRET, 1)
 
 
@@ -388,11 +393,13 @@ async def test_I10_a_pop_that_cannot_settle_gives_messages_back_and_costs_them_n
     fail_settling(engine, monkeypatch, times=1)
 
     with pytest.raises(SkepError) as refused:
-        await engine.pop(PAYMENTS, batch=3, auto_ack=auto_ack)
+        await engine.pop(PopRequest(PAYMENTS, batch=3, auto_ack=auto_ack))
 
     assert refused.value.code is Code.STORE_BUSY
     assert (await engine.look.queue_stats(PAYMENTS)).in_flight == 0
-    popped = [d for _ in range(3) for d in (await engine.pop(PAYMENTS, batch=3, auto_ack=auto_ack)).deliveries]
+    popped = [
+        d for _ in range(3) for d in (await engine.pop(PopRequest(PAYMENTS, batch=3, auto_ack=auto_ack))).deliveries
+    ]
     assert sorted((delivery.payload, delivery.attempt) for delivery in popped) == [(b"1", 1), (b"2", 1)]
 
 
@@ -403,11 +410,13 @@ async def test_a_pop_that_can_neither_settle_nor_give_back_says_why_and_leaves_i
     fail_settling(engine, monkeypatch, times=2)
 
     with pytest.raises(SkepError) as refused:
-        await engine.pop(PAYMENTS, auto_ack=True)
+        await engine.pop(PopRequest(PAYMENTS, auto_ack=True))
 
     assert refused.value.message == "busy 1"
     clock.advance(3_600)
-    assert [delivery.payload for delivery in (await engine.pop(PAYMENTS, auto_ack=True)).deliveries] == [b"1"]
+    assert [delivery.payload for delivery in (await engine.pop(PopRequest(PAYMENTS, auto_ack=True))).deliveries] == [
+        b"1"
+    ]
 
 
 def fail_settling(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
@@ -448,7 +457,7 @@ async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("hooked.dead")))
     assert letter.payload == SECRET
     await engine.dead_letters.replay(DeadLetterFilter(queue=QueueKey("hooked.dead")))
-    assert [delivery.payload for delivery in (await engine.pop(hooked)).deliveries] == [SECRET]
+    assert [delivery.payload for delivery in (await engine.pop(PopRequest(hooked))).deliveries] == [SECRET]
 
 
 async def copied(engine: Engine, to: QueueKey) -> None:
@@ -474,8 +483,8 @@ async def test_an_envelope_that_was_copied_into_another_queue_or_tenant_is_not_o
     with pytest.raises(SkepError) as refused:
         await engine.log.read(elsewhere, Seq(1), Seq(1))
     assert refused.value.code is Code.CANNOT_DECRYPT
-    assert (await engine.pop(elsewhere)).deliveries == []
-    assert [d.payload for d in (await engine.pop(PAYMENTS)).deliveries] == [SECRET]
+    assert (await engine.pop(PopRequest(elsewhere))).deliveries == []
+    assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS))).deliveries] == [SECRET]
 
 
 async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_recorded(engine: Engine) -> None:
@@ -486,7 +495,7 @@ async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_
     trace = engine._ids.mint()
     await engine.push([message(b"1", trace_id=trace), NewMessage(cards, b"2", trace_id=trace)])
     for key in (PAYMENTS, cards):
-        [popped] = (await engine.pop(key)).deliveries
+        [popped] = (await engine.pop(PopRequest(key))).deliveries
         await engine.settle([settlement(popped, Outcome.REJECT)])
     assert [one.payload for one in await engine.dead_letters.page(DeadLetterFilter(queue=shared))] == [b"1", b"2"]
     piece = await engine.log.read(shared, Seq(1), Seq(2), columns=["payload"])
@@ -517,7 +526,9 @@ async def test_a_key_is_changed_when_what_all_servers_sealed_with_it_comes_to_th
             counts.append(len(await engine.encryption.wrapped_keys()))
     assert counts == [1] * 3 + [2] * 3 + [3]
     async with open_engine(url, clock=clock, masters=MASTERS) as engine:
-        assert [d.payload for d in (await engine.pop(PAYMENTS, batch=99)).deliveries] == [b"%d" % n for n in range(7)]
+        assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS, batch=99))).deliveries] == [
+            b"%d" % n for n in range(7)
+        ]
 
 
 async def test_one_server_uses_what_it_reserved_before_it_asks_the_store_again(

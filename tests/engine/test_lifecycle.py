@@ -12,7 +12,7 @@ from skep.config import EngineSettings, Limits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.model import DeadLetterFilter, Outcome, PushBatch, QueueChanges, QueueKey, QueueSettings
+from skep.model import DeadLetterFilter, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 from tests.engine.recording import RecordingStore
 
@@ -52,7 +52,7 @@ async def test_messages_past_their_age_expire_to_the_dead_letter_queue(driver: E
     driver.clock.advance(61)
     poll = None
     await driver.quiet()
-    poll = await driver.engine.pop(QueueKey("orders.dead"), wait_seconds=10)
+    poll = await driver.engine.pop(PopRequest(QueueKey("orders.dead")), wait_seconds=10)
 
     assert [delivery.payload for delivery in poll.deliveries] == [b"1"]
 

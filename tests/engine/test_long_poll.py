@@ -16,6 +16,7 @@ from skep.model import (
     ClearScope,
     DeadLetterFilter,
     Outcome,
+    PopRequest,
     PopResult,
     PushBatch,
     QueueKey,
@@ -41,7 +42,7 @@ async def test_a_push_wakes_the_poll(driver: EngineDriver) -> None:
 
 async def test_a_push_in_the_middle_of_a_look_is_not_missed(driver: EngineDriver) -> None:
     driver.store.hold("pop")
-    poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60, group="g", start=FROM_NOW))
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS, group="g", start=FROM_NOW), wait_seconds=60))
     await driver.store.held("pop")
     await driver.push("1")
     driver.store.let_go("pop")
@@ -231,7 +232,7 @@ async def test_a_line_that_all_have_left_is_looked_at_again_once_something_stirr
     poll.cancel()
     await asyncio.wait([poll])
     await driver.push("1")
-    assert [d.payload for d in (await driver.engine.pop(ORDERS, wait_seconds=60)).deliveries] == [b"1"]
+    assert [d.payload for d in (await driver.engine.pop(PopRequest(ORDERS), wait_seconds=60)).deliveries] == [b"1"]
 
 
 async def test_an_ack_that_frees_the_next_of_a_partition_wakes_who_waits(driver: EngineDriver) -> None:
@@ -355,7 +356,7 @@ class TestBound:
     async def test_only_so_many_polls_may_wait(self, driver: EngineDriver) -> None:
         polls = [await driver.polling() for _ in range(2)]
         with pytest.raises(SkepError, match="STORE_BUSY"):
-            await driver.engine.pop(ORDERS, wait_seconds=1)
+            await driver.engine.pop(PopRequest(ORDERS), wait_seconds=1)
         await driver.engine.push([message("1", partition="a"), message("2", partition="b")])
         assert sorted([await answer(poll) for poll in polls]) == [["1"], ["2"]]
 
@@ -430,12 +431,12 @@ class TestSharedStore:
     async def waiting(self, driver: EngineDriver, queue: QueueKey = ORDERS) -> asyncio.Task[PopResult]:
         """A pop that has looked for the last time before it sleeps: other servers know that it waits."""
         parked = driver.engine.parked_polls
-        poll = asyncio.ensure_future(driver.engine.pop(queue, wait_seconds=300))
+        poll = asyncio.ensure_future(driver.engine.pop(PopRequest(queue), wait_seconds=300))
         await until(lambda: driver.engine.parked_polls > parked and not driver.engine._in_flight._background)
         return poll
 
     async def test_other_servers_are_told_and_then_one_more_look_is_taken(self, driver: EngineDriver) -> None:
-        poll = asyncio.ensure_future(driver.engine.pop(ORDERS, wait_seconds=60))
+        poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=60))
         await until(lambda: len(driver.store.calls["pop"]) == 2 and driver.engine.parked_polls == 1)
         assert driver.store.calls["watch"] == [[ORDERS]]
 

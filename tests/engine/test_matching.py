@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from skep.errors import SkepError
-from skep.model import PopResult, QueueKey, QueueSettings
-from tests.engine.driver import EngineDriver, answer, message, until
+from skep.model import PopRequest, PopResult, QueueKey, QueueSettings
+from tests.engine.driver import ANY, EngineDriver, answer, message, until
 
 
 async def make(driver: EngineDriver, name: str, priority: int = 0, task: str | None = None) -> QueueKey:
@@ -25,7 +25,7 @@ async def test_queues_of_higher_priority_come_first_and_fill_the_batch_with_the_
     for name, priority in (("low", -1), ("high", 9), ("middle", 0)):
         await driver.push("1", "2", queue=await make(driver, name, priority))
 
-    result = await driver.engine.pop_matching(namespace="shop", batch=5)
+    result = await driver.engine.pop_matching(PopRequest(ANY, batch=5), namespace="shop")
 
     assert sources(result) == ["high", "high", "middle", "middle", "low"]
     assert len({delivery.token for delivery in result.deliveries}) == 1
@@ -36,7 +36,7 @@ async def test_equals_take_turns_so_that_none_starves(driver: EngineDriver) -> N
         key = await make(driver, name)
         await driver.engine.push([message("1", key, partition=f"p{number}") for number in range(9)])
 
-    first = [sources(await driver.engine.pop_matching(namespace="shop"))[0] for _ in range(6)]
+    first = [sources(await driver.engine.pop_matching(PopRequest(ANY), namespace="shop"))[0] for _ in range(6)]
 
     assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
 
@@ -46,20 +46,22 @@ async def test_only_what_matches_is_popped(driver: EngineDriver) -> None:
         await driver.push("1", queue=await make(driver, name, task=task))
     await driver.push("1", queue=QueueKey("elsewhere"))
 
-    assert sources(await driver.engine.pop_matching(task="send", batch=9)) == ["mail"]
-    assert sources(await driver.engine.pop_matching(namespace="shop", task="print", batch=9)) == ["print"]
-    assert sources(await driver.engine.pop_matching(namespace="nobody")) == []
+    assert sources(await driver.engine.pop_matching(PopRequest(ANY, batch=9), task="send")) == ["mail"]
+    assert sources(await driver.engine.pop_matching(PopRequest(ANY, batch=9), namespace="shop", task="print")) == [
+        "print"
+    ]
+    assert sources(await driver.engine.pop_matching(PopRequest(ANY), namespace="nobody")) == []
 
 
 async def test_it_needs_a_namespace_or_a_task(driver: EngineDriver) -> None:
     with pytest.raises(SkepError, match="INVALID_REQUEST"):
-        await driver.engine.pop_matching()
+        await driver.engine.pop_matching(PopRequest(ANY))
 
 
 async def test_a_poll_waits_at_all_its_queues(driver: EngineDriver) -> None:
     keys = [await make(driver, name) for name in ("a", "b")]
     polls = [
-        await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=60)),
+        await driver.parked(driver.engine.pop_matching(PopRequest(ANY), namespace="shop", wait_seconds=60)),
         await driver.polling(keys[1]),
     ]
     looks = len(driver.store.calls["pop"])
@@ -71,7 +73,7 @@ async def test_a_poll_waits_at_all_its_queues(driver: EngineDriver) -> None:
 
 
 async def test_a_queue_made_while_a_poll_waits_is_seen(driver: EngineDriver) -> None:
-    poll = await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=60))
+    poll = await driver.parked(driver.engine.pop_matching(PopRequest(ANY), namespace="shop", wait_seconds=60))
     await driver.push("1", queue=await make(driver, "new"))
 
     assert await answer(poll) == ["1"]
@@ -79,7 +81,7 @@ async def test_a_queue_made_while_a_poll_waits_is_seen(driver: EngineDriver) -> 
 
 async def test_a_poll_over_queues_ends_when_its_time_is_over(driver: EngineDriver) -> None:
     await make(driver, "a")
-    poll = await driver.parked(driver.engine.pop_matching(namespace="shop", wait_seconds=12))
+    poll = await driver.parked(driver.engine.pop_matching(PopRequest(ANY), namespace="shop", wait_seconds=12))
     for pause in (5, 5):
         driver.clock.advance(pause)
         await asyncio.sleep(0)
@@ -92,7 +94,7 @@ async def test_a_poll_over_queues_ends_when_its_time_is_over(driver: EngineDrive
 async def test_a_queue_that_vanishes_does_not_spoil_the_pop(driver: EngineDriver) -> None:
     gone, there = await make(driver, "a", priority=5), await make(driver, "b")
     await driver.push("1", queue=there)
-    await driver.engine.pop_matching(namespace="shop", group="other")
+    await driver.engine.pop_matching(PopRequest(ANY, group="other"), namespace="shop")
     await driver.store.inner.delete_queue(gone, driver.clock.now())
 
-    assert sources(await driver.engine.pop_matching(namespace="shop", batch=5)) == ["b"]
+    assert sources(await driver.engine.pop_matching(PopRequest(ANY, batch=5), namespace="shop")) == ["b"]

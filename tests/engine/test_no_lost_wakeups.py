@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from skep.model import Delivery, Ordering, QueueKey, QueueSettings
-from tests.engine.driver import EngineDriver, message, settlement
+from skep.model import Delivery, Ordering, PopRequest, QueueKey, QueueSettings
+from tests.engine.driver import ANY, EngineDriver, message, settlement
 
 CONSUMERS = 12
 PRODUCERS = 4
@@ -43,9 +43,11 @@ async def test_all_that_is_pushed_is_completed(driver: EngineDriver, ordering: O
         while True:
             batch = random.randint(1, 4)
             if number % 3:
-                result = await driver.engine.pop(keys[number % 2], batch=batch, wait_seconds=300)
+                result = await driver.engine.pop(PopRequest(keys[number % 2], batch=batch), wait_seconds=300)
             else:
-                result = await driver.engine.pop_matching(namespace="shop", batch=batch, wait_seconds=300)
+                result = await driver.engine.pop_matching(
+                    PopRequest(ANY, batch=batch), namespace="shop", wait_seconds=300
+                )
             # What a consumer holds when it is cancelled is its own affair, so it is not cancelled while it settles.
             await asyncio.shield(finish(result.deliveries))
 

@@ -8,13 +8,14 @@ import pytest
 
 from skep.engine import Engine
 from skep.errors import SkepError
+from skep.model import PopRequest
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, message
 
 
 async def pushed_and_popped(engine: Engine) -> list[bytes]:
     await engine.push([message("1")])
-    return [delivery.payload for delivery in (await engine.pop(ORDERS)).deliveries]
+    return [delivery.payload for delivery in (await engine.pop(PopRequest(ORDERS))).deliveries]
 
 
 async def test_an_engine_in_memory() -> None:
@@ -30,7 +31,7 @@ async def test_I1_a_file_keeps_what_was_pushed(tmp_path: Path, scheme: str) -> N
     async with open_engine(url) as engine:
         await engine.push([message("1")])
     async with open_engine(url) as engine:
-        assert [delivery.payload for delivery in (await engine.pop(ORDERS)).deliveries] == [b"1"]
+        assert [delivery.payload for delivery in (await engine.pop(PopRequest(ORDERS))).deliveries] == [b"1"]
 
 
 async def test_postgres_is_shared(postgres_dsn: str) -> None:

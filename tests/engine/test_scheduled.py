@@ -13,7 +13,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.config import EngineSettings, Limits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import QueueSettings
+from skep.model import PopRequest, QueueSettings
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, answer, message, until
@@ -39,7 +39,7 @@ async def test_a_message_that_is_promoted_there_wakes_a_poll_here(
     """Only the other server promotes: this one has not heard of the schedule, nor does its clock tell it to look."""
     here, there = servers
     await until(lambda: here.is_quiet and there.is_quiet)
-    poll = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    poll = asyncio.ensure_future(here.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: here.parked_polls == 1)
     await there.push([message("1", deliver_at=later(clock, 1))])
     # By hand, so that no timer of this server has a part in it.
@@ -50,7 +50,7 @@ async def test_a_message_that_is_promoted_there_wakes_a_poll_here(
 
 async def test_what_runs_there_wakes_a_poll_here(servers: tuple[Engine, Engine], clock: ManualClock) -> None:
     here, there = servers
-    poll = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    poll = asyncio.ensure_future(here.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: here.parked_polls == 1)
     await there.push([message("1", deliver_at=later(clock, 1_000))])
     await there.scheduled.change(WANTED, Change.RUN)
@@ -61,7 +61,7 @@ async def test_what_runs_there_wakes_a_poll_here(servers: tuple[Engine, Engine],
 async def test_what_runs_wakes_a_poll_of_the_same_server(clock: ManualClock) -> None:
     async with open_engine(":memory:", clock=clock) as engine:
         await engine.push([message("1", deliver_at=later(clock, 1_000))])
-        poll = asyncio.ensure_future(engine.pop(ORDERS, wait_seconds=300))
+        poll = asyncio.ensure_future(engine.pop(PopRequest(ORDERS), wait_seconds=300))
         await until(lambda: engine.parked_polls == 1)
         done = await engine.scheduled.change(WANTED, Change.RUN)
 
@@ -77,7 +77,7 @@ async def test_a_message_that_is_moved_nearer_comes_then_and_one_that_is_cancell
             Change.MOVE,
             later(clock, 10),
         )
-        poll = asyncio.ensure_future(engine.pop(ORDERS, wait_seconds=300))
+        poll = asyncio.ensure_future(engine.pop(PopRequest(ORDERS), wait_seconds=300))
         await until(lambda: engine.parked_polls == 1)
         clock.advance(10)
         assert await answer(poll) == ["1"]

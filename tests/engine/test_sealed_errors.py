@@ -17,6 +17,7 @@ from skep.model import (
     DeadLetterFilter,
     NewMessage,
     Outcome,
+    PopRequest,
     QueueKey,
     QueueSettings,
     Retry,
@@ -49,7 +50,7 @@ async def engine(url: str, clock: ManualClock) -> AsyncIterator[Engine]:
 
 
 async def fail(engine: Engine, error: str) -> None:
-    [delivery] = (await engine.pop(PAYMENTS)).deliveries
+    [delivery] = (await engine.pop(PopRequest(PAYMENTS))).deliveries
     await engine.settle([delivery.settlement(Outcome.NACK, error=error, retry=Retry.NOW)])
 
 
@@ -79,7 +80,7 @@ async def test_a_dead_letter_has_its_error_sealed_too(engine: Engine) -> None:
     [death] = await engine.past.deaths(GRAVE, limit=1)
     [bare] = await engine.encryption._store.dead_letters(DeadLetterFilter(queue=GRAVE), None, 1)
 
-    [popped] = (await engine.pop(GRAVE)).deliveries
+    [popped] = (await engine.pop(PopRequest(GRAVE))).deliveries
 
     assert (letter.error, death.error) == (SECRET, SECRET)
     assert popped.dead_letter is not None
@@ -100,7 +101,7 @@ async def test_with_its_key_destroyed_an_error_is_gone_for_good(engine: Engine) 
 async def test_nobody_passes_text_off_as_sealed(engine: Engine, error: str) -> None:
     plain = QueueKey("plain")
     await engine.push([NewMessage(plain, b"1")])
-    [delivery] = (await engine.pop(plain)).deliveries
+    [delivery] = (await engine.pop(PopRequest(plain))).deliveries
     await engine.settle([delivery.settlement(Outcome.NACK, error=error)])
 
     [attempts] = await engine.past.attempts([Journey(plain, DEFAULT_PARTITION, Seq(1), engine.now())])

@@ -21,7 +21,7 @@ from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import DeadLetterFilter, NewMessage, Outcome, QueueKey, QueueSettings, Seq
+from skep.model import DeadLetterFilter, NewMessage, Outcome, PopRequest, QueueKey, QueueSettings, Seq
 from skep.model.data_key import WrappedKey
 from skep.server.compose import open_engine
 from skep.store.sqlite import SqliteStore
@@ -138,7 +138,7 @@ async def test_purged_dead_letters_are_overwritten_where_they_are_in_sqlite(
     async with open_engine(sqlite_disk.url, clock=clock) as engine:
         await engine.create_queue(PAYMENTS, QueueSettings(retention_seconds=1, retention_ignores_groups=True))
         await engine.push([NewMessage(PAYMENTS, b'"card 4242424242424242"')])
-        [popped] = (await engine.pop(PAYMENTS)).deliveries
+        [popped] = (await engine.pop(PopRequest(PAYMENTS))).deliveries
         await engine.settle([settlement(popped, Outcome.REJECT)])
         assert sqlite_disk.found(CARDS[:1])
 
@@ -181,7 +181,7 @@ async def sealing(engine: Engine) -> None:
 
 async def popped(engine: Engine) -> list[bytes]:
     """Pop until the queue is empty; a message that cannot be opened may take a pop for itself."""
-    return [one.payload for _ in range(2) for one in (await engine.pop(PAYMENTS, auto_ack=True)).deliveries]
+    return [one.payload for _ in range(2) for one in (await engine.pop(PopRequest(PAYMENTS, auto_ack=True))).deliveries]
 
 
 @pytest.fixture

@@ -15,7 +15,17 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
 from skep.engine.operations import TELL_SECONDS
-from skep.model import DeadLetterFilter, Delivery, Outcome, PopResult, QueueChanges, QueueKey, QueueSettings, Start
+from skep.model import (
+    DeadLetterFilter,
+    Delivery,
+    Outcome,
+    PopRequest,
+    PopResult,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Start,
+)
 from skep.model.operation import Kind, OperationStatus
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
@@ -46,7 +56,7 @@ async def servers(opening: Opening) -> AsyncIterator[tuple[Engine, Engine]]:
 
 async def test_a_push_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) -> None:
     here, there = servers
-    poll = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    poll = asyncio.ensure_future(here.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: here.parked_polls == 1)
     await there.push([message("1")])
 
@@ -71,7 +81,7 @@ async def test_what_an_operator_frees_there_wakes_a_poll_here(
 ) -> None:
     here, there = servers
     await there.push([message("1")])
-    (held,) = (await there.pop(ORDERS)).deliveries
+    (held,) = (await there.pop(PopRequest(ORDERS))).deliveries
     poll = await looked_and_waiting(here)
     await verb(there, held)
 
@@ -81,7 +91,7 @@ async def test_what_an_operator_frees_there_wakes_a_poll_here(
 async def test_a_replay_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) -> None:
     here, there = servers
     await there.push([message("1")])
-    await there.settle([settlement((await there.pop(ORDERS)).deliveries[0], Outcome.REJECT)])
+    await there.settle([settlement((await there.pop(PopRequest(ORDERS))).deliveries[0], Outcome.REJECT)])
     poll = await looked_and_waiting(here)
     await there.dead_letters.replay(DeadLetterFilter(queue=QueueKey("orders.dead")))
 
@@ -90,7 +100,7 @@ async def test_a_replay_there_wakes_a_poll_here(servers: tuple[Engine, Engine]) 
 
 async def looked_and_waiting(engine: Engine) -> asyncio.Task[PopResult]:
     """A pop that has looked for the last time before it sleeps: other servers know that it waits."""
-    poll = asyncio.ensure_future(engine.pop(ORDERS, wait_seconds=300))
+    poll = asyncio.ensure_future(engine.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: engine.parked_polls == 1 and not engine._in_flight._background)
     return poll
 
@@ -98,7 +108,7 @@ async def looked_and_waiting(engine: Engine) -> asyncio.Task[PopResult]:
 async def test_what_one_leases_the_other_can_settle(servers: tuple[Engine, Engine]) -> None:
     here, there = servers
     await here.push([message("1")])
-    (delivery,) = (await there.pop(ORDERS)).deliveries
+    (delivery,) = (await there.pop(PopRequest(ORDERS))).deliveries
     (result,) = await here.settle([settlement(delivery)])
 
     assert result.status == "completed"
@@ -138,7 +148,7 @@ async def test_a_queue_that_changes_there_is_heard_of_here(servers: tuple[Engine
     here, there = servers
     await there.update_queue(ORDERS, QueueChanges(paused=True))
     await there.push([message("1")])
-    waiting = asyncio.ensure_future(here.pop(ORDERS, wait_seconds=300))
+    waiting = asyncio.ensure_future(here.pop(PopRequest(ORDERS), wait_seconds=300))
     await until(lambda: here.parked_polls == 1)
     await there.update_queue(ORDERS, QueueChanges(paused=False))
     clock.advance(1)
@@ -165,7 +175,7 @@ async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_
             while (await slow.operations.find("default", queued.id)).status is not OperationStatus.COMPLETED:
                 pass
         await until(lambda: other.operations.completed == {Kind.PUSH: 1})
-        assert [delivery.payload for delivery in (await other.pop(ORDERS)).deliveries] == [b"1"]
+        assert [delivery.payload for delivery in (await other.pop(PopRequest(ORDERS))).deliveries] == [b"1"]
 
 
 @ON_SQLITE
@@ -174,7 +184,7 @@ async def test_an_ack_there_wakes_a_poll_here_that_waits_for_the_next_of_the_par
 ) -> None:
     here, there = servers
     await there.push([message("1"), message("2")])
-    (held,) = (await there.pop(ORDERS, batch=1)).deliveries
+    (held,) = (await there.pop(PopRequest(ORDERS))).deliveries
     poll = await looked_and_waiting(here)
     await there.settle([settlement(held)])
 

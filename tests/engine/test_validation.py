@@ -18,6 +18,7 @@ from skep.model import (
     NewMessage,
     Ordering,
     Outcome,
+    PopRequest,
     PushStatus,
     QueueChanges,
     QueueKey,
@@ -30,7 +31,7 @@ from skep.model import (
     StartMode,
     Token,
 )
-from tests.engine.driver import ORDERS, EngineDriver, message
+from tests.engine.driver import ANY, ORDERS, EngineDriver, message
 
 LONG = "x" * 256
 BAD_NAMES = ["", LONG, "a\x00b", "a\nb", "a\x7f", "\ud800", "tab\there"]
@@ -164,7 +165,7 @@ class TestSizes:
             await driver.engine.create_queue(QueueKey(name), QueueSettings(namespace="shop", priority=-ord(name)))
             await driver.push("1" * size, queue=QueueKey(name))
 
-        results = [await driver.engine.pop_matching(namespace="shop", batch=5) for _ in range(3)]
+        results = [await driver.engine.pop_matching(PopRequest(ANY, batch=5), namespace="shop") for _ in range(3)]
 
         assert [[len(delivery.payload) for delivery in result.deliveries] for result in results] == [[15, 5], [60], []]
         assert results[0].more
@@ -184,15 +185,15 @@ def renewal(**fields: Any) -> Renewal:
 
 
 BAD_CALLS: list[tuple[Callable[[Engine], Awaitable[object]], Code]] = [
-    (lambda engine: engine.pop(ORDERS, lease_seconds=0), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, lease_seconds=-1), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, lease_seconds=float("nan")), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, lease_seconds=1e12), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, wait_seconds=-1), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, wait_seconds=1e9), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, max_partitions=-1), Code.INVALID_REQUEST),
-    (lambda engine: engine.pop(ORDERS, start=Start(StartMode.TIME, -1)), Code.INVALID_TIME),
-    (lambda engine: engine.pop(ORDERS, start=Start(StartMode.SEQ, -1)), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, lease_seconds=0)), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, lease_seconds=-1)), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, lease_seconds=float("nan"))), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, lease_seconds=1e12)), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS), wait_seconds=-1), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS), wait_seconds=1e9), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, max_partitions=-1)), Code.INVALID_REQUEST),
+    (lambda engine: engine.pop(PopRequest(ORDERS, start=Start(StartMode.TIME, -1))), Code.INVALID_TIME),
+    (lambda engine: engine.pop(PopRequest(ORDERS, start=Start(StartMode.SEQ, -1))), Code.INVALID_REQUEST),
     (lambda engine: engine.settle([]), Code.INVALID_REQUEST),
     (lambda engine: engine.settle([ack(seq=Seq(-1))]), Code.INVALID_REQUEST),
     (lambda engine: engine.settle([ack(seq=Seq(2**63))]), Code.INVALID_REQUEST),

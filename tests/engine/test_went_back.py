@@ -20,7 +20,7 @@ from skep.config import AccessSettings
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import QueueChanges, QueueKey, QueueSettings
+from skep.model import PopRequest, QueueChanges, QueueKey, QueueSettings
 from skep.model.key import Grant, Verb
 from skep.model.system_event import SystemEventKind
 from skep.server.compose import Opened, open_engine, open_server
@@ -157,7 +157,7 @@ async def test_shredded_data_keys_are_forgotten_after_commits_were_lost(
     here, there = servers
     await there.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
     await there.push([message("1", PAYMENTS)])
-    (delivery,) = (await here.pop(PAYMENTS)).deliveries
+    (delivery,) = (await here.pop(PopRequest(PAYMENTS))).deliveries
     assert (delivery.payload, len(here.encryption._keys)) == (b"1", 1)
     before = await newest(database)
     for depth in (2, 3, 4):

@@ -19,6 +19,7 @@ from skep.model import (
     DeadLetterFilter,
     MessageFilter,
     Ordering,
+    PopRequest,
     PushBatch,
     PushResult,
     PushStatus,
@@ -68,7 +69,7 @@ async def test_a_failed_push_makes_the_server_notice_and_is_spooled_itself(drive
     await driver.push("2")
     assert len(store.pushes) == calls  # no try
     with pytest.raises(SkepError) as caught:
-        await driver.engine.pop(Q)
+        await driver.engine.pop(PopRequest(Q))
     assert caught.value.code is Code.STORE_UNAVAILABLE
 
     await driver.mend()
@@ -321,7 +322,7 @@ async def test_a_full_queue_makes_its_own_records_wait_and_no_others(driver: Spo
     store.down = False
     await driver.until(lambda: driver.figures.flushed == 1, passing=0.5)
     assert await driver.log("r") == ["other"]
-    popped = await driver.engine.pop(Q, batch=2)
+    popped = await driver.engine.pop(PopRequest(Q, batch=2))
     await driver.engine.settle([delivery.settlement() for delivery in popped.deliveries])
     await driver.drained()
     # "4" would have fitted before, and must not have overtaken.
@@ -519,7 +520,7 @@ async def test_I13_what_cannot_be_encrypted_now_waits_and_is_not_set_aside(
 
     store.no_key = None
     await driver.drained()
-    popped = await driver.engine.pop(Q, batch=3)
+    popped = await driver.engine.pop(PopRequest(Q, batch=3))
     assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"']
 
 
@@ -702,7 +703,7 @@ async def test_a_waiting_pop_is_woken_by_what_comes_out_of_the_spool(driver: Spo
     await driver.cut()
     await driver.push("1")
     await driver.mend()
-    assert [d.payload for d in (await driver.engine.pop(Q, wait_seconds=5)).deliveries] == [b"1"]
+    assert [d.payload for d in (await driver.engine.pop(PopRequest(Q), wait_seconds=5)).deliveries] == [b"1"]
 
 
 async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_before(
@@ -782,7 +783,7 @@ async def test_what_was_spooled_before_its_queue_was_encrypted_is_stored_encrypt
     await driver.mend()
     assert (driver.figures.failed, driver.figures.flushed) == (0, 2)
     assert "secret" not in "".join(text for text in await raw_log(store, driver))
-    popped = await driver.engine.pop(Q, batch=3)
+    popped = await driver.engine.pop(PopRequest(Q, batch=3))
     assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"', b"[1]"]
 
 

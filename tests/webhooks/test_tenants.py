@@ -7,6 +7,7 @@ import json
 import pytest
 
 import skep
+from skep.model import PopRequest
 from tests.http.driver import Api
 from tests.webhooks.driver import SIGNED, Sender
 
@@ -56,7 +57,7 @@ def test_the_path_says_whose_message_it_is(shops: Sender) -> None:
 async def _look(shops: Sender, tenant: str) -> list[object]:
     from skep.model import QueueKey
 
-    found = await shops.server.engine.pop(QueueKey("Placed", tenant), batch=10)
+    found = await shops.server.engine.pop(PopRequest(QueueKey("Placed", tenant), batch=10))
     return [json.loads(delivery.payload) for delivery in found.deliveries]
 
 

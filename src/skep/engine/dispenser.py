@@ -77,9 +77,9 @@ class Dispenser:
         """How many pops sleep until there are messages."""
         return sum(poll.asleep for poll in self._polls)
 
-    async def pop(self, key: QueueKey, want: Want, wait_seconds: float) -> PopResult:
+    async def pop(self, want: Want, wait_seconds: float) -> PopResult:
         """Messages of one queue."""
-        queues = [self._queue_of(key)]
+        queues = [self._queue_of(want.request.queue)]
         if not wait_seconds:
             return await self._take(queues, want)
         return await self._wait(queues, want, self._deadline(wait_seconds), wait_seconds)
@@ -169,8 +169,9 @@ class Dispenser:
         return Instant(self._clock.now() + seconds(wait_seconds))
 
     async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant, room_seconds: float) -> PopResult:
+        request = want.request
         order = None if len(queues) != 1 else Order(queues[0], want, self._ids, self._settings.limits)
-        poll: Poll[LogicalQueue] = Poll(want.group, want.partition, want.batch, order)
+        poll: Poll[LogicalQueue] = Poll(request.group, request.partition, request.batch, order)
         timer: Timer | None = None
         poll.places = self._park(poll, queues, want.matching)
         look = [] if poll.need_not_look else queues
@@ -227,7 +228,7 @@ class Dispenser:
             for queue in queues:
                 if poll is not None:
                     poll.look(queue)
-                left = want.batch - len(taken)
+                left = want.request.batch - len(taken)
                 result = await self._take_into(queue, want, token, left, room_bytes, room_seconds)
                 if poll is not None:
                     poll.looked(queue, result)
@@ -237,7 +238,7 @@ class Dispenser:
                 more = more or result.more
                 if result.next_ready_at is not None:
                     next_ready_at = min(next_ready_at or result.next_ready_at, result.next_ready_at)
-                if len(taken) >= want.batch:
+                if len(taken) >= want.request.batch:
                     break
                 room_bytes -= sum(len(d.payload) + len(d.headers or b"") for d in result.deliveries)
                 if taken and room_bytes < limits.payload_bytes + limits.headers_bytes:
@@ -249,7 +250,7 @@ class Dispenser:
             if not taken:
                 raise
             if not isinstance(error, SkepError):
-                self._undelivered(taken, want.auto_ack)
+                self._undelivered(taken, want.request.auto_ack)
                 raise
             log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
         return PopResult(taken, next_ready_at, more)
@@ -260,7 +261,7 @@ class Dispenser:
         """As `_take_one`, with room taken first; what there proves to be no room for is given back, and taken with more."""
         room, limits = want.room, self._settings.limits
         if room is None:
-            return await self._take_one(queue, want.of(queue.key, token, batch, max_bytes), want)
+            return await self._take_one(queue, want.of(queue, token, batch, max_bytes), want)
         size = want.room_bytes(queue, batch, limits)
         while True:
             if not room.try_take(size):
@@ -268,7 +269,7 @@ class Dispenser:
                     return PopResult([], next_ready_at=self._clock.now(), more=True)
                 await self._wait_for(room, size, seconds)
             try:
-                result = await self._take_one(queue, want.of(queue.key, token, batch, min(size, max_bytes)), want)
+                result = await self._take_one(queue, want.of(queue, token, batch, min(size, max_bytes)), want)
             except BaseException:
                 room.shrink(size)
                 raise
@@ -278,7 +279,7 @@ class Dispenser:
             total, largest = bytes_of(result.deliveries)
             queue.gave(largest)
             whole = room.of.most_bytes
-            if room.keep(size, total, at_any_rate=want.auto_ack or size >= whole):
+            if room.keep(size, total, at_any_rate=want.request.auto_ack or size >= whole):
                 return result
             giving_back = self._in_flight.spawn(
                 self._release(queue.key, released(result.deliveries)), "give messages back"

@@ -58,14 +58,13 @@ from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_TENANT,
-    FROM_BEGINNING,
-    QUEUE_MODE_GROUP,
     Appended,
     Cleared,
     ClearScope,
     DeletedMessage,
     Delivery,
     NewMessage,
+    PopRequest,
     PopResult,
     PushBatch,
     PushOutcome,
@@ -79,7 +78,6 @@ from skep.model import (
     Settlement,
     SettleResult,
     SettleStatus,
-    Start,
 )
 from skep.model.operation import Kind, QueuedReason
 from skep.model.record import Effect, Receipt
@@ -386,66 +384,45 @@ class Engine:
         self._registry.get(key).parking.wake(len(rows))
         return appended
 
-    async def pop(
-        self,
-        queue: QueueKey,
-        *,
-        group: str = QUEUE_MODE_GROUP,
-        batch: int = 1,
-        partition: str | None = None,
-        max_partitions: int = 0,
-        lease_seconds: float | None = None,
-        auto_ack: bool = False,
-        start: Start = FROM_BEGINNING,
-        wait_seconds: float = 0,
-        consumer: str | None = None,
-        room: Room | None = None,
-    ) -> PopResult:
+    async def pop(self, request: PopRequest, *, wait_seconds: float = 0, room: Room | None = None) -> PopResult:
         """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
 
-        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. ``consumer`` says who asks, in the
-        form of `skep.model.consumer.said`. What is popped is held in ``room``, which its owner lets go when the answer was taken.
+        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. What is popped is held in ``room``,
+        which its owner lets go when the answer was taken.
         """
         with self._in_flight:
-            validate.check_key(queue)
-            validate.check_pop(
-                group, batch, partition, max_partitions, lease_seconds, start, wait_seconds, self._limits
-            )
-            self.admission.decide(self.admission.pop, self._registry.get(queue).pop_wait_seconds)
-            want = Want(group, batch, partition, max_partitions, lease_seconds, auto_ack, start, False, consumer, room)
-            with self.consumers.asking(Asking(queue, group, consumer), waits=wait_seconds > 0):
-                return await self._dispenser.pop(queue, want, wait_seconds)
+            validate.check_key(request.queue)
+            validate.check_pop(request, wait_seconds, self._limits)
+            self.admission.decide(self.admission.pop, self._registry.get(request.queue).pop_wait_seconds)
+            asking = Asking(request.queue, request.group, request.consumer)
+            with self.consumers.asking(asking, waits=wait_seconds > 0):
+                return await self._dispenser.pop(Want(request, room), wait_seconds)
 
     async def pop_matching(
         self,
+        request: PopRequest,
         *,
-        tenant: str = DEFAULT_TENANT,
         namespace: str | None = None,
         task: str | None = None,
-        group: str = QUEUE_MODE_GROUP,
-        batch: int = 1,
-        max_partitions: int = 0,
-        lease_seconds: float | None = None,
-        auto_ack: bool = False,
-        start: Start = FROM_BEGINNING,
         wait_seconds: float = 0,
         allowed: Callable[[QueueKey], bool] | None = None,
-        consumer: str | None = None,
         room: Room | None = None,
     ) -> PopResult:
         """Lease messages of all queues of a namespace, a task or both; those of higher priority come first.
 
-        ``allowed`` says which of them count.
+        The request's queue has no name, only the tenant. ``allowed`` says which of the tenant's queues count.
         """
         with self._in_flight:
-            validate.check_match(tenant, namespace, task)
+            match = Match(request.queue.tenant, namespace, task)
+            validate.check_match(match.tenant, namespace, task)
             if namespace is None and task is None:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
-            validate.check_pop(group, batch, None, max_partitions, lease_seconds, start, wait_seconds, self._limits)
+            validate.check_pop(request, wait_seconds, self._limits)
             self.admission.decide(self.admission.pop)
-            want = Want(group, batch, None, max_partitions, lease_seconds, auto_ack, start, True, consumer, room)
-            with self.consumers.asking(Asking(QueueKey("", tenant), group, consumer), waits=wait_seconds > 0):
-                return await self._dispenser.pop_matching(Match(tenant, namespace, task), want, wait_seconds, allowed)
+            asking = Asking(request.queue, request.group, request.consumer)
+            with self.consumers.asking(asking, waits=wait_seconds > 0):
+                want = Want(request, room, matching=True)
+                return await self._dispenser.pop_matching(match, want, wait_seconds, allowed)
 
     @property
     def load(self) -> float:

@@ -22,6 +22,7 @@ from skep.model import (
     SEALED_TYPE,
     NewMessage,
     Outcome,
+    PopRequest,
     PushOutcome,
     PushResult,
     PushStatus,
@@ -136,29 +137,20 @@ def check_start(start: Start) -> None:
         raise SkepError(Code.INVALID_REQUEST, "the seq to start from is out of range")
 
 
-def check_pop(
-    group: str,
-    batch: int,
-    partition: str | None,
-    max_partitions: int,
-    lease_seconds: float | None,
-    start: Start,
-    wait_seconds: float,
-    limits: Limits,
-) -> None:
+def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
     """Everything of a pop but the queue."""
-    if not is_name(group):
-        check_name(group, "group")
-    if not 1 <= batch <= limits.pop_messages:
-        check_count(batch, limits.pop_messages, "batch")
-    if partition is not None:
-        check_partition(partition)
-    if max_partitions and not 1 <= max_partitions <= PARTITIONS_MAX:
+    if not is_name(request.group):
+        check_name(request.group, "group")
+    if not 1 <= request.batch <= limits.pop_messages:
+        check_count(request.batch, limits.pop_messages, "batch")
+    if request.partition is not None:
+        check_partition(request.partition)
+    if request.max_partitions and not 1 <= request.max_partitions <= PARTITIONS_MAX:
         raise SkepError(Code.INVALID_REQUEST, f"max_partitions must be from 0 (no limit) to {PARTITIONS_MAX}")
-    if lease_seconds is not None:
-        check_lease_seconds(lease_seconds)
-    if start.mode is not StartMode.ALL:
-        check_start(start)
+    if request.lease_seconds is not None:
+        check_lease_seconds(request.lease_seconds)
+    if request.start.mode is not StartMode.ALL:
+        check_start(request.start)
     if wait_seconds:
         check_wait_seconds(wait_seconds, limits)
 

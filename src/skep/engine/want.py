@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from msgspec import structs
+
 from skep.config import Limits
 from skep.engine.answers import Room, bytes_of, likely_bytes, most_of_pop
 from skep.engine.logical import LogicalQueue
 from skep.ids import IdMint
-from skep.model import FROM_BEGINNING, QUEUE_MODE_GROUP, PopRequest, PopResult, QueueKey, Start, Token
+from skep.model import PopRequest, PopResult, Token
 
 
-class Want:
-    """What a caller wants of whichever queue."""
+class Want(NamedTuple):
+    """A caller's request, and where its messages are held until they are handed on; without a room nobody counts them.
 
-    __slots__ = (
-        "auto_ack", "batch", "consumer", "group", "lease_seconds", "matching", "max_partitions", "partition", "room", "start",
-    )  # fmt: skip
+    ``matching`` when it is not one queue that is meant but all that match.
+    """
 
-    def __init__(
-        self,
-        group: str = QUEUE_MODE_GROUP,
-        batch: int = 1,
-        partition: str | None = None,
-        max_partitions: int = 0,
-        lease_seconds: float | None = None,
-        auto_ack: bool = False,
-        start: Start = FROM_BEGINNING,
-        matching: bool = False,
-        consumer: str | None = None,
-        room: Room | None = None,
-    ) -> None:
-        """``matching`` when it is not one queue that is meant but all that match; ``consumer`` is who wants it.
+    request: PopRequest
+    room: Room | None = None
+    matching: bool = False
 
-        ``room`` is where the messages are held until they are handed on; without one nobody counts them.
-        """
-        self.room = room
-        self.consumer = consumer
-        self.matching = matching
-        self.group = group
-        self.batch = batch
-        self.partition = partition
-        self.max_partitions = max_partitions
-        self.lease_seconds = lease_seconds
-        self.auto_ack = auto_ack
-        self.start = start
-
-    def of(self, queue: QueueKey, token: Token, batch: int, max_bytes: int) -> PopRequest:
+    def of(self, queue: LogicalQueue, token: Token, batch: int, max_bytes: int) -> PopRequest:
         """The request to one queue."""
-        return PopRequest(
-            queue=queue,
-            token=token,
-            group=self.group,
-            batch=batch,
-            max_bytes=max_bytes,
-            partition=self.partition,
-            max_partitions=self.max_partitions,
-            lease_seconds=self.lease_seconds,
-            auto_ack=self.auto_ack,
-            start=self.start,
-            consumer=self.consumer,
-        )
+        return structs.replace(self.request, queue=queue.key, token=token, batch=batch, max_bytes=max_bytes)
 
     def room_bytes(self, queue: LogicalQueue, batch: int, limits: Limits) -> int:
         """How much room to take for messages of a queue.
@@ -67,7 +34,7 @@ class Want:
         """
         assert self.room is not None
         most, answers = most_of_pop(batch, limits), self.room.of
-        if self.auto_ack:
+        if self.request.auto_ack:
             return most if most <= answers.largest else answers.most_bytes
         return likely_bytes(batch, queue.message_bytes, answers.least, min(most, answers.largest))
 
@@ -86,13 +53,13 @@ class Order:
 
     def request(self) -> PopRequest | None:
         """What to claim; None when there is no room for it now."""
-        want, max_bytes = self._want, self._limits.pop_bytes
+        want, batch, max_bytes = self._want, self._want.request.batch, self._limits.pop_bytes
         if want.room is not None:
-            self._taken = want.room_bytes(self._queue, want.batch, self._limits)
+            self._taken = want.room_bytes(self._queue, batch, self._limits)
             max_bytes = min(max_bytes, self._taken)
             if not want.room.try_take(self._taken):
                 return None
-        return want.of(self._queue.key, Token(self._ids.mint()), want.batch, max_bytes)
+        return want.of(self._queue, Token(self._ids.mint()), batch, max_bytes)
 
     def fits(self, found: PopResult | None) -> bool:
         """Whether there is room for what was claimed."""
@@ -102,4 +69,4 @@ class Order:
         total, largest = bytes_of(() if found is None else found.deliveries)
         if total:
             self._queue.gave(largest)
-        return room.keep(self._taken, total, at_any_rate=self._want.auto_ack)
+        return room.keep(self._taken, total, at_any_rate=self._want.request.auto_ack)

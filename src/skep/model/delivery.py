@@ -8,20 +8,21 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model.dead_letter import DeadLetterOrigin
 from skep.model.group import FROM_BEGINNING, QUEUE_MODE_GROUP, Start
-from skep.model.lease import Token
+from skep.model.lease import NO_TOKEN, Token
 from skep.model.queue import QueueKey, Seq
 from skep.model.settlement import Outcome, Retry, Settlement
 
 
-class PopRequest(Struct, frozen=True, kw_only=True):
+class PopRequest(Struct, frozen=True):
     """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
 
-    Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
+    Whoever asks builds it; the engine adds the ``token`` of the lease and what there is room for. Of a pop over several queues the
+    queue has no name, only the tenant. Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
     where it is and is not leased. ``consumer`` says who asks (`skep.consumers`); it is kept with the lease.
     """
 
     queue: QueueKey
-    token: Token
+    token: Token = NO_TOKEN
     group: str = QUEUE_MODE_GROUP
     batch: int = 1
     max_bytes: int = 32 * 1024 * 1024

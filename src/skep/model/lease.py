@@ -12,6 +12,7 @@ from skep.model.group import QUEUE_MODE_GROUP
 from skep.model.queue import QueueKey, Seq
 
 Token = NewType("Token", bytes)
+NO_TOKEN = Token(b"")
 WHOLE_LEASE = Seq(2**63 - 1)
 """The seq of an ACK_THROUGH that means all messages of the lease: no message has a greater one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -20,7 +20,18 @@ from skep.http.permission import POP, POP_LIST
 from skep.http.route import Media, Parameter, Route
 from skep.http.views import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
-from skep.model import FROM_BEGINNING, FROM_NOW, QUEUE_MODE_GROUP, Delivery, PopResult, Start, StartMode, consumer
+from skep.model import (
+    FROM_BEGINNING,
+    FROM_NOW,
+    QUEUE_MODE_GROUP,
+    Delivery,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    Start,
+    StartMode,
+    consumer,
+)
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.log import ARROW
@@ -57,18 +68,6 @@ MATCHING = (
 )
 
 
-class Wish(NamedTuple):
-    """What the query of a pop says."""
-
-    group: str
-    batch: int
-    max_partitions: int
-    lease_seconds: float | None
-    auto_ack: bool
-    start: Start
-    wait_seconds: float
-
-
 def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     """Popping; what is popped is held in the room of ``answers``."""
 
@@ -80,47 +79,31 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
 
     async def pop(call: Call, partition: str | None) -> Answer:
         check(call)
-        wish = read(call.query)
+        wait_seconds = waits(call.query)
         call.room = answers.room()
-        taking = engine.pop(
-            call.queue(call.path("queue")),
-            group=wish.group,
-            batch=wish.batch,
-            partition=partition,
-            max_partitions=wish.max_partitions,
-            lease_seconds=wish.lease_seconds,
-            auto_ack=wish.auto_ack,
-            start=wish.start,
-            wait_seconds=wish.wait_seconds,
-            consumer=consumer.said(call.header(consumer.HEADER)),
-            room=call.room,
-        )
-        return await taken(call, taking, wish)
+        request = read(call, call.queue(call.path("queue")), partition)
+        return await taken(call, engine.pop(request, wait_seconds=wait_seconds, room=call.room), request, wait_seconds)
 
     async def pop_matching(call: Call) -> Answer:
         check(call)
-        wish = read(call.query)
+        wait_seconds = waits(call.query)
         call.room = answers.room()
+        request = read(call, QueueKey("", call.tenant))
         taking = engine.pop_matching(
-            tenant=call.tenant,
+            request,
             namespace=call.query.get("namespace"),
             task=call.query.get("task"),
-            group=wish.group,
-            batch=wish.batch,
-            max_partitions=wish.max_partitions,
-            lease_seconds=wish.lease_seconds,
-            auto_ack=wish.auto_ack,
-            start=wish.start,
-            wait_seconds=wish.wait_seconds,
+            wait_seconds=wait_seconds,
             allowed=call.visible,
-            consumer=consumer.said(call.header(consumer.HEADER)),
             room=call.room,
         )
-        return await taken(call, taking, wish)
+        return await taken(call, taking, request, wait_seconds)
 
-    async def taken(call: Call, taking: Coroutine[Any, Any, PopResult], wish: Wish) -> Answer:
-        undo = lost if wish.auto_ack else give_back
-        if wish.wait_seconds:
+    async def taken(
+        call: Call, taking: Coroutine[Any, Any, PopResult], request: PopRequest, wait_seconds: float
+    ) -> Answer:
+        undo = lost if request.auto_ack else give_back
+        if wait_seconds:
             call.waits = True
             result = await call.unless_gone(taking, undo)
         else:
@@ -174,18 +157,25 @@ def check(call: Call) -> None:
             raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
 
 
-def read(query: dict[str, str]) -> Wish:
-    """The query of a pop."""
+def waits(query: dict[str, str]) -> float:
+    """For how many seconds a pop waits for messages."""
     timeout = parameters.number(query, "timeout")
-    waits = parameters.flag(query, "wait")
-    return Wish(
+    return (DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout) if parameters.flag(query, "wait") else 0
+
+
+def read(call: Call, queue: QueueKey, partition: str | None = None) -> PopRequest:
+    """What the query of a pop asks for."""
+    query = call.query
+    return PopRequest(
+        queue=queue,
         group=query.get("consumerGroup", QUEUE_MODE_GROUP),
         batch=parameters.whole(query, "batch", 1),
+        partition=partition,
         max_partitions=parameters.whole(query, "partitions", 0),
         lease_seconds=parameters.number(query, "leaseSeconds"),
         auto_ack=parameters.flag(query, "autoAck"),
         start=_start(query),
-        wait_seconds=(DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout) if waits else 0,
+        consumer=consumer.said(call.header(consumer.HEADER)),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from skep.clock import ManualClock
 from skep.engine.spooling.spool import SpoolState
 from skep.errors import Code, SkepError
-from skep.model import NewMessage, PushStatus, QueueKey
+from skep.model import NewMessage, PopRequest, PushStatus, QueueKey
 from skep.server.compose import open_engine
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import translated
@@ -201,5 +201,5 @@ async def test_pushes_to_a_read_only_postgres_are_spooled_and_stored_in_order_wh
 
         assert statuses == {PushStatus.BUFFERED}
         assert engine.spool.figures().failed == 0
-        popped = await engine.pop(key, batch=10)
+        popped = await engine.pop(PopRequest(key, batch=10))
         assert [delivery.payload for delivery in popped.deliveries] == [str(n).encode() for n in range(1, 7)]
