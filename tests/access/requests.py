@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
-from skep.http.permission import Reach
-from skep.http.route import Route
+from skep.http.request.permission import Reach
+from skep.http.request.route import Route
 from skep.model.key import Verb
 from skep.wire.log import ARROW
 from tests.access.driver import Caller, Door

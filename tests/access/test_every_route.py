@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skep.http.permission import Reach
+from skep.http.request.permission import Reach
 from skep.model.key import Grant, Verb
 from tests.access.driver import Door
 from tests.access.requests import ALL, SECRET, guarded_operations, lease_in, made

@@ -12,7 +12,7 @@ import pytest
 
 from skep.clock import Instant, ManualClock
 from skep.config import AccessSettings, EngineSettings, OperationSettings
-from skep.http.permission import Reach
+from skep.http.request.permission import Reach
 from skep.model import NewMessage, PushBatch, QueueKey
 from skep.model.key import Verb
 from skep.model.operation import QueuedReason

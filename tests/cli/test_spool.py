@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import skep
-from skep.engine.spooling.record import encode
+from skep.engine.push.spool.record import encode
 from tests.cli.command import Command
 from tests.spool.damage import damage, spoil_page
 from tests.spool.samples import record, slot_in

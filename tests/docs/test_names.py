@@ -9,7 +9,7 @@ import pytest
 
 import skep
 from skep.config.load import all_settings
-from skep.http.peers import FORWARDED_FOR, FORWARDED_PROTO
+from skep.http.request.peers import FORWARDED_FOR, FORWARDED_PROTO
 from skep.model import DeadReason
 from skep.server.compose import open_engine
 from skep.testing.server import running_server

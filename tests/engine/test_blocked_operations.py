@@ -10,7 +10,7 @@ import pytest
 from skep.clock import Instant, ManualClock
 from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
-from skep.engine.patience import Patience
+from skep.engine.push.patience import Patience
 from skep.errors import Code, Outlook, SkepError, outlook
 from skep.ids import Id, IdMint
 from skep.model import (

@@ -16,7 +16,7 @@ import pytest
 from skep.clock import Instant, ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
-from skep.engine.spooling.spool import Spool
+from skep.engine.push.spool.spool import Spool
 from skep.engine.staging import StagedAt
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint

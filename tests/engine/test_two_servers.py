@@ -14,7 +14,7 @@ import pytest
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import EngineSettings, OperationSettings
 from skep.engine import Engine
-from skep.engine.operations import TELL_SECONDS
+from skep.engine.push.operations import TELL_SECONDS
 from skep.model import (
     DeadLetterFilter,
     Delivery,

@@ -15,7 +15,7 @@ import pytest
 from skep.clock import SystemClock
 from skep.config import AdmissionSettings, EngineSettings, SpoolSettings
 from skep.engine import Engine
-from skep.engine.spooling.spool import SpoolState
+from skep.engine.push.spool.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, PushStatus, QueueKey, Seq

@@ -8,7 +8,7 @@ from skep.apps.catalogue import Catalogue
 from skep.clock import ManualClock
 from skep.engine import Engine
 from skep.http.app import HttpApp
-from skep.http.route import Route
+from skep.http.request.route import Route
 from skep.ids import IdMint
 from skep.store.sqlite import SqliteStore
 

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from skep.config import EngineSettings, HttpLimits, Limits
-from skep.http.protocol import LimitedProtocol
+from skep.http.connection.protocol import LimitedProtocol
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
 from tests.support.wire import RawReply, Wire

@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from skep.config import AdmissionSettings, EngineSettings, HttpLimits, Limits
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.http.bodies import Bodies
-from skep.http.endpoint import Endpoint
-from skep.http.exchange import Answer, Call, ClientGone, Event
-from skep.http.peers import Peers
+from skep.http.request.bodies import Bodies
+from skep.http.request.call import Answer, Call, ClientGone, Event
+from skep.http.request.endpoint import Endpoint
+from skep.http.request.peers import Peers
 from skep.observe.metrics import Meter
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving

@@ -13,9 +13,9 @@ import pytest
 from skep.arrow.log import LogPiece
 from skep.config import HttpLimits
 from skep.http import arrow
-from skep.http.bodies import Bodies
-from skep.http.exchange import Call, ClientGone
-from skep.http.peers import Peers
+from skep.http.request.bodies import Bodies
+from skep.http.request.call import Call, ClientGone
+from skep.http.request.peers import Peers
 from skep.wire.log import ARROW
 from tests.http.driver import Api
 

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from skep.config import AccessSettings, HttpLimits
 from skep.errors import Code, SkepError
-from skep.http.hosts import Hosts
-from skep.http.refusal import Refused
+from skep.http.connection.hosts import Hosts
+from skep.http.connection.refusal import Refused
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
 from tests.support.wire import RawReply, Wire

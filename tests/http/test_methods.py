@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skep.http.route import Route
+from skep.http.request.route import Route
 from skep.testing.server import RunningServer, running_server
 from tests.http.driver import Api
 from tests.http.every import every_route

@@ -10,9 +10,9 @@ import pytest
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
-from skep.http import peers
-from skep.http.bodies import STRANGER_SHARE, Bodies
-from skep.http.peers import TOLD, Connections, Peers
+from skep.http.request import peers
+from skep.http.request.bodies import STRANGER_SHARE, Bodies
+from skep.http.request.peers import TOLD, Connections, Peers
 from skep.model import DEFAULT_TENANT
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server

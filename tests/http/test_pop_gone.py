@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from skep.http import endpoint
+from skep.http.request import endpoint
 from skep.model import PopResult
 from tests.engine.driver import until
 from tests.http.driver import Api

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from skep.crypto.master import MasterKeys, new_master_line
-from skep.http.route import Media, Route
+from skep.http.request.route import Media, Route
 from skep.testing.server import RunningServer, running_server
 from skep.wire.log import ARROW
 from tests.http.driver import Api

@@ -18,7 +18,7 @@ import pytest
 
 from skep.config import EngineSettings, Limits
 from skep.http.openapi import document
-from skep.http.route import Media, Route
+from skep.http.request.route import Media, Route
 from skep.model import Token
 from skep.testing.postgres import PostgresServer
 from skep.testing.server import running_server

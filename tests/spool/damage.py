@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from skep.engine.spooling.slot import FILE
+from skep.engine.push.spool.slot import FILE
 from tests.spool.driver import SpoolDriver
 
 PAGE_BYTES = 4096

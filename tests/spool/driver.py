@@ -12,7 +12,7 @@ from skep.clock import ManualClock
 from skep.config import EngineSettings, SpoolSettings
 from skep.crypto.master import MasterKeys
 from skep.engine import Engine
-from skep.engine.spooling.spool import SpoolFigures, SpoolState
+from skep.engine.push.spool.spool import SpoolFigures, SpoolState
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, PushOutcome, PushResult, QueueKey
 from tests.spool.outage import CutOff

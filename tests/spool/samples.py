@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from skep.clock import Instant, ManualClock
-from skep.engine.spooling.record import Record
-from skep.engine.spooling.slot import Slot, SlotLimits, take_slot
+from skep.engine.push.spool.record import Record
+from skep.engine.push.spool.slot import Slot, SlotLimits, take_slot
 from skep.ids import IdMint
 from skep.model import NewMessage, PushBatch, QueueKey
 

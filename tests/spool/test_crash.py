@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from skep.engine.spooling.record import Record
-from skep.engine.spooling.slot import Slot, take_slot
+from skep.engine.push.spool.record import Record
+from skep.engine.push.spool.slot import Slot, take_slot
 from tests.spool.samples import LIMITS, record, slot_in
 from tests.support.crash import CrashingVfs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.clock import Instant
-from skep.engine.spooling.record import Record, decode, encode
+from skep.engine.push.spool.record import Record, decode, encode
 from skep.model import NewMessage, PushBatch, QueueKey, Tried
 from skep.model.record import Receipt, ReceiptKey
 from tests.spool.samples import MINT, record

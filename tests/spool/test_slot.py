@@ -13,10 +13,10 @@ from typing import Any
 import apsw
 import pytest
 
-from skep.engine.spooling.inspect import records
-from skep.engine.spooling.push_file import open_to_read, rows
-from skep.engine.spooling.record import Record
-from skep.engine.spooling.slot import FILE, MENDED, Slot, adopt_slots, take_slot
+from skep.engine.push.spool.inspect import records
+from skep.engine.push.spool.push_file import open_to_read, rows
+from skep.engine.push.spool.record import Record
+from skep.engine.push.spool.slot import FILE, MENDED, Slot, adopt_slots, take_slot
 from skep.errors import Code, SkepError
 from tests.spool.damage import spoil_page
 from tests.spool.failing_disk import failing_disk

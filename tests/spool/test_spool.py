@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from skep.clock import Instant
-from skep.engine.spooling.inspect import records
-from skep.engine.spooling.spool import SpoolState
+from skep.engine.push.spool.inspect import records
+from skep.engine.push.spool.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (

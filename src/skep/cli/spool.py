@@ -12,8 +12,8 @@ from skep.cli.connection import Connection
 from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
-    from skep.engine.spooling.inspect import SlotView
-    from skep.engine.spooling.record import Record
+    from skep.engine.push.spool.inspect import SlotView
+    from skep.engine.push.spool.record import Record
     from skep.wire.status import BuffersResponse
 
 spool_app = App(name="spool", help="See what servers keep on disk while PostgreSQL is away.", help_format="plaintext")
@@ -47,7 +47,7 @@ def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
     data_folder
         The data folder of the server; skep-data in this folder when not given.
     """
-    from skep.engine.spooling.inspect import look
+    from skep.engine.push.spool.inspect import look
 
     print_rows(to or Connection(), look((data_folder or DATA_FOLDER) / "spool"), COLUMNS, empty="nothing is spooled")
 
@@ -73,7 +73,7 @@ def export(path: Path | None = None, /, *, data_folder: Folder = None) -> None:
     """
     import msgspec
 
-    from skep.engine.spooling.inspect import records
+    from skep.engine.push.spool.inspect import records
 
     for record in records(path or (data_folder or DATA_FOLDER) / "spool"):
         for item in _items(record):

@@ -9,7 +9,7 @@ from importlib.resources import files
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
-from skep.http.exchange import CACHE_CONTROL, Answer, Call
+from skep.http.request.call import CACHE_CONTROL, Answer, Call
 
 _KINDS = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
 _NAMES = ("skep.css", "skep.js", "vendor/htmx.min.js", "vendor/uplot.min.js", "vendor/uplot.min.css", "icon.svg")

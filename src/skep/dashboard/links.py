@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote, urlencode
 
 from skep.errors import Code, SkepError
-from skep.http.exchange import Call
+from skep.http.request.call import Call
 from skep.model import DEFAULT_TENANT
 
 PREFIX_HEADER = b"x-forwarded-prefix"

@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl
 from skep.access.gate import Gate
 from skep.dashboard.site import FORM, TAG, Site
 from skep.errors import Code, SkepError
-from skep.http.cookies import check_same_origin, forget_cookies, session_of, set_cookie
-from skep.http.exchange import Answer, Call
-from skep.http.permission import OPEN
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call
+from skep.http.request.cookies import check_same_origin, forget_cookies, session_of, set_cookie
+from skep.http.request.permission import OPEN
+from skep.http.request.route import Route
 
 LOGIN = "/login"
 _BODY_BYTES = 16 * 1024

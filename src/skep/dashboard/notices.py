@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from skep.http.exchange import Call
+from skep.http.request.call import Call
 
 COOKIE = "skep_notice"
 KEPT_SECONDS = 60

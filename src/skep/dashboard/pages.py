@@ -30,10 +30,10 @@ from skep.dashboard.snapshots import StillLooking
 from skep.dashboard.views import actions, views
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.errors import error_answer
-from skep.http.exchange import Answer, Call
-from skep.http.permission import ADMIN, OPEN
-from skep.http.route import Media, Parameter, Route
+from skep.http.request.call import Answer, Call
+from skep.http.request.errors import error_answer
+from skep.http.request.permission import ADMIN, OPEN
+from skep.http.request.route import Media, Parameter, Route
 from skep.observe.metrics import Meter
 
 log = structlog.get_logger("skep.dashboard")

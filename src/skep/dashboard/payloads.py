@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skep.errors import SkepError
-from skep.http.exchange import Answer
+from skep.http.request.call import Answer
 from skep.strict_json import check_depth
 
 SHOWN_BYTES = 64 * 1024

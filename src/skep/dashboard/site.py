@@ -22,10 +22,10 @@ from skep.dashboard.snapshots import Snapshot, Snapshots
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http.concerns import failed_calls
-from skep.http.errors import status_of
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ_LIST, Permission
-from skep.http.route import Parameter
+from skep.http.request.call import Answer, Call
+from skep.http.request.errors import status_of
+from skep.http.request.permission import READ_LIST, Permission
+from skep.http.request.route import Parameter
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.model.key import Verb
 from skep.observe.metrics import Meter

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from skep.clock import Clock, Instant, seconds
 from skep.engine.access import Access
-from skep.engine.dispenser import Dispenser
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
+from skep.engine.pop.dispenser import Dispenser
 from skep.engine.registry import Registry
 from skep.engine.timers import Timers
 from skep.errors import SkepError

@@ -22,26 +22,28 @@ from skep.engine.admission import Admission, Decision, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.answers import Room
 from skep.engine.browse import Browse
-from skep.engine.buffer import Buffer
 from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
-from skep.engine.consumers import Consumed as Asking
-from skep.engine.consumers import Consumers
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.decrypting_store import DecryptingStore
-from skep.engine.dispenser import Dispenser
 from skep.engine.encryption import Encryption
-from skep.engine.entrance import Entrance
 from skep.engine.groups import Groups
 from skep.engine.history import History
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.log import Logs
 from skep.engine.logical import LogicalQueue, Surroundings
-from skep.engine.matching import Match
-from skep.engine.operations import Operations
 from skep.engine.polls import Safety
+from skep.engine.pop.consumers import Consumed as Asking
+from skep.engine.pop.consumers import Consumers
+from skep.engine.pop.dispenser import Dispenser
+from skep.engine.pop.matching import Match
+from skep.engine.pop.want import Want
+from skep.engine.push.buffer import Buffer
+from skep.engine.push.entrance import Entrance
+from skep.engine.push.operations import Operations
+from skep.engine.push.spool.spool import Spool
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.engine.records import Records
 from skep.engine.refusals import Refusals
@@ -49,11 +51,9 @@ from skep.engine.registry import Registry
 from skep.engine.scheduled import Scheduled
 from skep.engine.settings import check_settings
 from skep.engine.several_queues import SeveralQueues
-from skep.engine.spooling.spool import Spool
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
-from skep.engine.want import Want
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import (

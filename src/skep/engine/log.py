@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, EngineSettings
 from skep.engine import validate
-from skep.engine.dispenser import Dispenser
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
+from skep.engine.pop.dispenser import Dispenser
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
 from skep.store.protocol import Store

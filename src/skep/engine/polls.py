@@ -45,7 +45,7 @@ class Safety:
         return round(self._longest * (1 - SPREAD * self._random.random()))
 
 
-class Order(Protocol):
+class ClaimOrder(Protocol):
     """What is claimed for a poll that waits for a single queue."""
 
     def request(self) -> PopRequest | None:
@@ -65,7 +65,7 @@ class Poll(Generic[Place]):
         "_asked", "_claiming", "_stirs", "_wake", "batch", "group", "order", "over", "partition", "places", "signals",
     )  # fmt: skip
 
-    def __init__(self, group: str, partition: str | None, batch: int, order: Order | None = None) -> None:
+    def __init__(self, group: str, partition: str | None, batch: int, order: ClaimOrder | None = None) -> None:
         self.group = group
         self.partition = partition
         self.batch = batch

@@ -7,7 +7,7 @@ import time
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from skep.http.cycle import CYCLE
+from skep.http.request.scope import CYCLE
 
 log = structlog.get_logger("skep.http.access")
 

@@ -14,14 +14,14 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.auditing import audited, is_audited
-from skep.http.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
-from skep.http.endpoint import Endpoint, Teller, send_answer, tell_json
-from skep.http.errors import error_answer, is_failure, seen_from_outside
-from skep.http.exchange import Answer, Call, Receive, Scope, Send
-from skep.http.guard import Guard
-from skep.http.peers import Peers
-from skep.http.permission import Reach
-from skep.http.route import Route
+from skep.http.request.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
+from skep.http.request.call import Answer, Call, Receive, Scope, Send
+from skep.http.request.endpoint import Endpoint, Teller, send_answer, tell_json
+from skep.http.request.errors import error_answer, is_failure, seen_from_outside
+from skep.http.request.guard import Guard
+from skep.http.request.peers import Peers
+from skep.http.request.permission import Reach
+from skep.http.request.route import Route
 from skep.http.routes import (
     access,
     ack,

@@ -8,9 +8,9 @@ from msgspec import Struct
 from skep.engine import Engine
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.http.endpoint import Handler
-from skep.http.exchange import Answer, Call, Deed
-from skep.http.permission import Permission, Reach
+from skep.http.request.call import Answer, Call, Deed
+from skep.http.request.endpoint import Handler
+from skep.http.request.permission import Permission, Reach
 from skep.model import QueueKey, QueueSettings
 from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.http.exchange import Call
+from skep.http.request.call import Call
 from skep.http.tenant_scan import TenantScan
 from skep.observe.metrics import Meter
 from skep.wire.status import Concern, FailedCalls, Warned

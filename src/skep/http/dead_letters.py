@@ -9,9 +9,9 @@ import msgspec
 from skep.engine import Engine
 from skep.engine.replaying import Replay
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Call
 from skep.http.producer import edited
+from skep.http.request import parameters
+from skep.http.request.call import Call
 from skep.http.views import wanted_id
 from skep.model import (
     DEAD_LETTER_SUFFIX,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.engine import Engine
-from skep.http.exchange import Call
+from skep.http.request.call import Call
 from skep.ids import Id
 from skep.model import DeletedMessage, QueueKey, Seq
 

@@ -10,7 +10,7 @@ from skep.clock import Instant, seconds
 from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.engine.spooling.spool import SpoolFigures
+from skep.engine.push.spool.spool import SpoolFigures
 from skep.errors import SkepError
 from skep.http.tenant_scan import Scanned, survey
 from skep.http.views import held_by

@@ -12,8 +12,8 @@ import msgspec
 
 from skep import __version__
 from skep.config import Limits
-from skep.http.permission import Reach
-from skep.http.route import Media, Parameter, Route
+from skep.http.request.permission import Reach
+from skep.http.request.route import Media, Parameter, Route
 from skep.http.stated_limits import NAME, Stated, write_answered
 from skep.wire.problems import ErrorResponse
 

@@ -12,9 +12,9 @@ import msgspec
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.http import queued
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.parameters import SECONDS_MAX
 from skep.http.producer import stamp, stamped
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.parameters import SECONDS_MAX
 from skep.ids import Id, id_text, id_texts, parse_id
 from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
 from skep.model.key import Verb

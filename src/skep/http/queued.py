@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from msgspec import UNSET
 
-from skep.http.exchange import Answer, json_answer
+from skep.http.request.call import Answer, json_answer
 from skep.ids import id_text, id_texts
 from skep.model import PushResult, QueuedOperation, SettleResult
 from skep.model.operation import QueuedReason

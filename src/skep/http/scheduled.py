@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.http import parameters
+from skep.http.request import parameters
 from skep.http.views import json_headers, shown_payload, wanted_id
 from skep.ids import id_text, minted_at
 from skep.model.scheduled import ScheduledFilter, ScheduledMessage, ScheduledPosition

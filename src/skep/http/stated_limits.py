@@ -13,8 +13,8 @@ from skep.access.keys import NAME_CHARACTERS as KEY_NAME_CHARACTERS
 from skep.access.keys import RATE_MAX
 from skep.access.scopes import GRANTS_MAX, PATTERN_CHARACTERS, PATTERNS_MAX
 from skep.config import Limits
-from skep.engine.buffer import BUFFER_MS_MAX
 from skep.engine.history import EVENTS_AT_ONCE
+from skep.engine.push.buffer import BUFFER_MS_MAX
 from skep.engine.record_checks import EVENTS_MAX, URL_CHARACTERS, VERSION_MAX, WINDOW_SECONDS_MAX
 from skep.engine.settings import NAMES, SECONDS, WHOLE
 from skep.engine.staging import ATTEMPTS_MAX, MESSAGES_MAX, NUMBER_MAX
@@ -31,8 +31,8 @@ from skep.engine.validate import (
     STORABLE_PATTERN,
     TRANSACTION_ID_CHARACTERS,
 )
-from skep.http.paging import PAGE_MAX
-from skep.http.parameters import COMPRESSIONS, POSITION_MAX, POSITION_PATTERN, PREVIEW_BYTES_MAX, SECONDS_MAX
+from skep.http.request.paging import PAGE_MAX
+from skep.http.request.parameters import COMPRESSIONS, POSITION_MAX, POSITION_PATTERN, PREVIEW_BYTES_MAX, SECONDS_MAX
 from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
 from skep.model.scheduled import MARK_MAX

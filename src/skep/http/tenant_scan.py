@@ -8,7 +8,7 @@ from typing import NamedTuple
 from skep.engine import Engine
 from skep.engine.browse import LOOKED_AT_ONCE
 from skep.errors import Code, SkepError
-from skep.http.exchange import Call
+from skep.http.request.call import Call
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
 from skep.wire.status import FailedCalls

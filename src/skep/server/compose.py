@@ -29,10 +29,10 @@ from skep.crypto.sources import load_master_keys
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.access_log import AccessLog
-from skep.http.address import is_exposed, local_url
 from skep.http.app import HttpApp, Pages
-from skep.http.hosts import Hosts
-from skep.http.listening import Listener
+from skep.http.connection.address import is_exposed, local_url
+from skep.http.connection.hosts import Hosts
+from skep.http.connection.listening import Listener
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.runtime.private_files import account, make_folder, opened_to_others

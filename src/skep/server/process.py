@@ -23,7 +23,7 @@ import skep
 from skep.config import ServerSettings
 from skep.config.load import hide_password, without_password
 from skep.errors import Code, SkepError
-from skep.http.address import bind, check_exposure, resolve, url_of
+from skep.http.connection.address import bind, check_exposure, resolve, url_of
 from skep.observe.tally import Tally
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run

@@ -23,7 +23,7 @@ from skep.client.async_client import AsyncClient
 from skep.config import ServerSettings
 from skep.config.load import hide_password
 from skep.errors import Code, SkepError
-from skep.http.address import local_url
+from skep.http.connection.address import local_url
 from skep.runtime.signals import stop_signals
 from skep.server.compose import serve
 from skep.server.process import describe, open_sockets, with_room

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from skep.clock import Clock, SystemClock
 from skep.config import AccessSettings, EngineSettings, HttpLimits
 from skep.crypto.master import MasterKeys
-from skep.http.address import bind, resolve
 from skep.http.app import HttpApp
-from skep.http.hosts import Hosts
-from skep.http.listening import Listener
+from skep.http.connection.address import bind, resolve
+from skep.http.connection.hosts import Hosts
+from skep.http.connection.listening import Listener
 from skep.server.compose import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 

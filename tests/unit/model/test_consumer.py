@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skep.clock import Instant, ManualClock
-from skep.engine.consumers import FORGOTTEN_SECONDS, KEPT, Consumed, Consumers
+from skep.engine.pop.consumers import FORGOTTEN_SECONDS, KEPT, Consumed, Consumers
 from skep.model import LeaseInfo, QueueKey, Seq
 from skep.model.consumer import HEADER_BYTES, Consumer, consumer_of, said
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.dashboard.site import Action, Page, Site
-from skep.http.exchange import Answer, Call
+from skep.http.request.call import Answer, Call
 from skep.http.routes.pace import connected
 
 SHOWN = 500

@@ -16,10 +16,10 @@ from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.dead_letters import marked, missing, named_letters, replay_edited
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ, READ_TO_CHANGE
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ, READ_TO_CHANGE
 from skep.http.tenant_scan import Scanned
 from skep.ids import id_text
 from skep.model import DeadLetter, DeadLetterFilter, DeadReason, QueueKey, Seq

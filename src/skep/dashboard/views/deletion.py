@@ -7,10 +7,10 @@ from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Fields, Page, Site
 from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.deleting import delete_message
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ_TO_CHANGE
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ_TO_CHANGE
 from skep.http.views import wanted_id
 from skep.ids import id_text
 from skep.model import Seq

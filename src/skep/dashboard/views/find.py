@@ -5,7 +5,7 @@ from __future__ import annotations
 from skep.dashboard import filters
 from skep.dashboard.site import Action, Page, Site
 from skep.errors import SkepError
-from skep.http.exchange import Answer, Call
+from skep.http.request.call import Answer, Call
 from skep.http.tenant_scan import Scanned
 
 

@@ -13,9 +13,9 @@ from skep.dashboard.links import Links
 from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.site import Action, Page, Site
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ
 from skep.http.routes.traces import is_seen
 from skep.http.tenant_scan import listed
 from skep.ids import id_text

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from skep.clock import Instant
 from skep.dashboard.site import Action, Fields, Page, Site
 from skep.engine import Engine
-from skep.engine.buffer import BufferFigures
-from skep.engine.spooling.spool import SpoolFigures
-from skep.http import parameters
+from skep.engine.push.buffer import BufferFigures
+from skep.engine.push.spool.spool import SpoolFigures
 from skep.http.auditing import told
-from skep.http.exchange import Answer, Call
-from skep.http.permission import ADMIN_TENANT
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import ADMIN_TENANT
 from skep.http.routes.refusals import visible_refusal
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text

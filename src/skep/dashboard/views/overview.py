@@ -13,10 +13,10 @@ from skep.dashboard.snapshots import Snapshot
 from skep.dashboard.views.operations import failing, thresholds
 from skep.dashboard.views.queue import dead_letter_queue
 from skep.engine import Engine
-from skep.engine.spooling.spool import SpoolFigures
+from skep.engine.push.spool.spool import SpoolFigures
 from skep.errors import Code, SkepError
 from skep.http.concerns import concerns
-from skep.http.exchange import Answer, Call
+from skep.http.request.call import Answer, Call
 from skep.http.tenant_scan import Scanned, totals
 from skep.model import QueueKey
 from skep.wire.status import Concern, FailedCalls

@@ -9,8 +9,8 @@ import msgspec
 
 from skep.clock import Instant
 from skep.dashboard.site import Action, Page, Site
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ_TENANT
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ_TENANT
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunStatus
 from skep.wire.times import to_instant

@@ -16,11 +16,11 @@ from skep.dashboard.setting_help import HELP
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, in_form
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ, READ_TO_CHANGE
 from skep.http.producer import stamped_messages
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ, READ_TO_CHANGE
 from skep.http.routes.groups import pending_after, reached, start_of
 from skep.http.routes.pace import pace_of
 from skep.http.routes.queues import check_burial

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from skep.dashboard.charts import sparks
 from skep.dashboard.site import Action, Fields, Page, Site
-from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
 from skep.http.concerns import OLD_SECONDS
-from skep.http.exchange import Answer, Call
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
 from skep.http.tenant_scan import Scanned
 
 PAGE_ROWS = 50

@@ -15,9 +15,9 @@ from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again
 from skep.dashboard.views.queue import key_of, key_to_change
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ, READ_TO_CHANGE
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ, READ_TO_CHANGE
 from skep.http.scheduled import place_of, place_text
 from skep.http.tenant_scan import totals
 from skep.http.views import wanted_id

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from skep.dashboard.site import Action, Page, Site
-from skep.http.exchange import Answer, Call
-from skep.http.permission import KNOWN
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import KNOWN
 from skep.http.tenant_scan import known_tenants
 
 SHOWN = 500

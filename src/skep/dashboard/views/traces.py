@@ -11,8 +11,8 @@ from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Page, Site
 from skep.engine.attempts import Attempt
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
 from skep.http.routes.traces import is_seen
 from skep.ids import Id, id_text, parse_id
 from skep.model import StoredMessage

@@ -10,12 +10,12 @@ from skep.access.administering import KeyDesk
 from skep.access.keys import detail_of
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.auditing import ANONYMOUS, told
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import ADMIN_TENANT, ADMINS
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import ADMIN_TENANT, ADMINS
+from skep.http.request.route import Parameter, Route
 from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant

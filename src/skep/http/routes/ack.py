@@ -11,9 +11,9 @@ from skep.engine import Engine
 from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http import queued
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import POP
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import POP
+from skep.http.request.route import Route
 from skep.model import (
     WHOLE_LEASE,
     Outcome,

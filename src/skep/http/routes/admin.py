@@ -8,11 +8,12 @@ from msgspec import Raw
 from skep.clock import MICROS_PER_SECOND
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.http import dead_letters, parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.permission import ADMIN, READ, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http import dead_letters
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.request.permission import ADMIN, READ, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.tenant_scan import Scanned, figures, listed
 from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text

@@ -12,10 +12,10 @@ from skep.apps.catalogue import Catalogue
 from skep.apps.differences import PartChange
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import ADMIN_SERVER, READ_SERVER
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import ADMIN_SERVER, READ_SERVER
+from skep.http.request.route import Parameter, Route
 from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (

@@ -13,8 +13,8 @@ from http import HTTPStatus
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing
-from skep.http.exchange import Answer, Call, json_answer
 from skep.http.producer import stamp, stamped_messages
+from skep.http.request.call import Answer, Call, json_answer
 from skep.model import NewMessage, QueueKey
 from skep.observe.metrics import Meter
 from skep.wire.log import BulkPushResponse

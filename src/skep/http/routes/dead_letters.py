@@ -6,11 +6,12 @@ import msgspec
 
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.http import dead_letters, parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
-from skep.http.permission import ADMIN, PUSH, READ
-from skep.http.route import Parameter, Route
+from skep.http import dead_letters
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.request.permission import ADMIN, PUSH, READ
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.views import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq

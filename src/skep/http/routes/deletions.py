@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.deleting import delete_message
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import ADMIN
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import ADMIN
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import QUEUE, TAG, newest
 from skep.http.routes.queues import DRY_RUN
 from skep.http.views import wanted_id

@@ -7,9 +7,9 @@ import msgspec
 from skep.engine import Engine
 from skep.engine.validate import check_name
 from skep.errors import Code, SkepError
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import ADMIN, ADMIN_SERVER, ADMIN_TENANT
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import ADMIN, ADMIN_SERVER, ADMIN_TENANT
+from skep.http.request.route import Route
 from skep.ids import id_text
 from skep.model.data_key import WrappedKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest

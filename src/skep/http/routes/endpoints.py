@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from skep.engine import Engine
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
+from skep.http.request.route import Route
 from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset

@@ -6,12 +6,12 @@ import msgspec
 
 from skep.engine import Engine
 from skep.engine.validate import check_count
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import READ_TENANT
 from skep.http.recorded import entity_view, event_view, receipt_view
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import READ_TENANT
+from skep.http.request.route import Parameter, Route
 from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
     EntitiesReadRequest,

@@ -7,11 +7,11 @@ import msgspec
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, next_after, page_limit
-from skep.http.permission import ADMIN, POP, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, next_after, page_limit
+from skep.http.request.permission import ADMIN, POP, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import DRY_RUN
 from skep.http.tenant_scan import TenantScan, figures, listed, survey
 from skep.http.views import group_figures

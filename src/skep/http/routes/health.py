@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from skep.engine import Engine
 from skep.errors import SkepError
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import OPEN
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import OPEN
+from skep.http.request.route import Route
 
 
 class Health(Struct):

@@ -8,9 +8,9 @@ import msgspec
 
 from skep.access.presence import PATH, proof
 from skep.errors import Code, SkepError
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import OPEN
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import OPEN
+from skep.http.request.route import Route
 from skep.wire.access import HolderProof, HolderRequest
 
 _decode = msgspec.json.Decoder(HolderRequest)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.engine import Engine
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.permission import READ, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.request.permission import READ, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.views import age_seconds, consumer_view
 from skep.model import LeaseInfo
 from skep.model.history import FinishedLease

@@ -12,11 +12,11 @@ from msgspec import structs
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.parameters import COMPRESSIONS
-from skep.http.permission import READ
-from skep.http.route import Media, Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.parameters import COMPRESSIONS
+from skep.http.request.permission import READ
+from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.views import json_payload
 from skep.ids import id_text

@@ -5,12 +5,12 @@ from __future__ import annotations
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
-from skep.http.parameters import PREVIEW_BYTES_MAX
-from skep.http.permission import READ
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.request.parameters import PREVIEW_BYTES_MAX
+from skep.http.request.permission import READ
+from skep.http.request.route import Parameter, Route
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage

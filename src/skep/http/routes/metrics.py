@@ -7,10 +7,10 @@ from collections.abc import Callable
 from skep.config import HttpLimits
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.http.exchange import JSON, Answer, Call, json_answer
 from skep.http.gauges import GaugeReader
-from skep.http.permission import READ_SERVER
-from skep.http.route import Media, Route
+from skep.http.request.call import JSON, Answer, Call, json_answer
+from skep.http.request.permission import READ_SERVER
+from skep.http.request.route import Media, Route
 from skep.observe.exposition import Exposition, Gauges
 from skep.observe.histogram import Histogram
 from skep.observe.metrics import POLL, Meter

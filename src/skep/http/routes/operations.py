@@ -9,12 +9,12 @@ from msgspec import UNSET, Raw
 
 from skep.clock import Instant
 from skep.engine import Engine
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_SEQ, LIMIT, page_limit
-from skep.http.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.pushing import pushed_messages
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
+from skep.http.request.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.ack import lease_result
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from skep.engine import Engine
-from skep.engine.consumers import Connected
 from skep.engine.pace import Pace, Percentiles, Timing, pace
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import READ, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.engine.pop.consumers import Connected
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import READ, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.views import consumer_view
 from skep.model import QueueKey, QueueStats
 from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from skep.engine import Engine
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import LIMIT, page_limit
-from skep.http.permission import PUSH_TENANT, READ_TENANT
-from skep.http.route import Parameter, Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import LIMIT, page_limit
+from skep.http.request.permission import PUSH_TENANT, READ_TENANT
+from skep.http.request.route import Parameter, Route
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime

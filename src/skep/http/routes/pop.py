@@ -13,11 +13,11 @@ from msgspec import UNSET
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import NOTHING, Answer, Call, json_answer
-from skep.http.origin import check_popper
-from skep.http.permission import POP, POP_LIST
-from skep.http.route import Media, Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import NOTHING, Answer, Call, json_answer
+from skep.http.request.origin import check_popper
+from skep.http.request.permission import POP, POP_LIST
+from skep.http.request.route import Media, Parameter, Route
 from skep.http.views import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
 from skep.model import (

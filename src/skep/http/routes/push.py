@@ -7,11 +7,11 @@ import msgspec
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http import pushing
-from skep.http.exchange import Answer, Call
 from skep.http.labels import label_queues
-from skep.http.permission import PUSH
 from skep.http.pushing import count_misfits, count_pushed
-from skep.http.route import Media, Parameter, Route
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import PUSH
+from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes import bulk
 from skep.observe.metrics import Meter
 from skep.wire.log import ARROW, BulkPushResponse

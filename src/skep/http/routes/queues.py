@@ -10,12 +10,12 @@ from msgspec import Struct
 from skep.engine import Engine
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
-from skep.http import parameters
 from skep.http.auditing import note_settings, settings_before
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import ADMIN, READ, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import ADMIN, READ, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.tenant_scan import figures, listed
 from skep.http.views import listed_queue, queue_detail, queue_view
 from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey

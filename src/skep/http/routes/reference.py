@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from skep.config import Limits
-from skep.http.exchange import Answer, Call
 from skep.http.openapi import document
-from skep.http.permission import KNOWN
 from skep.http.reference import page
-from skep.http.route import Media, Route
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import KNOWN
+from skep.http.request.route import Media, Route
 
 HTML = b"text/html; charset=utf-8"
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from skep.apps.catalogue import Catalogue
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.model import QueueKey
 from skep.model.key import SERVER
 from skep.model.refusal import Refusal

@@ -6,11 +6,12 @@ import msgspec
 
 from skep.engine import Engine
 from skep.engine.replaying import Replay
-from skep.http import dead_letters, parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_SEQ, LIMIT, next_after, page_limit
-from skep.http.permission import ADMIN, ADMIN_TO_PUSH, READ
-from skep.http.route import Route
+from skep.http import dead_letters
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.request.permission import ADMIN, ADMIN_TO_PUSH, READ
+from skep.http.request.route import Route
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
 from skep.http.views import replay_view
 from skep.ids import id_text

@@ -6,10 +6,10 @@ import msgspec
 
 from skep.clock import Instant
 from skep.engine import Engine
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, page_limit
-from skep.http.permission import ADMIN, READ, READ_LIST
-from skep.http.route import Parameter, Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, page_limit
+from skep.http.request.permission import ADMIN, READ, READ_LIST
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
 from skep.http.views import wanted_id

@@ -10,11 +10,11 @@ import msgspec
 from skep.engine import Engine
 from skep.engine.staging import StagedAt
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.permission import PUSH
 from skep.http.producer import stamp, stamped_messages
-from skep.http.route import Media, Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import PUSH
+from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
 from skep.model import QueueKey
 from skep.model.staging import EpochKey

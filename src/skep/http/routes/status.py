@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from skep.clock import Instant
 from skep.engine import Engine
-from skep.engine.spooling.spool import Spool, SpoolFigures
-from skep.http import parameters
+from skep.engine.push.spool.spool import Spool, SpoolFigures
 from skep.http.concerns import OLD_SECONDS, concerns, failed_calls
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import READ, READ_LIST, READ_SERVER
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import READ, READ_LIST, READ_SERVER
+from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import queue_key
 from skep.http.stuck import stuck_partitions
 from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals

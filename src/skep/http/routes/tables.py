@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import parameters
-from skep.http.exchange import Answer, Call
-from skep.http.permission import READ_LIST
-from skep.http.route import Media, Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call
+from skep.http.request.permission import READ_LIST
+from skep.http.request.route import Media, Parameter, Route
 from skep.wire.log import ARROW
 
 TABLE_ROWS = 1_000_000

@@ -8,11 +8,11 @@ from msgspec import Raw
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code
-from skep.http import parameters
-from skep.http.exchange import Answer, Call, json_answer
-from skep.http.paging import AFTER_NAME, LIMIT, next_after, page_limit
-from skep.http.permission import POP, READ_LIST, READ_TENANT
-from skep.http.route import Parameter, Route
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.permission import POP, READ_LIST, READ_TENANT
+from skep.http.request.route import Parameter, Route
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import browsed_message, wanted_id
 from skep.ids import id_text

@@ -8,10 +8,10 @@ from msgspec import UNSET
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import pushing, recorded
-from skep.http.exchange import Answer, Call, json_answer
 from skep.http.labels import label_queues
-from skep.http.permission import POP_OR_PUSH
-from skep.http.route import Route
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.request.permission import POP_OR_PUSH
+from skep.http.request.route import Route
 from skep.http.routes.ack import ACK_EXAMPLE, count_settled, results, settlements
 from skep.model.key import Verb
 from skep.observe.metrics import Meter

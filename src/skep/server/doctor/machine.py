@@ -15,7 +15,7 @@ from pathlib import Path
 
 from skep.config import ServerSettings
 from skep.errors import SkepError
-from skep.http.address import bind, check_exposure, resolve
+from skep.http.connection.address import bind, check_exposure, resolve
 from skep.runtime.private_files import opened_to_others
 from skep.server.doctor.findings import Finding, State
 

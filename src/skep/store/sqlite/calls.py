@@ -32,7 +32,7 @@ class Pieced(Protocol):
         ...
 
 
-class Call(NamedTuple):
+class StoreCall(NamedTuple):
     """Something to do and whom to tell. ``bare`` work runs outside a transaction, and ``long`` work in the thread."""
 
     work: Work[Any]
@@ -41,7 +41,7 @@ class Call(NamedTuple):
     long: bool = False
 
 
-class Answer(NamedTuple):
+class CallOutcome(NamedTuple):
     """What became of a call."""
 
     future: asyncio.Future[Any]
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
     error: Exception | None
 
 
-def deliver(answers: list[Answer]) -> None:
+def deliver(answers: list[CallOutcome]) -> None:
     """Tell callers, on the event loop's thread."""
     for future, value, error in answers:
         if future.done():
@@ -72,7 +72,7 @@ class Reader:
         self._path = path
         self._connect = connect
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[StoreCall | None] = queue.SimpleQueue()
         self._room = asyncio.Semaphore(max_waiting)
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
@@ -96,7 +96,7 @@ class Reader:
             if self._stopping:
                 raise SkepError(Code.STOPPING, f"{self._path} is being closed")
             future: asyncio.Future[T] = self._loop.create_future()
-            self._calls.put(Call(work, future))
+            self._calls.put(StoreCall(work, future))
             return await future
 
     # in the thread
@@ -105,26 +105,26 @@ class Reader:
         try:
             session = self._connect()
         except Exception as error:
-            self._tell(Answer(self._opened, None, translated(error, self._path)))
+            self._tell(CallOutcome(self._opened, None, translated(error, self._path)))
             return
-        self._tell(Answer(self._opened, None, None))
+        self._tell(CallOutcome(self._opened, None, None))
         try:
             while (call := self._calls.get()) is not None:
                 self._tell(self._snapshot(session, call))
         finally:
             session.db.close()
 
-    def _snapshot(self, session: Session, call: Call) -> Answer:
+    def _snapshot(self, session: Session, call: StoreCall) -> CallOutcome:
         session.forget()
         try:
             session.db.execute("BEGIN")
             try:
-                return Answer(call.future, call.work(session), None)
+                return CallOutcome(call.future, call.work(session), None)
             finally:
                 session.db.execute("ROLLBACK")
         except Exception as error:
-            return Answer(call.future, None, translated(error, self._path))
+            return CallOutcome(call.future, None, translated(error, self._path))
 
-    def _tell(self, answer: Answer) -> None:
+    def _tell(self, answer: CallOutcome) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(deliver, [answer])

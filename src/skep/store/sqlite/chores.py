@@ -15,10 +15,10 @@ from skep.model.upkeep import Chore
 from skep.store.lease import Effects, run_out_set
 from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, settles_unread
 from skep.store.sqlite.bury import apply
-from skep.store.sqlite.claim import close_run_out, expire_heads
 from skep.store.sqlite.discover import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import drop_gone, lease_of_row, save, save_all
+from skep.store.sqlite.pop import close_run_out, expire_heads
 from skep.store.sqlite.scheduled import enter_log
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL

@@ -19,7 +19,7 @@ from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 if TYPE_CHECKING:
-    from skep.store.sqlite.claim import Claim
+    from skep.store.sqlite.pop import Claim
 
 SQL = load_statements(__package__, "sets")
 

@@ -94,7 +94,6 @@ from skep.store.sqlite import (
     browse,
     bury,
     chores,
-    claim,
     data_keys,
     dead_letters,
     discover,
@@ -102,6 +101,7 @@ from skep.store.sqlite import (
     history,
     log_position,
     operations,
+    pop,
     put_right,
     queues,
     receipts,
@@ -299,7 +299,7 @@ class SqliteStore:
 
         def work(session: Session) -> tuple[list[PushOutcome], list[PopResult | None]]:
             outcomes = receipts.push(session, batches, now, create_queues)
-            popped: list[PopResult | None] = [claim.pop_if_any(session, request, now) for request in requests]
+            popped: list[PopResult | None] = [pop.pop_if_any(session, request, now) for request in requests]
             return outcomes, popped
 
         return await self._write(work, messages)
@@ -307,7 +307,7 @@ class SqliteStore:
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn."""
         messages = sum(request.batch for request in requests)
-        return await self._write(lambda session: claim.pop(session, requests, now), messages)
+        return await self._write(lambda session: pop.pop(session, requests, now), messages)
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
         """Settle each message on its own merits."""
@@ -323,7 +323,7 @@ class SqliteStore:
             results = settle.settle(session, settlements, now)
             freed = {(s.queue, s.group) for s, r in zip(settlements, results, strict=True) if r.frees}
             popped = [
-                claim.pop_if_any(session, request, now) if (request.queue, request.group) in freed else None
+                pop.pop_if_any(session, request, now) if (request.queue, request.group) in freed else None
                 for request in requests
             ]
             return results, popped

@@ -25,7 +25,7 @@ import apsw
 import structlog
 
 from skep.errors import Code, SkepError
-from skep.store.sqlite.calls import Answer, Call, T, Work, deliver, translated
+from skep.store.sqlite.calls import CallOutcome, StoreCall, T, Work, deliver, translated
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -62,9 +62,9 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(max_waiting)
         self._max_together = max_together
-        self._short: deque[Call] = deque()
-        self._long: deque[Call] = deque()
-        self._pieces: deque[Call] = deque()
+        self._short: deque[StoreCall] = deque()
+        self._long: deque[StoreCall] = deque()
+        self._pieces: deque[StoreCall] = deque()
         self._turns = deque((self._serve_short, self._serve_long, self._serve_piece))
         self._planned = False
         self._called_at = -CALLERS_SECONDS
@@ -123,12 +123,12 @@ class Writer:
         """Run ``work``, which is a piece of a chore, behind all callers. A ``long`` one runs in the thread."""
         return await self._ask(self._pieces, work, bare, long)
 
-    async def _ask(self, waiting: deque[Call], work: Work[T], bare: bool, long: bool = False) -> T:
+    async def _ask(self, waiting: deque[StoreCall], work: Work[T], bare: bool, long: bool = False) -> T:
         async with self._room:
             if self._stopping:
                 raise SkepError(Code.STOPPING, f"{self._path} is being closed")
             future: asyncio.Future[T] = self._loop.create_future()
-            waiting.append(Call(work, future, bare, long))
+            waiting.append(StoreCall(work, future, bare, long))
             self._plan()
             return await future
 
@@ -230,10 +230,10 @@ class Writer:
         self._resting = None
         self._plan()
 
-    def _take(self, waiting: deque[Call]) -> list[Call]:
+    def _take(self, waiting: deque[StoreCall]) -> list[StoreCall]:
         return [waiting.popleft() for _ in range(min(len(waiting), self._max_together))]
 
-    def _serve_here(self, calls: list[Call]) -> None:
+    def _serve_here(self, calls: list[StoreCall]) -> None:
         try:
             self._session.db.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
@@ -253,11 +253,13 @@ class Writer:
         deliver(self._ended(calls, answers))
         self._checkpoint()
 
-    def _hand_over(self, work: Callable[..., list[Answer]], *arguments: list[Call] | list[Answer]) -> None:
+    def _hand_over(
+        self, work: Callable[..., list[CallOutcome]], *arguments: list[StoreCall] | list[CallOutcome]
+    ) -> None:
         self._away = True
         self._thread.submit(self._there, work, arguments)
 
-    def _back(self, answers: list[Answer]) -> None:
+    def _back(self, answers: list[CallOutcome]) -> None:
         """The connection is back from the thread."""
         deliver(answers)
         self._checkpoint()
@@ -272,12 +274,14 @@ class Writer:
     def _end_checkpoint(self) -> None:
         """What was committed while a checkpoint ran is moved by the writer itself, so that the log begins anew."""
         if not self._stopping:
-            self._long.append(Call(_end_checkpoint, self._loop.create_future(), bare=True))
+            self._long.append(StoreCall(_end_checkpoint, self._loop.create_future(), bare=True))
             self._plan()
 
     # in the thread
 
-    def _there(self, work: Callable[..., list[Answer]], arguments: tuple[list[Call] | list[Answer], ...]) -> None:
+    def _there(
+        self, work: Callable[..., list[CallOutcome]], arguments: tuple[list[StoreCall] | list[CallOutcome], ...]
+    ) -> None:
         self._session.db.set_busy_timeout(self._busy_timeout_ms)
         try:
             answers = work(*arguments)
@@ -286,20 +290,20 @@ class Writer:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._back, answers)
 
-    def _served(self, calls: list[Call]) -> list[Answer]:
+    def _served(self, calls: list[StoreCall]) -> list[CallOutcome]:
         together = [call for call in calls if not call.bare]
         answers = self._committed(together) if together else []
         return answers + [self._alone(call) for call in calls if call.bare]
 
-    def _alone(self, call: Call) -> Answer:
+    def _alone(self, call: StoreCall) -> CallOutcome:
         try:
-            return Answer(call.future, call.work(self._session), None)
+            return CallOutcome(call.future, call.work(self._session), None)
         except Exception as error:
-            return Answer(call.future, None, translated(error, self._path))
+            return CallOutcome(call.future, None, translated(error, self._path))
 
     # in either
 
-    def _committed(self, calls: list[Call]) -> list[Answer]:
+    def _committed(self, calls: list[StoreCall]) -> list[CallOutcome]:
         """Run the calls in one transaction."""
         try:
             self._session.db.execute("BEGIN IMMEDIATE")
@@ -308,7 +312,7 @@ class Writer:
             return self._failed(calls, error)
         return self._ended(calls, answers)
 
-    def _worked(self, calls: list[Call]) -> list[Answer]:
+    def _worked(self, calls: list[StoreCall]) -> list[CallOutcome]:
         if self.refused is not None:
             self._changes_before = self._session.db.total_changes()
         begun = time.perf_counter()
@@ -317,7 +321,7 @@ class Writer:
             self._callers_seconds = time.perf_counter() - begun
         return answers
 
-    def _ended(self, calls: list[Call], answers: list[Answer]) -> list[Answer]:
+    def _ended(self, calls: list[StoreCall], answers: list[CallOutcome]) -> list[CallOutcome]:
         """Commit, and note how long that took."""
         begun = time.perf_counter()
         db = self._session.db
@@ -331,7 +335,7 @@ class Writer:
             self._taken()
         return answers
 
-    def _failed(self, calls: list[Call], error: Exception) -> list[Answer]:
+    def _failed(self, calls: list[StoreCall], error: Exception) -> list[CallOutcome]:
         """Undo the transaction; when SQLite gave up on the whole of it, give each call one of its own."""
         self._roll_back()
         if isinstance(error, _TransactionLostError) and len(calls) > 1:
@@ -340,7 +344,7 @@ class Writer:
         failure = translated(cause, self._path)
         if isinstance(cause, apsw.Error):
             self._refused(failure)
-        return [Answer(call.future, None, failure) for call in calls]
+        return [CallOutcome(call.future, None, failure) for call in calls]
 
     def _refused(self, failure: Exception) -> None:
         """SQLite did not take a write: the disk is full, another process holds the file, or it is damaged."""
@@ -355,7 +359,7 @@ class Writer:
         log.info("the store takes writes again", refused=str(self.refused))
         self.refused = None
 
-    def _isolated(self, call: Call) -> Answer:
+    def _isolated(self, call: StoreCall) -> CallOutcome:
         """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
         db = self._session.db
         db.execute("SAVEPOINT call")
@@ -366,7 +370,7 @@ class Writer:
             if not db.in_transaction:
                 raise _TransactionLostError(error) from error
             db.execute("ROLLBACK TO call; RELEASE call")
-            return Answer(call.future, None, translated(error, self._path))
+            return CallOutcome(call.future, None, translated(error, self._path))
         db.execute("RELEASE call")
         return answer
 
@@ -385,10 +389,10 @@ class _TransactionLostError(Exception):
         self.cause = cause
 
 
-def _run(session: Session, call: Call) -> Answer:
+def _run(session: Session, call: StoreCall) -> CallOutcome:
     value = call.work(session)
     session.flush()
-    return Answer(call.future, value, None)
+    return CallOutcome(call.future, value, None)
 
 
 def _end_checkpoint(session: Session) -> None:

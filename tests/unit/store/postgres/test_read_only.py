@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from skep.clock import ManualClock
-from skep.engine.spooling.spool import SpoolState
+from skep.engine.push.spool.spool import SpoolState
 from skep.errors import Code, SkepError
 from skep.model import NewMessage, PopRequest, PushStatus, QueueKey
 from skep.server.compose import open_engine

@@ -1,0 +1,338 @@
+"""Handing out messages: from one queue or several, at once or when there are some.
+
+A message that was leased for a caller who has gone is given back at once. A poll that finds nothing sleeps until a push, a
+settlement, a timer or another server says that there may be something; it never polls in a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
+from skep.config import EngineSettings
+from skep.engine.answers import Room, bytes_of, most_of_pop
+from skep.engine.batching import Lane
+from skep.engine.inflight import InFlight
+from skep.engine.logical import LogicalQueue
+from skep.engine.polls import Poll, Waiters
+from skep.engine.pop.matching import Match, Matching
+from skep.engine.pop.want import ClaimForPoll, Want
+from skep.engine.timers import Timer, Timers
+from skep.errors import Code, SkepError
+from skep.ids import IdMint
+from skep.model import (
+    NO_GROUP,
+    Delivery,
+    LogBounds,
+    Outcome,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    Seq,
+    Settlement,
+    Token,
+)
+from skep.store.protocol import Store
+
+EMPTY_PASSES = 100
+"""The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
+FOLLOWS = 0
+"""What a call takes that only follows the log: nothing, so that a push wakes all of them."""
+GIVEN_BACK = "the consumer went away before it got the message"
+
+log = structlog.get_logger("skep.engine")
+
+
+class Dispenser:
+    """Pops, and the polls that wait."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdMint,
+        timers: Timers,
+        in_flight: InFlight,
+        settings: EngineSettings,
+        queue_of: Callable[[QueueKey], LogicalQueue],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._timers = timers
+        self._in_flight = in_flight
+        self._settings = settings
+        self._queue_of = queue_of
+        self._matching = Matching(store, clock, settings)
+        self._polls: dict[Poll[LogicalQueue], bool] = {}
+        self._rooms_waited_for: set[Room] = set()
+        self._watch_lane: Lane[QueueKey, None] = Lane("watch", self._watch_all, settings.limits)
+
+    @property
+    def parked(self) -> int:
+        """How many pops sleep until there are messages."""
+        return sum(poll.asleep for poll in self._polls)
+
+    async def pop(self, want: Want, wait_seconds: float) -> PopResult:
+        """Messages of one queue."""
+        queues = [self._queue_of(want.request.queue)]
+        if not wait_seconds:
+            return await self._take(queues, want)
+        return await self._wait(queues, want, self._deadline(wait_seconds), wait_seconds)
+
+    async def pop_matching(
+        self,
+        match: Match,
+        want: Want,
+        wait_seconds: float,
+        allowed: Callable[[QueueKey], bool] | None = None,
+    ) -> PopResult:
+        """Messages of all queues of a namespace or task that are allowed, those of higher priority first."""
+        over_at = self._clock.steady() + seconds(wait_seconds)
+        while True:
+            keys = await self._matching.queues(match)
+            queues = [self._queue_of(key) for key in keys if allowed is None or allowed(key)]
+            if not wait_seconds:
+                return await self._take(queues, want)
+            # Woken at the latest when the list of queues is no longer believed, it looks at that again.
+            left = (over_at - self._clock.steady()) / MICROS_PER_SECOND
+            until = self._deadline(min(left, self._settings.matching_seconds))
+            result = await self._wait(queues, want, until, left)
+            if result.deliveries or self._in_flight.closed or self._clock.steady() >= over_at:
+                return result
+
+    async def follow(self, key: QueueKey, after: Seq, wait_seconds: float) -> LogBounds:
+        """What the log holds, once that is more than up to ``after``, or the time is over. All who follow it are woken at once."""
+        queue = self._queue_of(key)
+        poll: Poll[LogicalQueue] = Poll(NO_GROUP, None, FOLLOWS)
+        waiters = self._park(poll, [queue], matching=False)[queue]
+        timer = self._timers.at(self._deadline(wait_seconds), poll.end)
+        try:
+            while True:
+                poll.signals.clear()
+                bounds = await self._store.log_bounds(key)
+                if bounds.last_seq > after or poll.over or self._in_flight.closed:
+                    return bounds
+                waiters.ready_at(None)
+                self._watch(queue)
+                await poll.sleep(self.abandoned)
+        finally:
+            timer.cancel()
+            self._leave(poll, [queue])
+
+    def queues_changed(self) -> None:
+        """Queues came, went or changed: those who wait for a namespace or task look at the list anew."""
+        self._matching.forget()
+        for poll, matching in self._polls.items():
+            if matching:
+                poll.end()
+
+    def end_polls(self) -> None:
+        """Answer everyone who waits."""
+        for poll in self._polls:
+            poll.end()
+        for room in self._rooms_waited_for:
+            room.end_wait()
+
+    def abandoned(self, request: PopRequest, result: PopResult) -> None:
+        """The caller of a pop has gone before it took the answer."""
+        self._undelivered(result.deliveries, request.auto_ack)
+
+    def _undelivered(self, deliveries: Sequence[Delivery], auto_ack: bool) -> None:
+        if auto_ack:
+            self.lost(deliveries)
+        else:
+            self.give_back(deliveries)
+
+    def lost(self, deliveries: Sequence[Delivery]) -> None:
+        """Say which messages were lost: settled as they were handed out, as their caller chose, they cannot be taken back."""
+        for queue, messages in Counter(delivery.queue for delivery in deliveries).items():
+            log.warning("auto-acked messages were lost with their caller", queue=queue.name, messages=messages)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Let messages that reached nobody be delivered again at once; this delivery does not count."""
+        by_queue: dict[QueueKey, list[Delivery]] = {}
+        for delivery in deliveries:
+            by_queue.setdefault(delivery.queue, []).append(delivery)
+        for key, theirs in by_queue.items():
+            self._in_flight.spawn(self._release(key, released(theirs)), "give messages back")
+
+    async def _release(self, key: QueueKey, settlements: list[Settlement]) -> None:
+        await self._queue_of(key).settle(settlements)
+        log.info("messages given back", queue=key.name, messages=len(settlements))
+
+    def _deadline(self, wait_seconds: float) -> Instant:
+        return Instant(self._clock.now() + seconds(wait_seconds))
+
+    async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant, room_seconds: float) -> PopResult:
+        request = want.request
+        order = None if len(queues) != 1 else ClaimForPoll(queues[0], want, self._ids, self._settings.limits)
+        poll: Poll[LogicalQueue] = Poll(request.group, request.partition, request.batch, order)
+        timer: Timer | None = None
+        poll.places = self._park(poll, queues, want.matching)
+        look = [] if poll.need_not_look else queues
+        try:
+            while True:
+                result = await self._take(look, want, poll, room_seconds)
+                if result.deliveries or (poll.over and not poll.signals):
+                    return result
+                for queue in queues:
+                    self._watch(queue)
+                if timer is None:
+                    timer = self._timers.at(deadline, poll.end)
+                found = await poll.sleep(self.abandoned)
+                if found is not None:
+                    return found
+                if self._in_flight.closed or not poll.signals:
+                    return PopResult([])
+                look = [queue for queue in queues if queue in poll.signals]
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(poll, queues)
+
+    def _park(
+        self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
+    ) -> dict[LogicalQueue, Waiters[LogicalQueue]]:
+        """Put a poll where it waits: before it looks for the first time, so that no push before its sleep is missed."""
+        most = self._settings.limits.parked_polls
+        if len(self._polls) >= most:
+            raise SkepError(Code.STORE_BUSY, "too many calls are waiting", limit=most)
+        self._polls[poll] = matching
+        return {queue: queue.parking.park(poll) for queue in queues}
+
+    def _leave(self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue]) -> None:
+        del self._polls[poll]
+        for queue in queues:
+            queue.parking.leave(poll, pass_on=queue in poll.signals)
+
+    async def _take(
+        self,
+        queues: list[LogicalQueue],
+        want: Want,
+        poll: Poll[LogicalQueue] | None = None,
+        room_seconds: float = 0.0,
+    ) -> PopResult:
+        """What the queues have ready, in their order, up to the batch. It waits so long for room, or as long as any call may."""
+        limits = self._settings.limits
+        token = Token(self._ids.mint())
+        taken: list[Delivery] = []
+        room_bytes = limits.pop_bytes
+        next_ready_at: Instant | None = None
+        more = False
+        try:
+            for queue in queues:
+                if poll is not None:
+                    poll.look(queue)
+                left = want.request.batch - len(taken)
+                result = await self._take_into(queue, want, token, left, room_bytes, room_seconds)
+                if poll is not None:
+                    poll.looked(queue, result)
+                if len(queues) == 1:
+                    return result
+                taken += result.deliveries
+                more = more or result.more
+                if result.next_ready_at is not None:
+                    next_ready_at = min(next_ready_at or result.next_ready_at, result.next_ready_at)
+                if len(taken) >= want.request.batch:
+                    break
+                room_bytes -= sum(len(d.payload) + len(d.headers or b"") for d in result.deliveries)
+                if taken and room_bytes < limits.payload_bytes + limits.headers_bytes:
+                    more = True  # the next one gives at least one message, and its room may be too small for that
+                    break
+        except BaseException as error:
+            if poll is not None:
+                poll.signals.update(dict.fromkeys(queues))  # it did not look everywhere; the next one will
+            if not taken:
+                raise
+            if not isinstance(error, SkepError):
+                self._undelivered(taken, want.request.auto_ack)
+                raise
+            log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
+        return PopResult(taken, next_ready_at, more)
+
+    async def _take_into(
+        self, queue: LogicalQueue, want: Want, token: Token, batch: int, max_bytes: int, seconds: float
+    ) -> PopResult:
+        """As `_take_one`, with room taken first; what there proves to be no room for is given back, and taken with more."""
+        room, limits = want.room, self._settings.limits
+        if room is None:
+            return await self._take_one(queue, want.of(queue, token, batch, max_bytes), want)
+        size = want.room_bytes(queue, batch, limits)
+        while True:
+            if not room.try_take(size):
+                if room.held_bytes:  # who holds something does not wait for more: others may do the same
+                    return PopResult([], next_ready_at=self._clock.now(), more=True)
+                await self._wait_for(room, size, seconds)
+            try:
+                result = await self._take_one(queue, want.of(queue, token, batch, min(size, max_bytes)), want)
+            except BaseException:
+                room.shrink(size)
+                raise
+            if not result.deliveries:
+                room.shrink(size)
+                return result
+            total, largest = bytes_of(result.deliveries)
+            queue.gave(largest)
+            whole = room.of.most_bytes
+            if room.keep(size, total, at_any_rate=want.request.auto_ack or size >= whole):
+                return result
+            giving_back = self._in_flight.spawn(
+                self._release(queue.key, released(result.deliveries)), "give messages back"
+            )
+            await asyncio.shield(giving_back)  # though the caller goes meanwhile
+            size = next(more for more in (min(most_of_pop(batch, limits), room.of.largest), whole) if more > size)
+
+    async def _wait_for(self, room: Room, size: int, seconds: float) -> None:
+        self._rooms_waited_for.add(room)
+        try:
+            await room.take(size, seconds)
+        finally:
+            self._rooms_waited_for.discard(room)
+
+    async def _take_one(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
+        try:
+            for _ in range(EMPTY_PASSES):
+                result = await queue.pop(request)
+                if result.deliveries or not result.more:
+                    return result
+        except SkepError as error:
+            if want.matching and error.code is Code.QUEUE_NOT_FOUND:
+                self._matching.forget()
+                return PopResult([])
+            raise
+        return PopResult([], next_ready_at=self._clock.now())
+
+    # several servers
+
+    def _watch(self, queue: LogicalQueue) -> None:
+        """Ask other servers to announce pushes to a queue that someone waits at."""
+        if not self._settings.shared:
+            return
+        watch = seconds(self._settings.watch_seconds)
+        if queue.watched_until > self._clock.steady() + watch // 2:
+            return
+        queue.watched_until = Instant(self._clock.steady() + watch)
+        self._in_flight.spawn(self._watch_one(queue), "watch a queue for news")
+
+    async def _watch_one(self, queue: LogicalQueue) -> None:
+        try:
+            await self._watch_lane.submit(queue.key)
+        except SkepError:
+            queue.watched_until = Instant(0)
+            raise
+        # What was pushed elsewhere before they knew that someone waits was not announced.
+        queue.wake()
+
+    async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
+        await self._store.watch(keys, self._deadline(self._settings.watch_seconds))
+        return [None] * len(keys)
+
+
+def released(deliveries: Sequence[Delivery]) -> list[Settlement]:
+    """The settlements that give messages back."""
+    return [delivery.settlement(Outcome.RELEASE, error=GIVEN_BACK) for delivery in deliveries]

@@ -1,0 +1,297 @@
+"""QoS 0: pushes that are answered at once and stored together soon after, by time or by number.
+
+What is buffered is lost when the process dies, and never stored twice: a flush of which nobody knows whether it was stored is not
+repeated, but left to the spool, which finds out, or lost. Per queue one flush is under way at a time, and whoever pushes in
+another way waits for what was buffered before, so the order within a partition holds. There is no task and no timer per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+from msgspec import Struct
+
+from skep.clock import MICROS_PER_MS, Clock, Instant, seconds
+from skep.config import BufferSettings, Limits
+from skep.engine.push.spool.spool import buffered
+from skep.engine.timers import Timer, Timers
+from skep.engine.validate import Weight
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import NewMessage, PushBatch, PushOutcome, QueueKey
+from skep.model.operation import groups_of, push_groups
+
+RETRY_SECONDS = 0.1
+BUFFER_MS_MAX = 60_000
+
+Push = Callable[[PushBatch, Weight], Awaitable[PushOutcome]]
+
+log = structlog.get_logger("skep.engine")
+
+
+class BufferFigures(Struct, frozen=True):
+    """What is buffered, and what became of what was. Counts are of messages, since the server started."""
+
+    pending: int = 0
+    size_bytes: int = 0
+    flushed: int = 0
+    lost: int = 0
+
+
+class _Load:
+    """Messages of one queue that are flushed together; ``ends`` says where each request ends."""
+
+    __slots__ = ("deadline", "ends", "ids", "messages", "most", "scheduled", "size_bytes", "stored")
+
+    def __init__(self) -> None:
+        self.messages: list[NewMessage] = []
+        self.ids: list[Id] = []
+        self.ends: list[int] = []
+        self.size_bytes = 0
+        self.scheduled: Instant | None = None
+        self.deadline = Instant(2**62)
+        self.most = 2**62
+        self.stored: asyncio.Event | None = None
+        """Made when someone waits for it."""
+
+    def add(self, messages: list[NewMessage], ids: list[Id], weight: Weight) -> None:
+        self.messages += messages
+        self.ids += ids
+        self.ends.append(len(self.ids))
+        self.size_bytes += weight.size_bytes
+        if weight.deliver_at is not None:
+            self.scheduled = min(self.scheduled or weight.deliver_at, weight.deliver_at)
+
+    def parts(self, most: int, max_bytes: int) -> list[list[PushBatch]]:
+        """The requests in order, as many together as fit into one push."""
+        parts: list[list[PushBatch]] = []
+        start = messages = size = 0
+        for end in self.ends:
+            one = PushBatch(self.messages[start:end], self.ids[start:end])
+            own = size_of(one.messages)
+            if not parts or messages + len(one.ids) > most or size + own > max_bytes:
+                parts.append([])
+                messages = size = 0
+            parts[-1].append(one)
+            messages, size, start = messages + len(one.ids), size + own, end
+        return parts
+
+
+class _QueueBuffer:
+    """What is buffered for one queue: the load that grows, and the one on its way."""
+
+    __slots__ = ("growing", "task", "timer", "under_way")
+
+    def __init__(self) -> None:
+        self.growing: _Load | None = None
+        self.under_way: _Load | None = None
+        self.timer: Timer | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def take(self) -> _Load:
+        """What has grown is on its way now."""
+        assert self.growing is not None
+        self.under_way, self.growing = self.growing, None
+        return self.under_way
+
+
+class Buffer:
+    """Everything that was answered and is not stored. ``push`` is how a load gets into the store."""
+
+    def __init__(self, push: Push, clock: Clock, timers: Timers, settings: BufferSettings, limits: Limits) -> None:
+        self._push = push
+        self._clock = clock
+        self._timers = timers
+        self._settings = settings
+        self._load_messages, self._load_bytes = limits.push_messages, limits.request_bytes
+        self._queues: dict[QueueKey, _QueueBuffer] = {}
+        self._pending = self._bytes = self._flushed = self._lost = 0
+
+    def figures(self) -> BufferFigures:
+        """How things stand."""
+        return BufferFigures(self._pending, self._bytes, self._flushed, self._lost)
+
+    def add(self, batch: PushBatch, weight: Weight, wait_ms: int | None, most: int | None) -> PushOutcome:
+        """Take a push that was checked; OVERLOADED when there is no room."""
+        wait_ms = self._settings.wait_ms if wait_ms is None else wait_ms
+        most = self._settings.messages if most is None else most
+        self._check(wait_ms, most, len(batch.ids), weight.size_bytes)
+        deadline = Instant(self._clock.steady() + wait_ms * MICROS_PER_MS)
+        if weight.queue is not None:
+            self._add(weight.queue, batch, weight, deadline, most)
+        else:
+            for key, part, size in _by_queue(batch):
+                due = min((m.deliver_at for m in part.messages if m.deliver_at is not None), default=None)
+                self._add(key, part, Weight(size, key, due), deadline, most)
+        return buffered(batch)
+
+    def _check(self, wait_ms: int, most: int, messages: int, size_bytes: int) -> None:
+        if not 0 <= wait_ms <= BUFFER_MS_MAX:
+            raise SkepError(Code.INVALID_REQUEST, f"bufferMs must be from 0 to {BUFFER_MS_MAX}")
+        if not 1 <= most <= self._load_messages:
+            raise SkepError(Code.INVALID_REQUEST, f"bufferMax must be from 1 to {self._load_messages}")
+        settings = self._settings
+        if self._pending + messages > settings.max_messages or self._bytes + size_bytes > settings.max_bytes:
+            raise SkepError(
+                Code.OVERLOADED, "as many messages are buffered as may be", messages=self._pending, bytes=self._bytes,
+                retry_after_seconds=1,
+            )  # fmt: skip
+
+    def _add(self, key: QueueKey, batch: PushBatch, weight: Weight, deadline: Instant, most: int) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _QueueBuffer()
+        load = queue.growing
+        if load is None:
+            load = queue.growing = _Load()
+        self._pending += len(batch.ids)
+        self._bytes += weight.size_bytes
+        load.add(batch.messages, batch.ids, weight)
+        load.most = min(load.most, most)
+        if queue.task is not None:
+            load.deadline = min(load.deadline, deadline)  # looked at when the flush under way is done
+        elif len(load.ids) >= load.most or load.size_bytes >= self._load_bytes:
+            self._start(key, queue)
+        elif deadline < load.deadline:
+            load.deadline = deadline
+            self._arm(key, queue, deadline)
+
+    def _arm(self, key: QueueKey, queue: _QueueBuffer, deadline: Instant) -> None:
+        if queue.timer is not None:
+            queue.timer.cancel()
+        left = deadline - self._clock.steady()
+        queue.timer = self._timers.at(Instant(self._clock.now() + left), lambda: self._start(key, queue))
+
+    # --- those who must come after ------------------------------------------------------------------------------
+
+    def holds(self, keys: Iterable[QueueKey]) -> bool:
+        """Whether something is buffered for one of these queues."""
+        queues = self._queues
+        return bool(queues) and any(key in queues for key in keys)
+
+    async def flushed(self, keys: Iterable[QueueKey]) -> None:
+        """Flush these queues, and return once all that was buffered for them before is stored, or lost."""
+        waits = []
+        for key in set(keys):
+            queue = self._queues.get(key)
+            if queue is not None and (load := queue.growing or queue.under_way) is not None:
+                if load.stored is None:
+                    load.stored = asyncio.Event()
+                waits.append(load.stored)
+                load.deadline = self._clock.steady()
+                if queue.task is None:
+                    self._start(key, queue)
+        for stored in waits:
+            await stored.wait()
+
+    async def stop(self) -> None:
+        """Flush everything."""
+        while self._queues:
+            await self.flushed(list(self._queues))
+
+    # --- flushing -----------------------------------------------------------------------------------------------
+
+    def _start(self, key: QueueKey, queue: _QueueBuffer) -> None:
+        if queue.timer is not None:
+            queue.timer.cancel()
+            queue.timer = None
+        if queue.task is None and queue.growing is not None:
+            queue.task = asyncio.get_running_loop().create_task(self._run(key, queue))
+
+    async def _run(self, key: QueueKey, queue: _QueueBuffer) -> None:
+        """Flush until what is left need not be yet."""
+        while True:
+            load = queue.take()
+            await self._flush(key, load)
+            queue.under_way = None
+            self._pending -= len(load.ids)
+            self._bytes -= load.size_bytes
+            if load.stored is not None:
+                load.stored.set()
+            rest = queue.growing
+            if rest is None:
+                queue.task = None
+                del self._queues[key]
+                return
+            if len(rest.ids) < rest.most and rest.deadline > self._clock.steady():
+                queue.task = None
+                self._arm(key, queue, rest.deadline)
+                return
+
+    async def _flush(self, key: QueueKey, load: _Load) -> None:
+        if len(load.ids) <= self._load_messages and load.size_bytes <= self._load_bytes:
+            whole = PushBatch(load.messages, load.ids)
+            if await self._stored(whole, Weight(load.size_bytes, key, load.scheduled), last=len(load.ends) == 1):
+                return
+        for part in load.parts(self._load_messages, self._load_bytes):
+            await self._flush_part(key, part, load.scheduled)
+
+    async def _flush_part(self, key: QueueKey, part: list[PushBatch], scheduled: Instant | None) -> None:
+        whole = PushBatch([m for one in part for m in one.messages], [id_ for one in part for id_ in one.ids])
+        if await self._stored(whole, Weight(size_of(whole.messages), key, scheduled), last=len(part) == 1):
+            return
+        # One that is refused must not take the others with it.
+        for one in part:
+            await self._stored(one, Weight(size_of(one.messages), key, scheduled), last=True)
+
+    async def _stored(self, batch: PushBatch, weight: Weight, *, last: bool) -> bool:
+        """Store a batch, trying again while it is certain that nothing of it was stored; or give it up.
+
+        False when it was refused and is not given up, as it is the last time: nothing of it was stored.
+        """
+        until = self._clock.steady() + seconds(self._settings.retry_seconds)
+        while True:
+            try:
+                outcome = await self._push(batch, weight)
+            except SkepError as error:
+                # Whether one that could not be reached has it nobody knows: never stored twice, so not tried again.
+                if error.code is Code.OPERATIONS_AHEAD and push_groups(batch) > 1:
+                    return last and await self._stored_apart(batch, weight)
+                again = error.retryable and error.code is not Code.STORE_UNAVAILABLE
+                if not again or self._clock.steady() >= until:
+                    return self._give_up(batch, str(error))
+            except Exception as error:
+                log.error("a flush failed", traceback=traceback.format_exc(limit=-8))
+                return self._give_up(batch, type(error).__name__)
+            else:
+                if outcome.refused:
+                    return self._give_up(batch, outcome.results[0].reason or "refused") if last else False
+                self._flushed += len(batch.ids)
+                return True
+            await self._clock.sleep_until(Instant(self._clock.now() + seconds(RETRY_SECONDS)))
+
+    async def _stored_apart(self, batch: PushBatch, weight: Weight) -> bool:
+        """Store the partitions of a push each by itself: what is queued before some of them must not cost the others.
+
+        That a push is whole is not promised here.
+        """
+        groups = groups_of((message.queue, message.partition) for message in batch.messages)
+        for indexes in groups.values():
+            part = PushBatch([batch.messages[i] for i in indexes], [batch.ids[i] for i in indexes])
+            await self._stored(part, Weight(size_of(part.messages), weight.queue, weight.deliver_at), last=True)
+        return True
+
+    def _give_up(self, batch: PushBatch, error: str) -> bool:
+        self._lost += len(batch.ids)
+        log.warning(
+            "buffered messages are lost", messages=len(batch.ids), queue=batch.messages[0].queue.name, error=error
+        )
+        return True
+
+
+def _by_queue(batch: PushBatch) -> list[tuple[QueueKey, PushBatch, int]]:
+    """The parts of a batch, by queue, each with its size."""
+    parts: dict[QueueKey, PushBatch] = {}
+    for message, id_ in zip(batch.messages, batch.ids, strict=True):
+        part = parts.setdefault(message.queue, PushBatch([], []))
+        part.messages.append(message)
+        part.ids.append(id_)
+    return [(key, part, size_of(part.messages)) for key, part in parts.items()]
+
+
+def size_of(messages: Iterable[NewMessage]) -> int:
+    """What messages weigh, as a push counts it."""
+    return sum(len(message.payload) + len(message.headers or b"") for message in messages)

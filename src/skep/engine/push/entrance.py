@@ -1,0 +1,121 @@
+"""Which way a push goes: the one place that decides it, so that the order within a partition is decided in one place.
+
+A batch goes one way as a whole (I15). So one for several partitions is never queued: operations of different partitions are performed
+apart. It is stored directly however busy the store is, after those that are queued before it. By the time a batch comes here it has
+been checked and has its ids, so whatever happens to it later, it is the same messages.
+"""
+
+from __future__ import annotations
+
+from skep.clock import Clock
+from skep.engine.admission import Admission, Decision
+from skep.engine.logical import LogicalQueue
+from skep.engine.push.operations import Operations
+from skep.engine.push.spool.spool import Spool
+from skep.engine.registry import Registry
+from skep.engine.several_queues import SeveralQueues
+from skep.engine.validate import Weight
+from skep.errors import Code, SkepError
+from skep.model import PushBatch, PushOutcome
+from skep.model.operation import QueuedReason, operations_ahead, push_groups
+
+Lanes = SeveralQueues | LogicalQueue
+
+PASSES = 20
+"""How often a push that must wait tries again to go in directly."""
+
+
+class Entrance:
+    """Takes a push that was checked, and brings it where it belongs now."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        across: SeveralQueues,
+        admission: Admission,
+        operations: Operations,
+        clock: Clock,
+        spool: Spool | None = None,
+    ) -> None:
+        self._registry = registry
+        self._across = across
+        self._admission = admission
+        self._operations = operations
+        self._clock = clock
+        self._spool = spool
+
+    async def push(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already (000.13).
+
+        OPERATIONS_AHEAD when it is for several partitions, and one of them has operations that take their time.
+        """
+        if self._spool is not None and self._spool.takes(batch):
+            return await self._spool.push(batch)
+        lanes = self._lanes(weight)
+        decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
+        if decision is Decision.QUEUE and push_groups(batch) == 1:
+            return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
+        return await self._in_order(lanes, batch, weight)
+
+    async def bring(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """The same for a batch that was taken already, so that it is too late to refuse it."""
+        if self._spool is not None and self._spool.takes(batch):
+            return await self._spool.push(batch)
+        return await self._in_order(self._lanes(weight), batch, weight)
+
+    def _lanes(self, weight: Weight) -> Lanes:
+        """Where a push goes that is stored directly: the lanes of its queue, or those of calls over several."""
+        return self._across if weight.queue is None else self._registry.get(weight.queue)
+
+    async def _in_order(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """Into the log, or behind those that are on their way there."""
+        if not self._operations.overtakes(batch):
+            outcome = await self._store(lanes, batch, weight)
+            if not outcome.held:
+                return outcome
+        elif push_groups(batch) == 1:
+            return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
+        return await self._behind(batch, weight)
+
+    async def _queue(self, batch: PushBatch, weight: Weight, reason: QueuedReason) -> PushOutcome:
+        """Among the operations, to be performed in its turn.
+
+        If the store goes away meanwhile, nobody knows whether it is there, and the spool could not find out: that is an error.
+        """
+        try:
+            return await self._operations.push(batch, weight.size_bytes, reason)
+        except SkepError as error:
+            if self._spool is not None and error.code is Code.STORE_UNAVAILABLE:
+                self._spool.doubt()  # so that those who come after it are spooled
+            raise
+
+    async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """A push to one of its partitions waits as an operation, and this one comes after it.
+
+        When that is a matter of moments it waits, too, and goes in directly. One that cannot be queued waits in any case, for a second or so.
+        """
+        can_queue = push_groups(batch) == 1
+        for _ in range(PASSES):
+            if self._operations.ending or (can_queue and not self._operations.calm):
+                break
+            await self._operations.passed()
+            if self._operations.overtakes(batch):
+                continue
+            # The lanes are asked for anew: while this one waited, its queue may have been dropped as idle.
+            outcome = await self._store(self._lanes(weight), batch, weight)
+            if not outcome.held:
+                return outcome
+        if not can_queue:
+            raise operations_ahead()
+        return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
+
+    async def _store(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
+        """Into the log; into the spool when the store goes away."""
+        since = self._clock.now()
+        try:
+            return await lanes.push(batch, weight.size_bytes, weight.deliver_at)
+        except SkepError as error:
+            if self._spool is None or error.code is not Code.STORE_UNAVAILABLE:
+                raise
+            # Nobody knows whether it was stored; the spool finds out when the store is back.
+            return await self._spool.push_tried(batch, since)

@@ -1,0 +1,33 @@
+"""An answer that the connection gives itself, to what never became a request for the application."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from skep.errors import Code, SkepError
+from skep.http.request.call import NOSNIFF
+from skep.http.request.errors import error_answer
+
+
+class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
+    """A request that is not to be read any further. Its status is of HTTP's own kind, which codes do not tell apart."""
+
+    def __init__(self, status: int, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.status = HTTPStatus(status)
+        self.error = SkepError(code, message)
+
+    def response(self) -> bytes:
+        """The whole response, after which the connection ends."""
+        answer = error_answer(self.error)
+        body = answer.body if isinstance(answer.body, bytes) else b""
+        headers = [
+            (b"content-type", answer.media_type),
+            (b"content-length", b"%d" % len(body)),
+            NOSNIFF,
+            answer.caching,
+            *answer.headers,
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        return f"HTTP/1.1 {self.status} {self.status.phrase}\r\n".encode() + lines + b"\r\n" + body

@@ -1,0 +1,164 @@
+"""The frame around a handler: errors become answers, answers are sent, and each is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from time import perf_counter
+
+import structlog
+
+from skep.config import HttpLimits
+from skep.errors import Code, SkepError
+from skep.http.request.bodies import Bodies
+from skep.http.request.call import NOSNIFF, Answer, Call, ClientGone, Receive, Scope, Send
+from skep.http.request.errors import error_answer
+from skep.http.request.guard import Guard
+from skep.http.request.origin import BROWSER, check_page
+from skep.http.request.parameters import check_known
+from skep.http.request.scope import CYCLE, NO_BODY
+from skep.observe.metrics import RouteMeter
+
+Handler = Callable[[Call], Awaitable[Answer]]
+Teller = Callable[[SkepError, Call], Answer]
+"""How an error is told: as JSON to programs, as a page to people."""
+Note = Callable[[SkepError, Call], None]
+"""Who hears of errors."""
+
+log = structlog.get_logger("skep.http")
+
+
+def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is the same for every call
+    """The one shape that programs are told errors in."""
+    return error_answer(error)
+
+
+class Endpoint:
+    """One operation as an ASGI application."""
+
+    __slots__ = (
+        "_bodies",
+        "_by_link",
+        "_guard",
+        "_handler",
+        "_known",
+        "_limits",
+        "_meter",
+        "_note",
+        "_repeatable",
+        "_tell",
+        "_tenant_in",
+    )
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        bodies: Bodies,
+        known: frozenset[str] | None,
+        meter: RouteMeter,
+        repeatable: frozenset[str] = frozenset(),
+        tell: Teller = tell_json,
+        guard: Guard | None = None,
+        tenant_in: str | None = None,
+        by_link: bool = False,
+        note: Note | None = None,
+    ) -> None:
+        """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it. Without ``known``
+        parameters the handler looks at the query itself.
+        """
+        self._by_link = by_link
+        self._note = note
+        self._tenant_in = tenant_in
+        self._guard = guard
+        self._repeatable = repeatable
+        self._tell = tell
+        self._handler = handler
+        self._limits = limits
+        self._bodies = bodies
+        self._known = known
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = perf_counter()
+        call = Call(scope, receive, self._limits, self._bodies, self._repeatable, self._tenant_in)
+        try:
+            if BROWSER in scope:
+                check_page(scope, by_link=self._by_link)
+            if self._guard is not None:
+                await self._guard.admit(call)
+            if scope["query_string"] and self._known is not None:
+                check_known(call.query, self._known)
+            answer = await self._handler(call)
+            if self._guard is not None:
+                self._guard.release(call)
+        except SkepError as error:
+            answer = self._failed(error, call)
+        except ClientGone:
+            call.answered()
+            return
+        except Exception as error:
+            # As text: a renderer that shows locals would put payloads into the log.
+            path = scope["raw_path"].decode("ascii")  # quoted, so that nobody writes control characters into a terminal
+            log.error("a request failed unexpectedly", path=path, traceback=traceback.format_exc(limit=-8))
+            answer = self._failed(SkepError(Code.INTERNAL, f"the request failed: {type(error).__name__}"), call)
+        except BaseException:
+            call.answered()
+            raise
+        finally:
+            self._bodies.give_back(call.body_bytes)
+        self._meter.answered(answer.status, perf_counter() - started, call.waits)
+        try:
+            if isinstance(answer.body, bytes):
+                # Checked after the write, so no client can leave between check and write. A write to a client that has left is dropped.
+                await send_answer(scope, send, answer)
+                if answer.undelivered is not None and call.is_gone:
+                    answer.undelivered()
+            else:
+                await _send_pieces(call, send, answer, answer.body)
+        finally:
+            if call.room is not None:
+                call.answered()
+
+    def _failed(self, error: SkepError, call: Call) -> Answer:
+        call.answered()
+        if self._note is not None:
+            self._note(error, call)
+        return self._tell(error, call)
+
+
+async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
+    """Send an answer that has its body whole."""
+    body = answer.body
+    assert isinstance(body, bytes)
+    usual = (
+        (answer.caching,)
+        if answer.status in NO_BODY
+        else ((b"content-type", answer.media_type), NOSNIFF, answer.caching)
+    )
+    if (cycle := scope.get(CYCLE)) is not None:
+        await cycle.answer(answer.status, usual, answer.headers, body)
+        return
+    length = [] if answer.status in NO_BODY else [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": answer.status, "headers": [*usual, *length, *answer.headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_pieces(
+    call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
+) -> None:
+    """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
+    headers = [(b"content-type", answer.media_type), NOSNIFF, answer.caching, *answer.headers]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    gone = asyncio.ensure_future(call.disconnected())
+    try:
+        if call.scope["method"] != "HEAD":
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                if gone.done() or (call.principal is not None and call.principal.is_over):
+                    return  # without an end, so that nobody takes it for whole
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        await pieces.aclose()
