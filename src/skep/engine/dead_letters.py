@@ -52,7 +52,7 @@ class DeadLetters:
         """Copy messages of a log among its queue's dead letters, in order, once for every ``name`` that this is known by."""
         with self._in_flight:
             validate.check_key(key)
-            validate.check_name(name, "name of a burial")
+            validate.check_name(name, "burial")
             validate.check_page(len(unfit), self._limits)
             if any(not 0 < one.seq <= validate.SEQ_MAX for one in unfit):
                 raise SkepError(Code.INVALID_REQUEST, "a seq is a number from 1 on")

@@ -92,7 +92,7 @@ def check_name(name: str, what: str = "queue") -> None:
     if not is_name(name):
         raise SkepError(
             Code.INVALID_NAME,
-            f"a {what} name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
+            f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be . or ..",
         )
 
 
@@ -120,13 +120,18 @@ def check_count(value: int, most: int, what: str) -> None:
 def check_lease_seconds(value: float) -> None:
     """How long a lease lasts."""
     if not _is_number(value) or not 0 < value <= LEASE_SECONDS_MAX:
-        raise SkepError(Code.INVALID_REQUEST, f"lease_seconds must be above 0 and at most {LEASE_SECONDS_MAX:.0f}")
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"lease_seconds (over HTTP: leaseSeconds) must be above 0 and at most {LEASE_SECONDS_MAX:.0f}",
+        )
 
 
 def check_wait_seconds(value: float, limits: Limits) -> None:
     """How long a pop waits."""
     if not _is_number(value) or not 0 <= value <= limits.wait_seconds:
-        raise SkepError(Code.INVALID_REQUEST, f"wait_seconds must be from 0 to {limits.wait_seconds:.0f}")
+        raise SkepError(
+            Code.INVALID_REQUEST, f"wait_seconds (over HTTP: timeout) must be from 0 to {limits.wait_seconds:.0f}"
+        )
 
 
 def check_start(start: Start) -> None:
@@ -146,7 +151,10 @@ def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
     if request.partition is not None:
         check_partition(request.partition)
     if request.max_partitions and not 1 <= request.max_partitions <= PARTITIONS_MAX:
-        raise SkepError(Code.INVALID_REQUEST, f"max_partitions must be from 0 (no limit) to {PARTITIONS_MAX}")
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"max_partitions (over HTTP: partitions) must be from 0 (no limit) to {PARTITIONS_MAX}",
+        )
     if request.lease_seconds is not None:
         check_lease_seconds(request.lease_seconds)
     if request.start.mode is not StartMode.ALL:
@@ -247,7 +255,7 @@ def _queue_refusal(key: QueueKey) -> Refusal | None:
     what = "tenant" if is_name(key.name) else "queue"
     return Refusal(
         Code.INVALID_NAME,
-        f"a {what} name has 1 to {NAME_CHARACTERS} characters, no control characters, and is not . or ..",
+        f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be . or ..",
     )
 
 
