@@ -787,9 +787,9 @@ def test_postgres_agrees_with_the_reference(shared_dsn: str) -> None:
 
 @pytest.mark.slow
 def test_sqlite_agrees_with_the_reference_for_longer() -> None:
-    run_machine(lambda: SqliteStore(":memory:"), examples=2_000, steps=50)
+    run_machine(lambda: SqliteStore(":memory:"), examples=400, steps=50)
 
 
 @pytest.mark.slow
 def test_postgres_agrees_with_the_reference_for_longer(shared_dsn: str) -> None:
-    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=300, steps=50)
+    run_machine(lambda: PostgresStore(shared_dsn, max_connections=2), examples=100, steps=50)
