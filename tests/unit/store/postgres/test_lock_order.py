@@ -7,11 +7,13 @@ then wait for someone who waits for them, whatever the two do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import Instant, ManualClock
 from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, Retry, Seq
@@ -20,6 +22,7 @@ from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.store import _compact
 from tests.contract.driver import Driver
+from tests.unit.store.postgres.conftest import EMPTY
 from tests.unit.store.postgres.holding import Session
 
 STATE_TABLES = ["consumer_group", "partition_lease", "set_lease", "group_counter"]
@@ -31,6 +34,8 @@ LEFT JOIN pg_class r ON r.oid = h.relation AND r.relkind = 'r'
 JOIN pg_stat_activity a ON a.pid = w.pid AND a.application_name LIKE 'skep %'
 WHERE NOT w.granted AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
+
+TENANTS = (f"tenant {number}" for number in itertools.count(1))
 
 Verb = Callable[[Driver], Awaitable[Callable[[], Awaitable[Any]]]]
 
@@ -269,9 +274,29 @@ ORDERINGS = pytest.mark.parametrize(
 )
 
 
-async def ready(store: PostgresStore, number: int, ordering: Ordering, verb: Verb) -> Callable[[], Awaitable[Any]]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting_store(emptied_dsn: str) -> AsyncIterator[PostgresStore]:
+    """One for all verbs: the sessions of a new one would plan all that these need, which takes longer than they do."""
+    connection = await asyncpg.connect(emptied_dsn)
+    await connection.execute(EMPTY)
+    await connection.close()
+    store = PostgresStore(emptied_dsn)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lasting_session(emptied_dsn: str) -> AsyncIterator[Session]:
+    """A session that is not the store's."""
+    connection = await asyncpg.connect(emptied_dsn, server_settings={"search_path": "skep"})
+    yield connection
+    connection.terminate()
+
+
+async def ready(store: PostgresStore, ordering: Ordering, verb: Verb) -> Callable[[], Awaitable[Any]]:
     """A tenant of its own with a queue, messages and a group that pops them; and a verb that is about to be called."""
-    driver = Driver(store, ManualClock(), f"tenant {number}")
+    driver = Driver(store, ManualClock(), next(TENANTS))
     await driver.create("q.dead")
     await driver.create(ordering=ordering, max_age_seconds=100, dead_letter_queue="q.dead")
     await driver.push("1", "2", "3", "4")
@@ -292,15 +317,16 @@ async def held_while_waiting(session: Session, call: Awaitable[Any]) -> list[asy
 
 @ORDERINGS
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.asyncio(loop_scope="module")
 async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
-    store: PostgresStore, other: Session, verb: Verb, ordering: Ordering
+    lasting_store: PostgresStore, lasting_session: Session, verb: Verb, ordering: Ordering
 ) -> None:
     for number, table in enumerate(STATE_TABLES):
-        call = await ready(store, number, ordering, verb)
-        locking = other.transaction()
+        call = await ready(lasting_store, ordering, verb)
+        locking = lasting_session.transaction()
         await locking.start()
-        await other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        rows = await held_while_waiting(other, call())
+        await lasting_session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        rows = await held_while_waiting(lasting_session, call())
         held = {row["table"] for row in rows}
         await locking.rollback()
 
@@ -311,8 +337,9 @@ async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
 
 @ORDERINGS
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.asyncio(loop_scope="module")
 async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
-    store: PostgresStore, other: Session, verb: Verb, ordering: Ordering
+    lasting_store: PostgresStore, lasting_session: Session, verb: Verb, ordering: Ordering
 ) -> None:
     locks = {
         GROUP: "SELECT pg_advisory_xact_lock(1936418164, g.id) FROM consumer_group g",
@@ -320,11 +347,11 @@ async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
         LOG: "SELECT lock_log(q.id) FROM queue q",
     }
     for number, class_ in enumerate(ADVISORY):
-        call = await ready(store, number, ordering, verb)
-        locking = other.transaction()
+        call = await ready(lasting_store, ordering, verb)
+        locking = lasting_session.transaction()
         await locking.start()
-        await other.execute(locks[class_])
-        held = {row["class"] for row in await held_while_waiting(other, call())}
+        await lasting_session.execute(locks[class_])
+        held = {row["class"] for row in await held_while_waiting(lasting_session, call())}
         await locking.rollback()
 
         assert not held & set(ADVISORY[number + 1 :]), f"while it waits for {class_}"
