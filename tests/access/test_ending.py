@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
@@ -13,15 +11,9 @@ from skep.testing.server import running_server
 from tests.access.driver import Caller, Door
 from tests.http.driver import Reply
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 WAIT_SECONDS = 20
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Waiting:

@@ -19,10 +19,10 @@ from skep.store.access import SESSIONS_MAX
 from skep.testing.server import running_server
 from tests.access.driver import Door
 from tests.access.requests import ALL
-from tests.access.test_ending import until
 from tests.access.test_gate import Desk
 from tests.access.test_session import OWN, login
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
 
 SETTINGS = AccessSettings(required=True, session_seconds=1_000, session_idle_seconds=100)
 START = Instant(1_790_000_000_000_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import skep
 from skep.config import EngineSettings, OperationSettings
 from skep.testing.server import RunningServer, running_server
 from tests.cli.command import Command
+from tests.support.waiting import until_so
 
 ABSENT = "00000000-0000-7000-8000-000000000000"
 
@@ -98,6 +98,4 @@ def test_a_performed_one_has_its_result(command: Command, client: skep.Client, s
 
 async def _performed(server: RunningServer) -> None:
     server.engine.operations.wake()
-    async with asyncio.timeout(30):
-        while server.engine.operations.depth:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until_so(lambda: not server.engine.operations.depth)

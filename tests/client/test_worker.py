@@ -526,7 +526,7 @@ def test_a_message_is_nacked_when_what_its_function_waited_for_was_cancelled(
 
     @worker.on("orders")
     async def handle(message: skep.AsyncMessage) -> None:
-        inner = asyncio.create_task(asyncio.sleep(3600))
+        inner = asyncio.create_task(asyncio.Event().wait())
         inner.cancel()
         await inner
 

@@ -14,6 +14,7 @@ from skep.errors import Code, SkepError
 from skep.model import MessageFilter, PushOutcome, PushStatus, QueueKey, QueueSettings
 from tests.engine.driver import ORDERS, EngineDriver, message, until
 from tests.engine.recording import RecordingStore
+from tests.support.waiting import until_so
 
 
 @pytest.fixture
@@ -127,17 +128,11 @@ async def test_a_busy_store_is_tried_again_for_a_while(driver: EngineDriver) -> 
     driver.store.fail_next("push", busy, busy)
     await buffer(driver, "1")
     driver.clock.advance(0.1)
-    async with asyncio.timeout(10):
-        while pending(driver):
-            await asyncio.sleep(0.001)
-            driver.clock.advance(0.1)
+    await until_so(lambda: not pending(driver), lambda: driver.clock.advance(0.1))
     assert await log(driver) == ["1"]
     driver.store.fail_next("push", *[busy] * 100)
     await buffer(driver, "2")
-    async with asyncio.timeout(10):
-        while pending(driver):
-            await asyncio.sleep(0.001)
-            driver.clock.advance(0.2)
+    await until_so(lambda: not pending(driver), lambda: driver.clock.advance(0.2))
     assert driver.engine.buffer.figures().lost == 1
     driver.store.errors.clear()
 

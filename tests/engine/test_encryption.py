@@ -41,6 +41,7 @@ from skep.model.operation import Kind, NewOperations
 from skep.model.staging import Attempt, EpochKey
 from skep.server.compose import open_engine, open_store
 from tests.engine.driver import settlement, until
+from tests.support.waiting import until_so
 
 PAYMENTS = QueueKey("payments")
 SECRET = b'{"card":"4242424242424242"}'
@@ -283,13 +284,7 @@ async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_
 
         monkeypatch.setattr(Spool, "open", shred_and_open)
         async with open_engine(postgres_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
-            for _ in range(50):
-                clock.advance(there.settings.follow_seconds)
-                await asyncio.sleep(0.02)
-                if not there.encryption._keys:
-                    break
-
-            assert not there.encryption._keys
+            await until_so(lambda: not there.encryption._keys, lambda: clock.advance(there.settings.follow_seconds))
             assert (await there.look.message(PAYMENTS, Seq(1))).payload == b""
             assert (await there.pop(PopRequest(PAYMENTS))).deliveries == []
 

@@ -21,6 +21,7 @@ from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, PushStatus, QueueKey, Seq
 from skep.store.postgres import PostgresStore
 from tests.support.proxy import Proxy
+from tests.support.waiting import until_so
 
 Q = QueueKey("q")
 PAGE = 10_000
@@ -41,12 +42,20 @@ class Cut:
         self.pushed += texts
         return outcome.results[0].status
 
+    async def done_or_cut(self, push: asyncio.Future[PushStatus]) -> None:
+        await until_so(lambda: push.done() or self.proxy.cuts)
+
+    async def sent(self, count: int) -> None:
+        """Wait until so many bytes went to PostgreSQL, or all that is spooled."""
+        spool = self.engine.spool
+        assert spool is not None
+        self.proxy.count()
+        await until_so(lambda: self.proxy.sent >= count or spool.figures().state is SpoolState.UP)
+
     async def drained(self) -> None:
         spool = self.engine.spool
         assert spool is not None
-        async with asyncio.timeout(60):
-            while spool.figures().state is not SpoolState.UP:  # noqa: ASYNC110 - it tells nobody
-                await asyncio.sleep(0.005)
+        await until_so(lambda: spool.figures().state is SpoolState.UP)
 
     async def check(self) -> None:
         found: list[bytes] = []
@@ -109,8 +118,7 @@ async def test_003_4_I13_a_push_cut_at_every_byte_is_stored_once(cut: Cut, count
         cut.proxy.cut_after(sent_limit, received_limit)
         push = asyncio.ensure_future(cut.push(count))
         # Whoever is cut comes back by another connection, which is not to be cut.
-        while not push.done() and not cut.proxy.cuts:  # noqa: ASYNC110 - the proxy tells nobody
-            await asyncio.sleep(0.001)
+        await cut.done_or_cut(push)
         cut.proxy.cuts = 0
         cut.proxy.count()
         seen.add(await push)
@@ -146,7 +154,7 @@ async def test_I13_cut_again_and_again_while_it_drains(cut: Cut) -> None:
             await cut.push(3)
         cut.proxy.refuse(False)
         for _ in range(3):
-            await asyncio.sleep(random.random() * 0.7)
+            await cut.sent(random.randrange(20_000))
             cut.proxy.cut()
             await cut.push(1)
         await cut.drained()

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pytest
 
 from tests.support.postgres import PostgresServer
 from tests.support.serving import ServeProcess, serving
+from tests.support.waiting import until, until_asked
 
 PATIENCE_SECONDS = 60.0
 LOG_LOCK = 1936418160
@@ -70,14 +70,6 @@ class Server:
 def server(dsn: str, folder: Path, *settings: str) -> Iterator[Server]:
     with serving("--store", dsn, *settings, folder=folder) as process:
         yield Server(process)
-
-
-def until(condition: Any) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 @pytest.mark.slow
@@ -133,9 +125,7 @@ async def _die_while_performing(dsn: str, doomed: Server) -> None:
                 "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid::integer = $1 "
                 "AND EXISTS (SELECT 1 FROM operation WHERE status = 'processing')"
             )
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not await connection.fetchval(waiting, queue):  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.01)
+            await until_asked(lambda: connection.fetchval(waiting, queue))
             doomed.process.signal(signal.SIGKILL)
             await asyncio.to_thread(doomed.process.ended)
     finally:
@@ -173,6 +163,7 @@ def test_000_a_hundred_pushes_at_once_on_few_connections(dsn: str, tmp_path: Pat
             answers = list(threads.map(push, range(pushers)))
 
         assert {status for statuses in answers for status in statuses} <= {201, 202}
-        log = until(lambda: len(found := one.log()) == pushers * each and found)
+        until(lambda: len(one.log()) == pushers * each)
+        log = one.log()
         for pusher in range(pushers):
             assert [payload for partition, payload in log if partition == f"P{pusher}"] == list(range(each))

@@ -22,6 +22,7 @@ from tests.serve.client import get
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.serving import serving
 from tests.support.steady import Steady
+from tests.support.waiting import until_asked, until_so
 
 LOG = "SELECT convert_from(m.payload, 'UTF8') AS text FROM skep.message m ORDER BY m.queue_id, m.seq"
 
@@ -45,19 +46,31 @@ async def stored(dsn: str) -> list[str]:
         await session.close()
 
 
+async def more_stored(dsn: str, count: int, total: int) -> None:
+    """Wait until so many more are stored, or all of them."""
+    goal = min(len(await stored(dsn)) + count, total)
+
+    async def are_there() -> bool:
+        return len(await stored(dsn)) >= goal
+
+    await until_asked(are_there)
+
+
 def spool_files(folder: Path) -> list[Path]:
     return list(folder.rglob("pushes.db*"))
 
 
 async def drained(port: int) -> dict[str, object]:
     """Wait until the spool of a server is empty; what it says of its buffers."""
-    async with asyncio.timeout(120):
-        while True:
-            status, body = await asyncio.to_thread(get, port, "/api/v1/status/buffers")
-            assert status == 200
-            if body["spool"]["state"] == "up":
-                return dict(body["spool"])
-            await asyncio.sleep(0.05)
+
+    async def figures() -> dict[str, object] | None:
+        status, body = await asyncio.to_thread(get, port, "/api/v1/status/buffers")
+        assert status == 200
+        return dict(body["spool"]) if body["spool"]["state"] == "up" else None
+
+    found = await until_asked(figures)
+    assert found is not None
+    return found
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +99,7 @@ async def test_I1_I13_postgres_killed_under_load_and_started_again(
             await load.reached(per_second * away_seconds // 2)
             status, _ = await asyncio.to_thread(get, port, "/api/v1/pop/queue/q")
             assert status == 503
-            await asyncio.sleep(away_seconds / 2)
+            await load.reached(per_second * away_seconds // 2)
             await asyncio.to_thread(mortal.start)
             await drained(port)
             await load.reached(per_second // 2)
@@ -120,7 +133,7 @@ async def test_I13_the_server_killed_while_it_drains(
     for number in range(kills):
         with serving(*settings, folder=tmp_path) as server:
             await asyncio.to_thread(server.listening)
-            await asyncio.sleep(0.01 * number)
+            await more_stored(dsn, 20 * number, load.total)
             server.process.kill()
     with serving(*settings, folder=tmp_path) as server:
         await drained(await asyncio.to_thread(server.listening))
@@ -169,8 +182,7 @@ async def test_003_4_I13_postgres_stopped_and_continued_under_load(
                     os.kill(process.pid, signal.SIGSTOP)
             try:
                 await load.seen("buffered")
-                await load.reached(200)
-                await asyncio.sleep(seconds)
+                await load.reached(400 * seconds)
             finally:
                 for process in family(mortal):
                     with contextlib.suppress(psutil.NoSuchProcess):
@@ -220,9 +232,7 @@ async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_
             worker.kill()
             break
         await asyncio.to_thread(mortal.start)
-        async with asyncio.timeout(60):
-            while spool_files(tmp_path):  # noqa: ASYNC110 - the server does not tell us
-                await asyncio.sleep(0.1)
+        await until_so(lambda: not spool_files(tmp_path))
         server.signal()
         assert await asyncio.to_thread(server.ended) == 0
     load.check(await stored(dsn))
@@ -291,12 +301,12 @@ async def test_the_log_of_an_outage_tells_each_thing_once_and_not_every_second(
         await asyncio.to_thread(mortal.kill)
         # Who pushes learns that the database is away, and since then the seconds are counted.
         await told(port, "POST", "/api/v1/push", {"items": [{"queue": "q", "payload": 1}]})
-        away = 0.0
-        async with asyncio.timeout(60):
-            while away < 4:  # both look every second
-                _, _, buffers = await told(port, "GET", "/api/v1/status/buffers")
-                away = buffers["spool"]["awaySeconds"]
-                await asyncio.sleep(0.1)
+
+        async def is_away_for_long() -> bool:
+            _, _, buffers = await told(port, "GET", "/api/v1/status/buffers")
+            return bool(buffers["spool"]["awaySeconds"] >= 4)  # both look every second
+
+        await until_asked(is_away_for_long)
         server.signal()
         assert await asyncio.to_thread(server.ended) == 0
 

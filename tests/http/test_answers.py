@@ -24,6 +24,7 @@ from skep.http.request.peers import Peers
 from skep.observe.metrics import Meter
 from skep.testing.server import RunningServer, running_server
 from tests.support.serving import serving
+from tests.support.waiting import until_so
 from tests.support.wire import RawReply, Wire
 
 PUSH = "/api/v1/push"
@@ -84,12 +85,7 @@ def lazy(server: RunningServer, queue: str = "held") -> Iterator[Wire]:
 
 
 def wait_until(server: RunningServer, condition: Callable[[], bool]) -> None:
-    async def look() -> None:
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - there is no such event
-                await asyncio.sleep(0.001)
-
-    server.run(look())
+    server.run(until_so(condition))
 
 
 def metric(port: int, name: str) -> int:

@@ -23,6 +23,7 @@ from tests.http.test_arrow import batch, stream
 from tests.http.test_arrow import push as push_arrow
 from tests.http.test_staging import log, publish, stage
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until_so
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -247,9 +248,7 @@ def test_000_13_the_limit_comes_first_and_operations_resume_when_there_is_room(s
 
 async def _drained(server: RunningServer) -> None:
     server.engine.operations.wake()
-    async with asyncio.timeout(30):
-        while server.engine.operations.depth:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+    await until_so(lambda: not server.engine.operations.depth)
 
 
 def test_a_busy_server_that_performs_gives_results_to_clients_that_wait(store: str) -> None:

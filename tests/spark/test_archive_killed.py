@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from skep.spark.running.delta import DeltaLake
 from tests.spark.conftest import Lake
+from tests.support.waiting import let_run
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = int(os.environ.get("SKEP_ARCHIVE_MESSAGES", "1000000"))
@@ -62,8 +63,8 @@ def killed_amid_writing(lake: Lake, log: Path, kind: str, chance: random.Random)
     process, before = started(lake, log, kind), through(lake, kind)
     deadline = time.monotonic() + RUN_SECONDS
     while process.poll() is None and through(lake, kind) == before and time.monotonic() < deadline:
-        time.sleep(0.05)  # until it has committed something, then a little more
-    time.sleep(chance.uniform(0, LONGEST_LIFE))
+        let_run(0.05)  # until it has committed something, then a little more
+    let_run(chance.uniform(0, LONGEST_LIFE))
     was_running = process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -16,6 +16,7 @@ from skep.engine.push.spool.spool import SpoolFigures, SpoolState
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, PushOutcome, PushResult, QueueKey
 from tests.spool.outage import CutOff
+from tests.support.waiting import until_so
 
 PATIENCE_SECONDS = 20
 
@@ -102,8 +103,9 @@ class SpoolDriver:
 
     async def until(self, condition: Callable[[], bool], passing: float = 0.0) -> None:
         """Let the loop turn, and time pass, until something is so."""
+        if passing:
+            await until_so(condition, lambda: self.clock.advance(passing))
+            return
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not condition():
-                if passing:
-                    self.clock.advance(passing)
-                await asyncio.sleep(0.001 if passing else 0)
+            while not condition():  # noqa: ASYNC110 - nothing to wait for but a turn of the loop
+                await asyncio.sleep(0)

@@ -34,9 +34,14 @@ from tests.engine.test_encryption import MASTERS
 from tests.spool.damage import damage, damage_while_open, spoil_page
 from tests.spool.driver import SpoolDriver
 from tests.spool.outage import CutOff
+from tests.support.waiting import until_asked
 
 Q = QueueKey("q")
 ALL = MessageFilter(queue=Q, limit=1000)
+
+
+async def has_logged(driver: SpoolDriver, payloads: list[str]) -> bool:
+    return await driver.log() == payloads
 
 
 def statuses(results: list[PushResult]) -> set[PushStatus]:
@@ -541,9 +546,8 @@ async def test_what_was_spooled_before_its_queue_was_encrypted_is_given_up_encry
     store.no_key = no_key
     store.down = False
     if no_key is not None:
-        for _ in range(300):
-            driver.clock.advance(60)
-            await asyncio.sleep(0.001)
+        later = driver.clock.now() + 300 * 60_000_000
+        await driver.until(lambda: driver.clock.now() >= later, passing=60)
         assert driver.figures.failed == 0
         store.no_key = None
     await driver.until(lambda: driver.figures.state is SpoolState.UP, passing=60)
@@ -692,10 +696,7 @@ async def test_a_scheduled_message_waits_for_its_time_through_an_outage(driver: 
     assert await driver.log() == []
     await driver.until(lambda: True)
     driver.clock.advance(3700)
-    async with asyncio.timeout(10):
-        while await driver.log() != ["later"]:
-            driver.clock.advance(1)
-            await asyncio.sleep(0.01)
+    await until_asked(lambda: has_logged(driver, ["later"]), lambda: driver.clock.advance(1))
 
 
 async def test_a_waiting_pop_is_woken_by_what_comes_out_of_the_spool(driver: SpoolDriver) -> None:

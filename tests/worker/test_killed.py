@@ -8,13 +8,14 @@ import random
 import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import skep
 from skep.clock import ManualClock
+from tests.support.waiting import until
 from tests.worker.killing import killed_at
 from tests.worker.place import Place
 from tests.worker.test_entities import ACCOUNTS, assert_sound
@@ -22,6 +23,10 @@ from tests.worker.test_entities import ACCOUNTS, assert_sound
 SPEC = ACCOUNTS.replace("key: account", "key: account\n    batch: 4\n    concurrency: 1\n    delivery { lease: 30s }")
 MESSAGES = [{"account": f"a-{number % 3}", "cents": 200 + number} for number in range(12)]
 TENANTS = (f"killed-{number}" for number in itertools.count(1))
+
+
+def reached(place: Place, depth: int) -> bool:
+    return place.depth("Deposits") <= depth
 
 
 def fresh(place: Place) -> Place:
@@ -112,10 +117,8 @@ def test_workers_killed_at_random_again_and_again_lose_and_double_nothing(place:
     workers = [subprocess.Popen(command) for _ in range(2)]
     try:
         while before := place.depth("Deposits"):
-            # Once something was done, at any moment from then on.
-            while place.depth("Deposits") == before:
-                time.sleep(0.01)
-            time.sleep(chance.random() * 0.1)
+            goal = max(0, before - 1 - chance.randrange(20))  # once something was done, at any moment from then on
+            until(partial(reached, place, goal))
             victim = chance.randrange(2)
             workers[victim].kill()
             workers[victim].wait()

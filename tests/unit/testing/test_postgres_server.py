@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from skep.testing.postgres import is_dead
 from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +124,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(pid) and not is_dead(psutil.Process(pid)):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
+    until(lambda: not psutil.pid_exists(pid) or is_dead(psutil.Process(pid)))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs it as someone else")
