@@ -15,9 +15,9 @@ SEEN = """() => [
 
 def test_what_one_test_leaves_no_other_finds(tab: Page, context: BrowserContext, server: RunningServer) -> None:
     tab.goto(server.url)
-    tab.evaluate(
-        "() => { localStorage.a = 1; sessionStorage.b = 2; document.cookie = 'c=3'; window.left = 4; window.open('/queues') }"
-    )
+    tab.evaluate("() => { localStorage.a = 1; sessionStorage.b = 2; document.cookie = 'c=3'; window.left = 4 }")
+    with context.expect_page():
+        tab.evaluate("() => { window.open('/queues') }")
     tab.emulate_media(color_scheme="dark")
     tab.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     assert tab.evaluate(SEEN) == ["1", "2", "c=3", 4, PHONE["width"], True]
