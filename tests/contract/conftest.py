@@ -26,15 +26,18 @@ from tests.support.reference_store import ReferenceStore
 
 TENANTS = (f"tenant-{number}" for number in itertools.count(1))
 FOLDER = Path(__file__).parent
-STORES = [
-    pytest.param("reference", marks=pytest.mark.slow),
-    pytest.param("sqlite-memory", marks=pytest.mark.slow),
-    "sqlite-file",
-    pytest.param("sqlite-workers", marks=pytest.mark.slow),
-    "postgres",
-]
-"""In memory SQLite does the same as in a file, and so it does for the process that has the file for workers. That the reference does
-what the stores do is what `test_state_machine` holds."""
+STORES = ["sqlite-file", "postgres"]
+ALL_STORES = ["reference", "sqlite-memory", "sqlite-file", "sqlite-workers", "postgres"]
+"""With --all. In memory SQLite does the same as in a file, and so it does for the process that has the file for workers. That the
+reference does what the stores do is what `test_state_machine` holds."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make no tests that would be left out: there are thousands, and each run would collect them."""
+    if "make_store" in metafunc.fixturenames:
+        stores = ALL_STORES if metafunc.config.getoption("--all") else STORES
+        metafunc.parametrize("make_store", stores, indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +54,7 @@ def shared_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     """Make a store on the same data each time, where it keeps any."""
     match request.param:
