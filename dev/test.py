@@ -140,8 +140,9 @@ class Beside:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._process.kill()
-        self._process.communicate()
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
 
     def passes(self) -> bool:
         """Wait for its end, and print what it said only when it failed."""
