@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time.
+    """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time. No example has a deadline.
 
     And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
     """
@@ -63,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Workers(count, together), "workers")
     pieces.LEAST = 1_000_000
     copy_new_stores()
-    hypothesis.settings.register_profile("same", derandomize=True)
-    hypothesis.settings.register_profile("new", derandomize=False)
+    hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+    hypothesis.settings.register_profile("new", derandomize=False, deadline=None)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
 
 

@@ -60,7 +60,7 @@ def test_the_last_firing_may_be_now(moment: str) -> None:
 CRONS = ["* * * * *", "*/7 * * * *", "30 2 * * *", "0 0 1 * *", "15 1,2,3 * * 0", "0 12 29 2 *", "5 4 L * *"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     cron=st.sampled_from(CRONS),
     zone=st.sampled_from(["UTC", BERLIN, "America/New_York", "Australia/Lord_Howe"]),

@@ -203,7 +203,7 @@ def test_I13_operations_do_the_same_on_sqlite(examples: int) -> None:
 
     run_state_machine_as_test(
         OnSqlite,
-        settings=settings(max_examples=examples, stateful_step_count=25, deadline=None, phases=[Phase.generate]),
+        settings=settings(max_examples=examples, stateful_step_count=25, phases=[Phase.generate]),
     )
 
 
@@ -221,5 +221,5 @@ def test_I13_operations_do_the_same_on_postgres(shared_dsn: str, examples: int) 
 
     run_state_machine_as_test(
         OnPostgres,
-        settings=settings(max_examples=examples, stateful_step_count=20, deadline=None, phases=[Phase.generate]),
+        settings=settings(max_examples=examples, stateful_step_count=20, phases=[Phase.generate]),
     )

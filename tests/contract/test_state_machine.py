@@ -770,7 +770,6 @@ def run_machine(make: Callable[[], Store], examples: int, steps: int = 30) -> No
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
-            deadline=None,
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
         ),

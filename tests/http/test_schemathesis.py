@@ -105,9 +105,7 @@ def check(described: Any, method: str, path: str, mode: GenerationMode, examples
     """Call an operation with as many requests as there are examples."""
     session = requests.Session()
 
-    @settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=examples, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=described[path][method].as_strategy(generation_mode=mode))
     def answers_as_described(case: Any) -> None:
         if mode is GenerationMode.POSITIVE:

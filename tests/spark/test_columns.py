@@ -110,9 +110,7 @@ def _drawn(count: int, seed: int) -> list[str]:
     """Some expressions out of the generator that the evaluator is tested with."""
     found: list[str] = []
 
-    @settings(
-        max_examples=count * 3, database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=count * 3, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(expressions(3))
     def collect(text: str) -> None:
         try:
@@ -266,7 +264,7 @@ def test_patterns_that_are_left_to_re2(pattern: str) -> None:
     assert to_java(pattern) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet="ab.*+?|()[]^$\\d-{}1,é\n", max_size=12))
 def test_no_pattern_makes_the_translation_fail(pattern: str) -> None:
     to_java(pattern)

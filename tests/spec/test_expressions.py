@@ -157,14 +157,14 @@ def hold_to_the_reference(text: str) -> None:
     assert theirs == value or (theirs != theirs and value != value), (text, value, theirs)  # NaN is not itself
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(expressions(2))
 def test_the_reference_agrees_on_whatever_comes(text: str) -> None:
     hold_to_the_reference(text)
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20_000, suppress_health_check=list(HealthCheck))
 @given(expressions(3))
 def test_the_reference_agrees_on_whatever_comes_thoroughly(text: str) -> None:
     hold_to_the_reference(text)
@@ -333,7 +333,7 @@ FRAGMENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(st.lists(FRAGMENTS, max_size=30).map(" ".join), st.text(max_size=60)))
 def test_nothing_but_our_errors_comes_out(text: str) -> None:
     try:

@@ -99,7 +99,7 @@ def test_a_misfit_can_be_read() -> None:
     assert str(misfit(STRICT, payload(n="1"))) == "field 'n' does not fit: expected int, not \"1\""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.binary(max_size=60)
     | st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5).map(msgspec.json.encode)

@@ -30,8 +30,8 @@ from tests.spec.incidents import INCIDENTS
 from tests.spec.test_parser import EVERYTHING
 
 SLOW_TO_DRAW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-usual = settings(max_examples=30, deadline=None, suppress_health_check=SLOW_TO_DRAW)
-thorough = settings(max_examples=2_000, deadline=None, suppress_health_check=SLOW_TO_DRAW)
+usual = settings(max_examples=30, suppress_health_check=SLOW_TO_DRAW)
+thorough = settings(max_examples=2_000, suppress_health_check=SLOW_TO_DRAW)
 
 
 def hold_to_all_forms(app: App) -> None:
@@ -103,7 +103,7 @@ def hold_to_our_errors(text: str) -> None:
     assert format_spec(formatted) == formatted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.one_of(
         st.lists(PIECES, max_size=40).map(" ".join), st.lists(PIECES, max_size=40).map("".join), st.text(max_size=80)
@@ -132,14 +132,14 @@ def mutated(text: str, dice: random.Random) -> str:
     return text
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.sampled_from([INCIDENTS, EVERYTHING]), st.integers())
 def test_no_spoilt_spec_makes_the_parser_crash(text: str, seed: int) -> None:
     hold_to_our_errors(mutated(text, random.Random(seed)))
 
 
 @pytest.mark.slow
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=10_000)
 @given(st.sampled_from([INCIDENTS, EVERYTHING]), st.integers())
 def test_no_spoilt_spec_makes_the_parser_crash_thoroughly(text: str, seed: int) -> None:
     hold_to_our_errors(mutated(text, random.Random(seed)))
