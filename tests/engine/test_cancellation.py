@@ -92,7 +92,9 @@ async def test_messages_that_could_not_be_handed_on_can_be_given_back(driver: En
 async def test_messages_that_there_is_no_room_for_are_given_back_though_the_caller_goes(driver: EngineDriver) -> None:
     answers = Answers(ROOM_BYTES)
     await driver.push("1", partition="a")
-    first = await driver.pop(room=answers.room())  # so messages are expected to be small
+    first = (
+        await driver.engine.pop(PopRequest(ORDERS), room=answers.room())
+    ).deliveries  # messages are expected to be small now
     assert answers.room().try_take(answers.largest - 2 * answers.least)
     large = "2" * 5 * answers.least
     await driver.push(large, partition="b")
