@@ -291,9 +291,11 @@ def undo_delivery(
     unheard = set(held)
     results = []
     for item in items:
-        known = item.outcome is Outcome.RELEASE and item.seq in unheard
-        unheard.difference_update([item.seq] if known else ())
-        results.append(SettleResult(SettleStatus.RETRYING, None, now) if known else REFUSED_NOT_IN_LEASE)
+        if item.outcome is Outcome.RELEASE and item.seq in unheard:
+            unheard.discard(item.seq)
+            results.append(SettleResult(SettleStatus.RETRYING, None, now))
+        else:
+            results.append(REFUSED_NOT_IN_LEASE)
     effects.endings.append(_ending(lease, held, dict.fromkeys(held, "released"), lease.token))
     if lease.attempts == 1:
         lease.delivered_seq = held[0] - 1

@@ -79,14 +79,14 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
 
     async def pop(call: Call, partition: str | None) -> Answer:
         check(call)
-        wait_seconds = waits(call.query)
+        wait_seconds = read_wait_seconds(call.query)
         call.room = answers.room()
         request = read(call, call.queue(call.path("queue")), partition)
         return await taken(call, engine.pop(request, wait_seconds=wait_seconds, room=call.room), request, wait_seconds)
 
     async def pop_matching(call: Call) -> Answer:
         check(call)
-        wait_seconds = waits(call.query)
+        wait_seconds = read_wait_seconds(call.query)
         call.room = answers.room()
         request = read(call, QueueKey("", call.tenant))
         taking = engine.pop_matching(
@@ -157,7 +157,7 @@ def check(call: Call) -> None:
             raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
 
 
-def waits(query: dict[str, str]) -> float:
+def read_wait_seconds(query: dict[str, str]) -> float:
     """For how many seconds a pop waits for messages."""
     timeout = parameters.number(query, "timeout")
     return (DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout) if parameters.flag(query, "wait") else 0
