@@ -15,7 +15,7 @@ from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings
 from skep.errors import Code, SkepError
 from skep.model.key import KEY_OWNER, SessionRecord
-from skep.store.access import SESSIONS_MAX
+from skep.store.protocol.access import SESSIONS_MAX
 from skep.testing.server import running_server
 from tests.access.driver import Door
 from tests.access.requests import ALL

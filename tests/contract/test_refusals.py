@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.model.refusal import Refusal
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 from tests.contract.driver import Driver
 
 

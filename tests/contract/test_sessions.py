@@ -6,7 +6,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.model.key import KeyRecord, SessionRecord
-from skep.store.access import SESSIONS_MAX
+from skep.store.protocol.access import SESSIONS_MAX
 from tests.contract.driver import Driver
 
 

@@ -12,7 +12,7 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model.refusal import Refusal
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import until
 

@@ -8,7 +8,7 @@ import msgspec
 
 from skep.clock import Instant
 from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
-from skep.store.access import KEYS_MAX, SESSIONS_MAX
+from skep.store.protocol.access import KEYS_MAX, SESSIONS_MAX
 
 
 class ReferenceAccess:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from skep.model.refusal import Refusal
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 
 
 class ReferenceRefusals:

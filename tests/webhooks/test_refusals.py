@@ -16,7 +16,7 @@ from skep.config import AccessSettings
 from skep.model.key import Verb
 from skep.model.refusal import Refusal
 from skep.spec import load, to_json
-from skep.store.refusals import REFUSALS_KEPT, RefusalStore
+from skep.store.protocol.refusals import REFUSALS_KEPT, RefusalStore
 from skep.testing.server import running_server
 from skep.webhooks.excerpts import _PARTS, BODY_BYTES, EXCERPT_CHARACTERS, excerpt
 from tests.access.driver import Door

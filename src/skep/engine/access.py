@@ -13,8 +13,8 @@ from skep.engine.inflight import InFlight
 from skep.engine.validate import NAME_CHARACTERS, check_texts, storable
 from skep.errors import Code, SkepError
 from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
-from skep.store.access import KEYS_MAX
 from skep.store.protocol import Store
+from skep.store.protocol.access import KEYS_MAX
 
 FORGET_SECONDS = 30 * 86_400.0
 """A key that was revoked, or expired, is listed for so long."""

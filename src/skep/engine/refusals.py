@@ -19,7 +19,7 @@ from skep.engine.validate import check_texts
 from skep.errors import SkepError
 from skep.model.refusal import Refusal
 from skep.store.protocol import Store
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 
 WRITE_SECONDS = 1.0
 """Refusals wait so long for others before they are written."""

@@ -11,9 +11,9 @@ from skep.clock import Instant
 from skep.model import QueueKey
 from skep.model.key import KEY_OWNER, SERVER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.model.system_event import SystemEventKind
-from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.postgres import events
 from skep.store.postgres.connection import Connection, Pool
+from skep.store.protocol.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "access")
@@ -22,7 +22,7 @@ LAST = 2**63 - 1
 
 
 class PostgresAccess:
-    """Implements `skep.store.access.AccessStore`."""
+    """Implements `skep.store.protocol.access.AccessStore`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

@@ -22,7 +22,7 @@ from skep.store.postgres.connection import Pool
 
 
 class PostgresRecords:
-    """Implements `skep.store.records.RecordStore`."""
+    """Implements `skep.store.protocol.records.RecordStore`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

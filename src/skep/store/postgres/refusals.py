@@ -9,14 +9,14 @@ import msgspec
 
 from skep.model.refusal import Refusal
 from skep.store.postgres.connection import Connection, Pool
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "refusals")
 
 
 class PostgresRefusals:
-    """Implements `skep.store.refusals.RefusalStore`."""
+    """Implements `skep.store.protocol.refusals.RefusalStore`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

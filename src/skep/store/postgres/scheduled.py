@@ -38,7 +38,7 @@ SQL = load_statements(__package__, "scheduled")
 
 
 class PostgresScheduled:
-    """Implements `skep.store.scheduled.ScheduledStore`. ``announce`` tells other servers of queues that got messages."""
+    """Implements `skep.store.protocol.scheduled.ScheduledStore`. ``announce`` tells other servers of queues that got messages."""
 
     def __init__(self, pool: Pool, announce: Callable[[Sequence[int]], None]) -> None:
         self._pool = pool

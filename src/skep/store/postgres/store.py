@@ -81,7 +81,6 @@ from skep.model.staging import Attempt, Chunk, EpochKey, Published
 from skep.model.system_event import EventPosition, SystemEventKind, SystemEvents
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.model.upkeep import Chore, Connections
-from skep.store.access import AccessStore
 from skep.store.postgres import (
     browse,
     bury,
@@ -116,10 +115,11 @@ from skep.store.postgres.refusals import PostgresRefusals
 from skep.store.postgres.sampling import Sampling
 from skep.store.postgres.scheduled import PostgresScheduled
 from skep.store.postgres.schema import migrate
-from skep.store.records import RecordStore
-from skep.store.refusals import RefusalStore
+from skep.store.protocol.access import AccessStore
+from skep.store.protocol.records import RecordStore
+from skep.store.protocol.refusals import RefusalStore
+from skep.store.protocol.scheduled import ScheduledStore
 from skep.store.rules import Attendance, HeadWalk
-from skep.store.scheduled import ScheduledStore
 from skep.store.statements import load_statements
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed

@@ -18,11 +18,11 @@ from msgspec import Struct
 
 import skep
 from skep.errors import Code, SkepError
-from skep.store.access import AccessStore
 from skep.store.protocol import Store
-from skep.store.records import RecordStore
-from skep.store.refusals import RefusalStore
-from skep.store.scheduled import ScheduledStore
+from skep.store.protocol.access import AccessStore
+from skep.store.protocol.records import RecordStore
+from skep.store.protocol.refusals import RefusalStore
+from skep.store.protocol.scheduled import ScheduledStore
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
@@ -116,7 +116,7 @@ def _table() -> list[Verb]:
     names = [
         (part, name)
         for part, protocol in PARTS.items()
-        for name, member in vars(protocol).items()
+        for name, member in inspect.getmembers(protocol)
         if inspect.iscoroutinefunction(member) and not name.startswith("_") and name not in OF_ONE_END
     ]
     return [Verb(number, part, name) for number, (part, name) in enumerate(names)]

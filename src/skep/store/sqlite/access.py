@@ -9,7 +9,7 @@ import msgspec
 
 from skep.clock import Instant
 from skep.model.key import KEY_OWNER, AuditDetail, AuditEntry, KeyRecord, SessionRecord
-from skep.store.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
+from skep.store.protocol.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 
@@ -29,7 +29,7 @@ class Running(Protocol):
 
 
 class SqliteAccess:
-    """Implements `skep.store.access.AccessStore` with the store's own threads."""
+    """Implements `skep.store.protocol.access.AccessStore` with the store's own threads."""
 
     def __init__(self, write: Running, read: Running) -> None:
         self._write = write

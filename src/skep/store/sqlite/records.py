@@ -22,7 +22,7 @@ from skep.store.sqlite.access import Running
 
 
 class SqliteRecords:
-    """Implements `skep.store.records.RecordStore` with the store's own threads."""
+    """Implements `skep.store.protocol.records.RecordStore` with the store's own threads."""
 
     def __init__(self, write: Running, read: Running) -> None:
         self._write = write

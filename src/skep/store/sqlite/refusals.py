@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from skep.model.refusal import Refusal
-from skep.store.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT
 from skep.store.sqlite.access import Running
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
@@ -17,7 +17,7 @@ SQL = load_statements(__package__, "refusals")
 
 
 class SqliteRefusals:
-    """Implements `skep.store.refusals.RefusalStore` with the store's own threads."""
+    """Implements `skep.store.protocol.refusals.RefusalStore` with the store's own threads."""
 
     def __init__(self, write: Running, read: Running) -> None:
         self._write = write

@@ -37,7 +37,7 @@ SQL = load_statements(__package__, "scheduled")
 
 
 class SqliteScheduled:
-    """Implements `skep.store.scheduled.ScheduledStore` with the store's own threads."""
+    """Implements `skep.store.protocol.scheduled.ScheduledStore` with the store's own threads."""
 
     def __init__(self, piece: Pieced, read: Running) -> None:
         self._piece = piece

@@ -85,11 +85,11 @@ from skep.model.staging import Attempt, Chunk, EpochKey, Published
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.model.upkeep import Chore, Connections
-from skep.store.access import AccessStore
 from skep.store.pieces import Pieces
-from skep.store.records import RecordStore
-from skep.store.refusals import RefusalStore
-from skep.store.scheduled import ScheduledStore
+from skep.store.protocol.access import AccessStore
+from skep.store.protocol.records import RecordStore
+from skep.store.protocol.refusals import RefusalStore
+from skep.store.protocol.scheduled import ScheduledStore
 from skep.store.sqlite import (
     browse,
     bury,

@@ -27,15 +27,12 @@ class ScheduledStore(Protocol):
         self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
     ) -> ScheduledPage:
         """A page in the order of time. It may be short, or empty with ``after`` set: the walk per call is bounded."""
-        ...
 
     async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
         """How many fit, as far as one bounded walk goes."""
-        ...
 
     async def mark(self, key: QueueKey) -> int:
         """The arrival up to which the messages of a queue are there; all that are scheduled or moved later come after it."""
-        ...
 
     async def change(
         self,
@@ -51,4 +48,3 @@ class ScheduledStore(Protocol):
         The deduplication key of a cancelled message stays. What runs enters the log in the order of time; what is moved
         arrives anew.
         """
-        ...

@@ -16,8 +16,6 @@ class RefusalStore(Protocol):
 
     async def note(self, refusals: Sequence[Refusal]) -> None:
         """Keep these, in their order, and of every webhook among them no more than `REFUSALS_KEPT`."""
-        ...
 
     async def list(self, webhook: str | None = None, limit: int = REFUSALS_KEPT) -> list[Refusal]:
         """The refusals of a webhook, or of all, newest first; at most ``limit`` of each webhook."""
-        ...

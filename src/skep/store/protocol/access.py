@@ -21,59 +21,46 @@ class AccessStore(Protocol):
 
     async def put_key(self, record: KeyRecord) -> bool:
         """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on the store is closed."""
-        ...
 
     async def is_closed(self) -> bool | None:
         """Whether keys are asked for, whoever serves the store; None when nobody ever said."""
-        ...
 
     async def set_closed(self, closed: bool, now: Instant) -> None:
         """Say whether keys are asked for. It holds until it is said otherwise, or a key is made."""
-        ...
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
-        ...
 
     async def list_keys(self, after: str = "", limit: int = 100) -> list[KeyRecord]:
         """Keys by id, those after ``after``."""
-        ...
 
     async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
         """Let a key count no longer, and tell the other servers; one that was revoked before stays as it is. None when there is none.
 
         Its sessions end with it.
         """
-        ...
 
     async def put_session(self, record: SessionRecord) -> None:
         """Keep a new session. If its owner then has more than `SESSIONS_MAX`, the longest unused ones end."""
-        ...
 
     async def get_session(self, id_: str) -> SessionRecord | None:
         """The session, or None."""
-        ...
 
     async def use_session(self, id_: str, now: Instant) -> bool:
         """Note that a session was used; False when there is none. A use is never taken back by an earlier one."""
-        ...
 
     async def end_session(self, id_: str, now: Instant) -> None:
         """Let a session count no longer, and tell the other servers."""
-        ...
 
     async def note_audit(self, entry: AuditEntry) -> int:
         """Keep an entry; the position it got."""
-        ...
 
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
     ) -> None:
         """Say how it went, with which queues of which tenant, and what there is to tell of it."""
-        ...
 
     async def list_audit(
         self, tenant: str | None = None, before: int | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """Entries of a tenant, or of all, newest first, those before a position."""
-        ...

@@ -1,0 +1,76 @@
+"""The verbs every store has: a part for each noun, and `Store`, which has them all.
+
+Each verb is one transaction, all or nothing, and is given ``now``: on an error assume that nothing of the call
+happened (an error of the connection during a commit is ambiguous, which is why ids and transaction ids are minted
+before the first try). Verbs are batch-shaped: the engine hands over all that is waiting and gets one answer for each.
+Errors are `skep.errors.SkepError` with a ``STORE_…`` code when the store itself failed. `docs/log.md` says how the
+log, leases and dead letters are kept and what must stay true.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from skep.store.protocol.access import AccessStore
+from skep.store.protocol.browse import Browse
+from skep.store.protocol.chores import Chores
+from skep.store.protocol.data_keys import DataKeys
+from skep.store.protocol.dead_letters import DeadLetters, Letters
+from skep.store.protocol.groups import Groups
+from skep.store.protocol.history import Failures, History
+from skep.store.protocol.leases import Leases
+from skep.store.protocol.log import Log, LogRows
+from skep.store.protocol.opening import Opening
+from skep.store.protocol.operations import Operations
+from skep.store.protocol.pop import Pop
+from skep.store.protocol.push import Push
+from skep.store.protocol.queues import Queues
+from skep.store.protocol.records import RecordStore
+from skep.store.protocol.refusals import RefusalStore
+from skep.store.protocol.scheduled import ScheduledStore
+from skep.store.protocol.servers import Servers
+from skep.store.protocol.settle import Settle
+from skep.store.protocol.staging import Staging
+from skep.store.protocol.stats import Stats
+
+
+class Payloads(Pop, Browse, LogRows, Letters, Failures, Protocol):
+    """The verbs that give out payloads, or errors that may quote them. What was sealed comes out sealed."""
+
+
+class Store(
+    Opening,
+    Queues,
+    Push,
+    Payloads,
+    Settle,
+    Leases,
+    Groups,
+    Operations,
+    Log,
+    Staging,
+    DeadLetters,
+    DataKeys,
+    Stats,
+    History,
+    Chores,
+    Servers,
+    Protocol,
+):
+    """Where queues live."""
+
+    @property
+    def access(self) -> AccessStore:
+        """Keys, and the audit log."""
+
+    @property
+    def refusals(self) -> RefusalStore:
+        """Requests that webhooks refused."""
+
+    @property
+    def records(self) -> RecordStore:
+        """What is kept beside the logs: receipts, entities, applied specs, endpoints, runs of pipelines."""
+
+    @property
+    def scheduled(self) -> ScheduledStore:
+        """Messages that wait for their time."""

@@ -1,0 +1,35 @@
+"""The keys that payloads are sealed with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model.data_key import WrappedKey
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+
+class DataKeys(Protocol):
+    """Data keys, each wrapped by a master key."""
+
+    async def put_data_key(self, key: WrappedKey) -> None:
+        """Keep a key."""
+
+    async def data_keys(self) -> list[WrappedKey]:
+        """All keys, oldest first."""
+
+    async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
+        """Keep these keys as they are wrapped now, those that are still wrapped by the master key ``was``; how many were."""
+
+    async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
+        """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again.
+
+        When this returns, the store's files hold neither the destroyed keys nor the old wrapping of rewrapped ones.
+        """
+
+    async def reserve_seals(self, id_: Id, messages: int) -> int | None:
+        """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""

@@ -1,0 +1,74 @@
+"""What was: bounded looks at the past, and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model import QueueKey, Seq, StoredMessage
+from skep.model.history import (
+    FailedAttempt,
+    FinishedLease,
+    Journey,
+    LeaseTime,
+    Moment,
+    RetentionPass,
+    TraceEvent,
+    TraceName,
+)
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+
+class Failures(Protocol):
+    """Failed attempts, with their errors."""
+
+    async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
+        """The failed attempts of each message over all groups, oldest first: the latest `FAILURES_SHOWN` of them."""
+
+
+class History(Protocol):
+    """Figures by the minute, finished leases, retention passes, and events of traces."""
+
+    async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
+        """Figures by the minute since an instant, oldest first: of each queue, or with None of the tenant as a whole.
+
+        Between two that are the same, and after the last, nothing changed. The first one may be from before: how it stood then.
+        A queue that is not there has none.
+        """
+
+    async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
+        """The finished leases that each message was in, as far as `SEARCHED_LEASES` rows tell: those that ended after the
+        message was created, and the newest.
+
+        The outcome is that of the message: ``returned`` when its lease ended with a neighbour's failure, and it comes again.
+        """
+
+    async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
+        """How long the newest leases of a queue waited and lasted, newest first: `TIMED_LEASES` at most, that ended since."""
+
+    async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
+        """The latest retention passes, newest first."""
+
+    async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
+        """Messages of the tenant's queues with this transaction id, newest first, without their payloads.
+
+        When there are more than ``limit``, those of some queues may be missing.
+        """
+
+    async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
+        """Keep what workers tell of traces; a while, and so many of them."""
+
+    async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
+        """The events of a trace in the order of telling."""
+
+    async def named_trace_events(
+        self, tenant: str, name: str, before: int | None = None, limit: int = 100
+    ) -> list[TraceEvent]:
+        """Events of a name, newest first, those before a position."""
+
+    async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
+        """The names that events have, in their order, those after ``after``."""

@@ -1,0 +1,41 @@
+"""Everything that appends to a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.model import Appended, PushBatch, PushOutcome, QueueKey
+from skep.model.transaction import Transaction, TransactionOutcome
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    from skep.arrow.log import NewRows
+
+
+class Push(Protocol):
+    """Appends messages, whole batches or nothing."""
+
+    async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
+        """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
+
+        A batch is held, and not stored, while a push to one of its partitions waits as an operation; that is asked under the
+        lock that operations are performed under.
+        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
+        exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
+        message is a duplicate, an answer that names its id names that of the first one instead. A batch that was tried
+        before, by a session that is fenced by now, is not stored when a message of it is in the log or in the schedule: its
+        outcome is then that of a batch whose receipt exists, and its receipt is written.
+        """
+
+    async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
+        """Append messages that have nothing but a partition and a payload, all of them or none (QUEUE_FULL, …)."""
+
+    async def transact(
+        self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
+    ) -> list[TransactionOutcome]:
+        """Each transaction whole or not at all: any refusal in it undoes all of it.
+
+        Receipts and effects are looked at first (RECEIPT_EXISTS, ENTITY_CHANGED), then settlements and pushes. Its push has no
+        receipt of its own, and each of its effects at least one event.
+        """

@@ -1,0 +1,35 @@
+"""What servers that share a store tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.model import QueueKey
+from skep.model.system_event import EventPosition, SystemEvents
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+
+class Servers(Protocol):
+    """Changes, pushes and operations of other servers."""
+
+    async def system_events(self, after: EventPosition | None) -> SystemEvents:
+        """What all servers changed after a position; with None nothing, but the position to begin from.
+
+        It waits for no connection that others use, however busy the store is.
+        """
+
+    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+        """Say that someone here waits for messages of these queues, so that other servers announce pushes to them."""
+
+    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+        """Call ``callback`` when another server pushed to a watched queue."""
+
+    def announce_operations(self) -> None:
+        """Tell other servers, soon, that operations wait."""
+
+    def on_operations(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when another server announced operations."""

@@ -1,0 +1,44 @@
+"""Staged messages: in no log until they are published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.ids import Id
+from skep.model.staging import Attempt, Chunk, EpochKey, Published
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+
+class Staging(Protocol):
+    """Chunks of messages, and their publication."""
+
+    async def stage(self, chunk: Chunk, now: Instant) -> None:
+        """Keep a chunk; one that is sent again takes the place of the first. EPOCH_PUBLISHED when it is too late."""
+
+    async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+        """The attempts that are staged, in the order of partition and attempt, each with its number of chunks."""
+
+    async def publish(
+        self,
+        epoch: EpochKey,
+        attempts: list[Attempt],
+        first_id: Id,
+        expires_at: Instant,
+        now: Instant,
+        create_queues: bool = True,
+    ) -> Published:
+        """Append these attempts in the order of partition, chunk and place, in one transaction, and forget all others.
+
+        Once: until ``expires_at`` a repeat gets the first one's answer and changes nothing. All rules of a push hold, and a
+        refusal (QUEUE_FULL, …) leaves everything as it was. STAGING_INCOMPLETE when an attempt is not there in full. The
+        messages get the ids from ``first_id`` on.
+        """
+
+    async def staged_queues(self, epoch: EpochKey) -> list[str]:
+        """The names of the queues that messages of an epoch are staged for."""
+
+    async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
+        """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""

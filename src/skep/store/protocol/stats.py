@@ -1,0 +1,22 @@
+"""The figures of queues. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from skep.clock import Instant
+from skep.model import Queue, QueueKey, QueueStats
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+
+class Stats(Protocol):
+    """Figures of queues and of their groups."""
+
+    async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:
+        """A queue's figures."""
+
+    async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+        """The figures of queues in one look; None for one that is gone."""
