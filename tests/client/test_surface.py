@@ -13,20 +13,16 @@ import pytest
 
 import skep
 from skep.client import AsyncQueue, Queue
-from skep.client.admin_calls import (
-    QUERY_DEFAULTS,
-    DeadLetterQuery,
-    DeadLetterWish,
-    MessageQuery,
-    OperationQuery,
-    QueueQuery,
-)
 from skep.client.async_buffer import AsyncBuffer
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.batcher import BufferOptions, BufferSettings
 from skep.client.buffer import Buffer
 from skep.client.calls import POP_DEFAULTS, PopOptions
+from skep.client.dead_letter_calls import DeadLetterQuery, DeadLetterWish
+from skep.client.message_calls import MessageQuery, OperationQuery
+from skep.client.method import QUERY_DEFAULTS
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, PushOptions
+from skep.client.queue_calls import QueueQuery
 from skep.client.queue_options import QueueOptions
 from skep.client.settings import ClientOptions, ClientSettings
 from skep.client.transaction import Transaction
@@ -119,6 +115,23 @@ def test_help_shows_names_types_and_defaults() -> None:
     assert "batch: 'int' = 1" in pydoc.plain(pydoc.render_doc(skep.Client.pop))
     assert "max_attempts: 'int' = 3" in pydoc.plain(pydoc.render_doc(skep.Client.configure))
     assert "retry_on_429: 'bool' = True" in pydoc.plain(pydoc.render_doc(skep.Client))
+
+
+def test_a_call_that_both_clients_have_waits_in_the_one_for_asyncio_only() -> None:
+    assert inspect.iscoroutinefunction(skep.AsyncClient.stats)
+    assert inspect.isasyncgenfunction(skep.AsyncClient.queues)
+    assert not inspect.iscoroutinefunction(skep.Client.stats)
+    assert inspect.isgeneratorfunction(skep.Client.queues)
+
+
+def test_help_shows_what_a_call_that_both_clients_have_returns() -> None:
+    shown = {
+        call: str(inspect.signature(call).return_annotation)
+        for call in (skep.Client.stats, skep.AsyncClient.stats, skep.Client.queues, skep.AsyncClient.queues)
+    }
+
+    assert list(shown.values()) == ["QueueDetail", "QueueDetail", "Iterator[ListedQueue]", "AsyncIterator[ListedQueue]"]
+    assert "A queue with its settings" in pydoc.plain(pydoc.render_doc(skep.AsyncClient.stats))
 
 
 def test_every_setting_of_a_queue_may_be_given() -> None:

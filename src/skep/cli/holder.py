@@ -2,97 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from http.client import HTTPException
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from skep.cli.at_store import StoreChoice, on_store, settings_of
-from skep.cli.connection import TIMEOUT_SECONDS, Connection
+from skep.cli.connection import Connection
 from skep.cli.exits import note
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
-    from skep.access.presence import Presence, Proved
+    from skep.cli.proved_server import ProvedServer
     from skep.client import Client
-    from skep.client.exchange import ApiCall
     from skep.engine import Engine
-    from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 
 T = TypeVar("T")
-KeyServer: TypeAlias = Union["Client", "Holder"]
+KeyServer: TypeAlias = Union["Client", "ProvedServer"]
 """Whoever can be asked about keys."""
-
-
-class Holder:
-    """The server that holds the store, asked over the connection on which it has proved that."""
-
-    def __init__(self, presence: Presence, proved: Proved) -> None:
-        self._presence = presence
-        self._connection = proved.connection
-        self.asks_for_keys = proved.asks_for_keys
-        assert self._connection.sock is not None
-        self._connection.sock.settimeout(TIMEOUT_SECONDS)
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._connection.close()
-
-    def create_key(
-        self,
-        name: str,
-        grants: Sequence[GrantItem],
-        *,
-        expires_at: datetime | None = None,
-        requests_per_second: float | None = None,
-    ) -> KeyMade:
-        """Make a key."""
-        from skep.client import access_calls
-
-        return self._ask(access_calls.create_key(name, grants, expires_at, requests_per_second))
-
-    def keys(self) -> Iterator[KeyView]:
-        """All keys."""
-        from skep.client import access_calls
-
-        after: str | None = None
-        while True:
-            page = self._ask(access_calls.keys(after))
-            yield from page.keys
-            if (after := page.after) is None:
-                return
-
-    def revoke_key(self, id_: str, *, force: bool = False) -> KeyView:
-        """Let a key count no longer."""
-        from skep.client import access_calls
-
-        return self._ask(access_calls.revoke_key(id_, force))
-
-    def audit(self, *, everywhere: bool = False) -> Iterator[AuditView]:
-        """What admins did, newest first."""
-        from skep.client import access_calls
-
-        after: int | None = None
-        while True:
-            page = self._ask(access_calls.audit(after, everywhere))
-            yield from page.entries
-            if (after := page.after) is None:
-                return
-
-    def _ask(self, call: ApiCall[T]) -> T:
-        from skep.client.exchange import ApiResponse
-
-        request = call.request
-        headers = {"Authorization": f"Bearer {self._presence.secret}", "Content-Type": "application/json"}
-        try:
-            self._connection.request(request.method, request.target, request.body, headers)
-            response = self._connection.getresponse()
-            answer = ApiResponse(response.status, response.read())
-        except (OSError, HTTPException) as error:
-            raise SkepError(Code.SERVER_UNREACHABLE, f"{self._presence.address} went away: {error}") from error
-        return call.read(answer)
 
 
 def on_keys(
@@ -127,16 +54,17 @@ def on_keys(
     )
 
 
-def _asked(holder: Holder, there: Callable[[KeyServer], T]) -> T:
+def _asked(holder: ProvedServer, there: Callable[[KeyServer], T]) -> T:
     try:
         return there(holder)
     finally:
         holder.close()
 
 
-def _holder(database: Path | None, *, blame: bool) -> Holder | None:
+def _holder(database: Path | None, *, blame: bool) -> ProvedServer | None:
     """The server that holds the file, if there is one that proves it; ``blame`` says why a file beside it counts for nothing."""
     from skep.access.presence import find, proved
+    from skep.cli.proved_server import ProvedServer
 
     try:
         found = None if database is None else find(database)
@@ -145,7 +73,7 @@ def _holder(database: Path | None, *, blame: bool) -> Holder | None:
             raise
         return None
     connected = None if found is None else proved(found)
-    return None if found is None or connected is None else Holder(found, connected)
+    return None if found is None or connected is None else ProvedServer(found, connected)
 
 
 def _check_named(to: Connection, database: Path | None) -> None:
@@ -166,5 +94,7 @@ def _check_named(to: Connection, database: Path | None) -> None:
 
 def say_when_it_counts(server: KeyServer) -> None:
     """Say that a server which asks nobody goes on so until it starts anew."""
-    if isinstance(server, Holder) and not server.asks_for_keys:
+    from skep.cli.proved_server import ProvedServer
+
+    if isinstance(server, ProvedServer) and not server.asks_for_keys:
         note("the running server asks nobody for a key until it starts anew")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from skep.client import admin_calls, calls, message_data
+from skep.client import calls, message_data
 from skep.client.async_sender import AsyncSender
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.calls import Acked
@@ -58,7 +58,7 @@ class AsyncMessage(MessageData):
 
     async def trace(self, name: str, data: dict[str, Any] | None = None) -> None:
         """Tell what happened while it was worked on: an event of its trace, to be found by its name."""
-        await self.client.run(admin_calls.tell(message_data.happened(self, name, data)))
+        await self.client.run(calls.tell(message_data.happened(self, name, data)))
 
     def transaction(self) -> AsyncTransaction:
         """A transaction that acks this message together with what is pushed in it."""

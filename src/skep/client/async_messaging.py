@@ -10,10 +10,10 @@ from typing import Unpack
 import msgspec
 
 from skep.client import calls, message_data, operations, tracing
-from skep.client.async_admin import AsyncAdmin
-from skep.client.async_log import AsyncLog
+from skep.client.admin_calls import AdminCalls
 from skep.client.async_message import AsyncMessage, read_messages
 from skep.client.async_popping import popped
+from skep.client.async_sender import AsyncSender
 from skep.client.async_transaction import AsyncTransaction
 from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
 from skep.client.exchange import ApiCall
@@ -28,7 +28,7 @@ from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, Extended
 
 
-class AsyncMessaging(AsyncAdmin, AsyncLog):
+class AsyncMessaging(AdminCalls, AsyncSender):
     """What a client does with messages."""
 
     _mint: IdMint

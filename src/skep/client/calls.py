@@ -39,6 +39,7 @@ from skep.wire.messages import (
     TransactionRequest,
     TransactionResponse,
 )
+from skep.wire.traces import NewTraceEvent, TellRequest, TellResponse
 
 Start = Literal["all", "new"] | datetime | int
 
@@ -224,6 +225,14 @@ def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> ApiCa
     """Keep several leases for longer."""
     body = encode(ExtendBatchRequest(list(lease_ids), lease_seconds))
     return ApiCall(Request("POST", "/api/v1/leases/extend", body), lambda answer: _extended_batch(answer).results)
+
+
+def tell(event: NewTraceEvent) -> ApiCall[TellResponse]:
+    """Tell what happened on the way of a trace."""
+    return ApiCall(Request("POST", "/api/v1/traces", encode(TellRequest([event]))), _told)
+
+
+_told = reader(TellResponse)
 
 
 def plain(method: str, path: str, query: dict[str, str] | None, body: object, repeatable: bool) -> ApiCall[Any]:

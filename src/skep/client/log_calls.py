@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from skep.client.admin_calls import GROUPS, delete, get, post
+from msgspec import structs
+
 from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import unexpected
-from skep.client.outgoing import encode
-from skep.client.reading import reader
+from skep.client.method import PAGE_ROWS, call, delete, get, part, post, put, texts
+from skep.client.queue_calls import GROUPS
 from skep.wire.groups import GroupFigures, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
@@ -25,30 +26,153 @@ PUBLISH_SECONDS = 600.0
 """How long publishing may take, on top of the usual time."""
 
 Compression = Literal["none", "lz4", "zstd"]
+TableName = Literal["leases", "dead_letters", "queues", "groups"]
+T = TypeVar("T")
 
 
-def read_log(
-    queue: str,
-    first: int,
-    last: int | None,
-    limit: int | None,
-    columns: Sequence[str] | None,
-    partitions: Sequence[str] | None,
-    compression: Compression,
-) -> ApiCall[bytes]:
-    """A range of the log as an Arrow stream."""
-    query: dict[str, str | Sequence[str]] = {"from": str(first)}
-    if last is not None:
-        query["to"] = str(last)
-    if limit is not None:
-        query["limit"] = str(limit)
-    if columns is not None:
-        query["columns"] = ",".join(columns)
-    if partitions is not None:
-        query["partition"] = list(partitions)
-    if compression != "none":
-        query["compression"] = compression
-    return ApiCall(Request("GET", f"{LOG}/{path_part(queue)}", query=query, headers={"Accept": ARROW}), arrow_stream)
+class LogCalls:
+    """What a client can read of logs, tell of its reading, and stage: for those who read without leasing, such as Spark."""
+
+    @call
+    def read_log(
+        self,
+        queue: str,
+        first: int = 1,
+        last: int | None = None,
+        *,
+        limit: int | None = None,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[str] | None = None,
+        compression: Compression = "none",
+    ) -> ApiCall[bytes]:
+        """A range of the log, both ends included, as an Arrow IPC stream: whole, or an error.
+
+        The columns are those of `skep.arrow.log.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
+        """
+        query: dict[str, str | Sequence[str]] = {**texts({"from": first, "to": last, "limit": limit})}
+        if columns is not None:
+            query["columns"] = ",".join(columns)
+        if partitions is not None:
+            query["partition"] = list(partitions)
+        if compression != "none":
+            query["compression"] = compression
+        return _arrow(f"{LOG}/{path_part(queue)}", query)
+
+    @call
+    def log_bounds(
+        self,
+        queue: str,
+        *,
+        after: int | None = None,
+        wait_seconds: float = 0.0,
+        at: datetime | None = None,
+        first: int | None = None,
+        max_bytes: int | None = None,
+    ) -> ApiCall[LogBoundsResponse]:
+        """Which seqs a log holds.
+
+        With ``after`` and ``wait_seconds`` it waits for one beyond that. ``at_seq`` is the first seq at or after the time ``at``,
+        ``through_seq`` the last one such that payloads from ``first`` on have at most ``max_bytes`` (at least one in any case).
+        """
+        waits = max(0.0, wait_seconds) if after is not None else 0.0
+        query: dict[str, Any] = {"at": at}
+        if waits > 0:
+            query |= {"after": after, "wait": True, "timeout": float(waits)}
+        if first is not None and max_bytes is not None:
+            query |= {"from": first, "maxBytes": max_bytes}
+        return _waiting(get(f"{LOG}/{path_part(queue)}/bounds", LogBoundsResponse, query), waits)
+
+    @call
+    def report_progress(self, queue: str, group: str, seq: int) -> ApiCall[GroupFigures]:
+        """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
+        return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
+
+    # staging
+
+    @call
+    def stage(
+        self,
+        query: str,
+        epoch: int,
+        partition: int,
+        attempt: int,
+        stream: bytes,
+        *,
+        chunk: int = 0,
+        queue: str | None = None,
+    ) -> ApiCall[StagingResponse]:
+        """Stage an Arrow IPC stream of messages under (query, epoch, partition, attempt), in no log until it is published.
+
+        An attempt may come in chunks, numbered in their order; one that is sent again takes the place of the first.
+        """
+        path, parameters = f"{_epoch(query, epoch)}/{partition}/{attempt}", texts({"chunk": chunk, "queue": queue})
+        request = Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW})
+        return ApiCall(request, post(path, StagingResponse).read)
+
+    @call
+    def publish(self, query: str, epoch: int, attempts: Iterable[Attempt]) -> ApiCall[PublishedAnswer]:
+        """Let one attempt of each partition enter its logs, all at once and once; a repeat gets the same answer.
+
+        Each `Attempt` says how many messages it staged, so that it is noticed when some are gone.
+        """
+        # It is one transaction, which may be millions of messages long.
+        body = PublishRequest(list(attempts))
+        return _waiting(post(f"{_epoch(query, epoch)}/publish", PublishedAnswer, body), PUBLISH_SECONDS)
+
+    @call
+    def staging(self, query: str, epoch: int) -> ApiCall[StagingView]:
+        """Whether an epoch is published, and what is staged of it."""
+        return get(_epoch(query, epoch), StagingView)
+
+    @call
+    def abort_staging(
+        self, query: str, epoch: int, *, partition: int | None = None, attempt: int | None = None
+    ) -> ApiCall[StagingAborted]:
+        """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
+        return delete(_epoch(query, epoch), StagingAborted, {"partition": partition, "attempt": attempt})
+
+    # runs of pipelines
+
+    @call
+    def put_run(self, run: str, report: RunReport) -> ApiCall[RunView]:
+        """Tell how a run of a pipeline stands, in place of what it told before."""
+        return put(f"{PIPELINES}/{path_part(run)}", RunView, report)
+
+    @call
+    def pipeline_run(self, run: str) -> ApiCall[RunView]:
+        """A run of a pipeline."""
+        return get(f"{PIPELINES}/{path_part(run)}", RunView)
+
+    @call
+    def pipeline_runs(self, *, limit: int = PAGE_ROWS) -> ApiCall[list[RunView]]:
+        """The runs of pipelines that began last, newest first."""
+        return part(get(PIPELINES, RunsResponse, {"limit": limit}), lambda answer: answer.pipelines)
+
+    # tables
+
+    @call
+    def read_table(
+        self,
+        table: TableName,
+        queue: str | None = None,
+        *,
+        after: int | str | None = None,
+        until: int | None = None,
+        since: datetime | None = None,
+        limit: int | None = None,
+    ) -> ApiCall[bytes]:
+        """Lease history, dead letters (both of a queue), queues or groups, as an Arrow IPC stream: whole, or an error.
+
+        ``after`` and ``until`` are positions of the history, seqs of dead letters, or for the others the name of a queue.
+        ``since`` leaves out leases that ended, and letters that died, before it.
+        """
+        query = texts({"queue": queue, "after": after, "until": until, "since": since, "limit": limit})
+        return _arrow(f"/api/v1/tables/{table}", query)
+
+
+def bounds_of_logs(queues: Sequence[str]) -> ApiCall[LogsBoundsResponse]:
+    """Which seqs the logs of many queues hold."""
+    return post(f"{LOG}s/bounds", LogsBoundsResponse, LogsBoundsRequest(list(queues)))
 
 
 def arrow_stream(answer: ApiResponse) -> bytes:
@@ -59,118 +183,14 @@ def arrow_stream(answer: ApiResponse) -> bytes:
     return body
 
 
-def log_bounds(
-    queue: str,
-    after: int | None,
-    wait_seconds: float,
-    at: datetime | None,
-    first: int | None,
-    max_bytes: int | None,
-) -> ApiCall[LogBoundsResponse]:
-    """Which seqs a log holds."""
-    query: dict[str, str | Sequence[str]] = {}
-    if after is not None and wait_seconds > 0:
-        query |= {"after": str(after), "wait": "true", "timeout": repr(float(wait_seconds))}
-    if at is not None:
-        query["at"] = at.isoformat()
-    if first is not None and max_bytes is not None:
-        query |= {"from": str(first), "maxBytes": str(max_bytes)}
-    waits = max(0.0, wait_seconds) if after is not None else 0.0
-    return ApiCall(Request("GET", f"{LOG}/{path_part(queue)}/bounds", query=query, wait_seconds=waits), _bounds)
+def _arrow(path: str, query: Mapping[str, str | Sequence[str]]) -> ApiCall[bytes]:
+    return ApiCall(Request("GET", path, query=query, headers={"Accept": ARROW}), arrow_stream)
 
 
-_bounds = reader(LogBoundsResponse)
-
-
-def bounds_of_logs(queues: Sequence[str]) -> ApiCall[LogsBoundsResponse]:
-    """Which seqs the logs of many queues hold."""
-    return ApiCall(Request("POST", f"{LOG}s/bounds", encode(LogsBoundsRequest(list(queues)))), _many_bounds)
-
-
-_many_bounds = reader(LogsBoundsResponse)
-
-
-def report_progress(queue: str, group: str, seq: int) -> ApiCall[GroupFigures]:
-    """Tell how far an external group has come."""
-    return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
-
-
-# staging
-
-
-def stage(
-    query: str, epoch: int, partition: int, attempt: int, stream: bytes, chunk: int, queue: str | None
-) -> ApiCall[StagingResponse]:
-    """Stage an Arrow stream of messages. It may be repeated: the chunk takes the place of the first."""
-    parameters = {"chunk": str(chunk)} if queue is None else {"chunk": str(chunk), "queue": queue}
-    path = f"{_epoch(query, epoch)}/{partition}/{attempt}"
-    return ApiCall(Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW}), _staged)
-
-
-_staged = reader(StagingResponse)
-
-
-def publish(query: str, epoch: int, attempts: Iterable[Attempt]) -> ApiCall[PublishedAnswer]:
-    """Publish an epoch. It may be repeated: it happens once. It is one transaction, which may be millions of messages long."""
-    body = encode(PublishRequest(list(attempts)))
-    request = Request("POST", f"{_epoch(query, epoch)}/publish", body, wait_seconds=PUBLISH_SECONDS)
-    return ApiCall(request, _published)
-
-
-_published = reader(PublishedAnswer)
-
-
-def staging(query: str, epoch: int) -> ApiCall[StagingView]:
-    """What is known of an epoch."""
-    return get(_epoch(query, epoch), StagingView)
-
-
-def abort_staging(query: str, epoch: int, partition: int | None, attempt: int | None) -> ApiCall[StagingAborted]:
-    """Forget what is staged."""
-    return delete(_epoch(query, epoch), StagingAborted, {"partition": partition, "attempt": attempt})
+def _waiting(asked: ApiCall[T], seconds: float) -> ApiCall[T]:
+    """The same call, for whose answer the server may take so much longer."""
+    return ApiCall(structs.replace(asked.request, wait_seconds=seconds), asked.read)
 
 
 def _epoch(query: str, epoch: int) -> str:
     return f"/api/v1/staging/{path_part(query)}/{epoch}"
-
-
-# runs of pipelines
-
-
-def put_run(run: str, report: RunReport) -> ApiCall[RunView]:
-    """Tell how a run of a pipeline stands."""
-    path = f"{PIPELINES}/{path_part(run)}"
-    return ApiCall(Request("PUT", path, encode(report)), _run)
-
-
-_run = reader(RunView)
-
-
-def pipeline_run(run: str) -> ApiCall[RunView]:
-    """A run of a pipeline."""
-    return get(f"{PIPELINES}/{path_part(run)}", RunView)
-
-
-def pipeline_runs(limit: int) -> ApiCall[RunsResponse]:
-    """The latest runs of pipelines."""
-    return get(PIPELINES, RunsResponse, {"limit": limit})
-
-
-# tables
-
-TableName = Literal["leases", "dead_letters", "queues", "groups"]
-
-
-def read_table(
-    table: TableName,
-    queue: str | None,
-    after: int | str | None,
-    until: int | None,
-    since: datetime | None,
-    limit: int | None,
-) -> ApiCall[bytes]:
-    """A table as an Arrow stream."""
-    at = None if since is None else since.isoformat()
-    given = {"queue": queue, "after": after, "until": until, "since": at, "limit": limit}
-    query: dict[str, str | Sequence[str]] = {name: str(value) for name, value in given.items() if value is not None}
-    return ApiCall(Request("GET", f"/api/v1/tables/{table}", query=query, headers={"Accept": ARROW}), arrow_stream)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from skep.client import admin_calls, calls, message_data
+from skep.client import calls, message_data
 from skep.client.calls import Acked
 from skep.client.error_texts import error_text
 from skep.client.exchange import ApiCall
@@ -60,7 +60,7 @@ class Message(MessageData):
 
     def trace(self, name: str, data: dict[str, Any] | None = None) -> None:
         """Tell what happened while it was worked on: an event of its trace, to be found by its name."""
-        self.client.run(admin_calls.tell(message_data.happened(self, name, data)))
+        self.client.run(calls.tell(message_data.happened(self, name, data)))
 
     def transaction(self) -> Transaction:
         """A transaction that acks this message together with what is pushed in it."""

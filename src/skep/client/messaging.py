@@ -12,15 +12,15 @@ from typing import Unpack
 import msgspec
 
 from skep.client import calls, message_data, operations, tracing
-from skep.client.admin import Admin
+from skep.client.admin_calls import AdminCalls
 from skep.client.calls import POP_DEFAULTS, Acked, PopOptions
 from skep.client.exchange import ApiCall
-from skep.client.log import Log
 from skep.client.message import Message, read_messages
 from skep.client.message_data import MessageData
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions, buffering, listed, push_items
 from skep.client.popping import popped
 from skep.client.pushed import Pushed, Queued, told, told_of_failure
+from skep.client.sender import Sender
 from skep.client.spelling import spelled_out
 from skep.client.transaction import Transaction
 from skep.clock import seconds
@@ -30,7 +30,7 @@ from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, Extended
 
 
-class Messaging(Admin, Log):
+class Messaging(AdminCalls, Sender):
     """What a client does with messages."""
 
     _mint: IdMint

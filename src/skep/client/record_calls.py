@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Raw
 
-from skep.client.admin_calls import PAGE_ROWS, delete, get, post
-from skep.client.exchange import ApiCall, Request, path_part
+from skep.client.exchange import ApiCall, path_part
+from skep.client.method import Pages, call, delete, get, listed, pages, part, post, put
 from skep.client.outgoing import encode
-from skep.client.reading import reader
 from skep.errors import Code, SkepError
 from skep.model.record import Report
-from skep.wire.apps import AppDetail, Applied, AppRemoved, AppsResponse
+from skep.wire.apps import AppDetail, Applied, AppRemoved, AppsResponse, AppSummary
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.entities import (
     EffectItem,
@@ -26,11 +25,12 @@ from skep.wire.entities import (
     EntityView,
     EventItem,
     EventsResponse,
+    EventView,
     ReceiptItem,
     ReceiptName,
 )
 from skep.wire.queues import TenantsResponse
-from skep.wire.refusals import RefusalsResponse
+from skep.wire.refusals import RefusalsResponse, RefusalView
 
 if TYPE_CHECKING:
     from skep.spec import App
@@ -41,73 +41,110 @@ ENDPOINTS = "/api/v1/endpoints"
 Events = Iterable[tuple[str, object]]
 """Names of events, each with its data."""
 
-_applied = reader(Applied)
+
+class RecordCalls:
+    """What a client can see and change of apps, entities and endpoints."""
+
+    @call
+    def apply(self, app: App | Mapping[str, Any], *, dry_run: bool = False) -> ApiCall[Applied]:
+        """Apply an app, or its document as JSON has it; ``dry_run`` only says what would change."""
+        document = _document(app)
+        path = f"{APPS}/{path_part(str(document.get('name', '')))}"
+        return put(path, Applied, document, {"dry_run": dry_run or None})
+
+    @call
+    def apps(self) -> ApiCall[list[AppSummary]]:
+        """All applied apps by name."""
+        return part(get(APPS, AppsResponse), lambda answer: answer.apps)
+
+    @call
+    def app(self, name: str) -> ApiCall[AppDetail]:
+        """An applied app with its whole spec."""
+        return get(f"{APPS}/{path_part(name)}", AppDetail)
+
+    @call
+    def remove_app(self, name: str, *, dry_run: bool = False) -> ApiCall[AppRemoved]:
+        """Forget an app; its queues stay, with all they hold."""
+        return delete(f"{APPS}/{path_part(name)}", AppRemoved, {"dry_run": dry_run})
+
+    @call
+    def refusals(self, webhook: str) -> ApiCall[list[RefusalView]]:
+        """The last requests that a webhook refused, newest first, at most 100."""
+        asked = get(f"/api/v1/webhooks/{path_part(webhook)}/refusals", RefusalsResponse)
+        return part(asked, lambda answer: answer.refusals)
+
+    # entities
+
+    @call
+    def entity_types(self) -> ApiCall[list[str]]:
+        """The types of which there are entities."""
+        return part(get(ENTITIES, EntityTypesResponse), lambda answer: answer.types)
+
+    @pages
+    def entities(self, type_: str) -> Pages[EntityView]:
+        """All entities of a type by id, page by page."""
+        return listed(f"{ENTITIES}/{path_part(type_)}", EntitiesResponse, lambda page: page.entities)
+
+    @call
+    def entity(self, type_: str, id_: str) -> ApiCall[EntityView]:
+        """An entity as it is now; ENTITY_NOT_FOUND when there is none."""
+        return get(f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}", EntityView)
+
+    @pages
+    def entity_events(self, type_: str, id_: str) -> Pages[EventView]:
+        """All events of an entity, the first one first."""
+        path = f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}/events"
+        return listed(path, EventsResponse, lambda page: page.events)
+
+    @call
+    def read_entities(
+        self, entities: Iterable[tuple[str, str]] = (), receipts: Iterable[tuple[str, str]] = ()
+    ) -> ApiCall[EntitiesReadResponse]:
+        """Many entities, by type and id, and receipts, by scope and key, in one request; None where there is none."""
+        wanted = EntitiesReadRequest([EntityName(*one) for one in entities], [ReceiptName(*one) for one in receipts])
+        return post(f"{ENTITIES}/read", EntitiesReadResponse, wanted)
+
+    # tenants and endpoints
+
+    @pages
+    def tenants(self) -> Pages[str]:
+        """The tenants that have queues, page by page."""
+        return listed("/api/v1/resources/tenants", TenantsResponse, lambda page: page.tenants)
+
+    @pages
+    def endpoints(self) -> Pages[EndpointView]:
+        """Addresses that a delivery failed to, page by page."""
+        return listed(ENDPOINTS, EndpointsResponse, lambda page: page.endpoints)
+
+    @call
+    def report_endpoint(
+        self,
+        url: str,
+        report: Report | Literal["delivered", "failed", "gone"],
+        *,
+        reason: str | None = None,
+        threshold: int = 5,
+        open_seconds: float = 30.0,
+    ) -> ApiCall[EndpointView]:
+        """Say how a delivery went, and hear whether to go on: see ``open_until`` and ``stopped_at``."""
+        told = EndpointReport(url, Report(report), reason, threshold, open_seconds)
+        return post(f"{ENDPOINTS}/report", EndpointView, told)
+
+    @call
+    def reset_endpoint(self, url: str) -> ApiCall[bool]:
+        """Deliver to an endpoint again; False when nothing was known of it."""
+        return part(post(f"{ENDPOINTS}/reset", EndpointWasReset, EndpointReset(url)), lambda answer: answer.reset)
 
 
-def apply(app: App | Mapping[str, Any], dry_run: bool) -> ApiCall[Applied]:
-    """Apply an app."""
+def _document(app: App | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(app, str | PurePath) or not (isinstance(app, Mapping) or hasattr(app, "queues")):
         cure = 'skep.App.load("orders.skep").spec, or skep.spec.load(text, "orders.skep")'
         raise SkepError(Code.INVALID_REQUEST, f"an app is wanted, not {app!r}: {cure}")
-    document = app if isinstance(app, Mapping) else _document(app)
-    query = {"dryRun": "true"} if dry_run else None
-    path = f"{APPS}/{path_part(str(document.get('name', '')))}"
-    return ApiCall(Request("PUT", path, encode(document), query=query), _applied)
-
-
-def _document(app: App) -> Mapping[str, Any]:
+    if isinstance(app, Mapping):
+        return app
     from skep.spec import to_document  # whoever applies no apps does not load the language
 
     return to_document(app)
-
-
-def apps() -> ApiCall[AppsResponse]:
-    """All applied apps."""
-    return get(APPS, AppsResponse)
-
-
-def app(name: str) -> ApiCall[AppDetail]:
-    """An app with its spec."""
-    return get(f"{APPS}/{path_part(name)}", AppDetail)
-
-
-def remove_app(name: str, dry_run: bool) -> ApiCall[AppRemoved]:
-    """Forget an app."""
-    return delete(f"{APPS}/{path_part(name)}", AppRemoved, {"dry_run": dry_run})
-
-
-def refusals(webhook: str) -> ApiCall[RefusalsResponse]:
-    """The last requests that a webhook refused."""
-    return get(f"/api/v1/webhooks/{path_part(webhook)}/refusals", RefusalsResponse, {})
-
-
-def entity_types() -> ApiCall[EntityTypesResponse]:
-    """The types of which there are entities."""
-    return get(ENTITIES, EntityTypesResponse)
-
-
-def entities(type_: str, after: str | None) -> ApiCall[EntitiesResponse]:
-    """A page of entities of a type."""
-    return get(f"{ENTITIES}/{path_part(type_)}", EntitiesResponse, {"after": after, "limit": PAGE_ROWS})
-
-
-def entity(type_: str, id_: str) -> ApiCall[EntityView]:
-    """An entity as it is now."""
-    return get(f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}", EntityView)
-
-
-def entity_events(type_: str, id_: str, after: int | None) -> ApiCall[EventsResponse]:
-    """A page of an entity's events."""
-    path = f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}/events"
-    return get(path, EventsResponse, {"after": after, "limit": PAGE_ROWS})
-
-
-def read_entities(
-    entities: Iterable[tuple[str, str]], receipts: Iterable[tuple[str, str]]
-) -> ApiCall[EntitiesReadResponse]:
-    """Entities and receipts, many at once."""
-    wanted = EntitiesReadRequest([EntityName(*one) for one in entities], [ReceiptName(*one) for one in receipts])
-    return post(f"{ENTITIES}/read", EntitiesReadResponse, wanted)
 
 
 def effect(entity: str, id_: str, version: int, events: Events, state: object, cause: str | None) -> EffectItem:
@@ -119,30 +156,3 @@ def effect(entity: str, id_: str, version: int, events: Events, state: object, c
 def receipt(scope: str, key: str, answer: object, window_seconds: float) -> ReceiptItem:
     """A receipt, written now."""
     return ReceiptItem(scope, key, Raw(encode(answer)), window_seconds)
-
-
-def tenants(after: str | None) -> ApiCall[TenantsResponse]:
-    """A page of tenants."""
-    return get("/api/v1/resources/tenants", TenantsResponse, {"after": after, "limit": PAGE_ROWS})
-
-
-def endpoints(after: str | None) -> ApiCall[EndpointsResponse]:
-    """A page of endpoints."""
-    return get(ENDPOINTS, EndpointsResponse, {"after": after, "limit": PAGE_ROWS})
-
-
-def report_endpoint(
-    url: str,
-    report: Report | Literal["delivered", "failed", "gone"],
-    reason: str | None,
-    threshold: int,
-    open_seconds: float,
-) -> ApiCall[EndpointView]:
-    """Say how a delivery went."""
-    told = EndpointReport(url, Report(report), reason, threshold, open_seconds)
-    return post(f"{ENDPOINTS}/report", EndpointView, told)
-
-
-def reset_endpoint(url: str) -> ApiCall[EndpointWasReset]:
-    """Deliver to an endpoint again."""
-    return post(f"{ENDPOINTS}/reset", EndpointWasReset, EndpointReset(url))

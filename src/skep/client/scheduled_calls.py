@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
-from skep.client.admin_calls import PAGE_ROWS, get, post
 from skep.client.exchange import ApiCall, path_part
+from skep.client.method import QUERY_DEFAULTS, Pages, call, get, listed, pages, post
+from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.wire.scheduled import ScheduledChanged, ScheduledMove, ScheduledResponse, ScheduledSelection, ScheduledView
 
-PATH = "/api/v1/scheduled"
+SCHEDULED = "/api/v1/scheduled"
 
 
 class ScheduledQuery(TypedDict, total=False):
@@ -41,35 +42,44 @@ class ScheduledWish(TypedDict, total=False):
     dry_run: bool
 
 
-def scheduled(queue: str | None, query: ScheduledQuery, after: str | None) -> ApiCall[ScheduledResponse]:
-    """A page of scheduled messages."""
-    asked: dict[str, Any] = {**query, "queue": queue, "after": after, "limit": PAGE_ROWS}
-    return get(PATH, ScheduledResponse, asked)
+class ScheduledCalls:
+    """What a client can see and change of messages that are not due yet."""
+
+    @pages
+    @spelled_out(ScheduledQuery, QUERY_DEFAULTS)
+    def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> Pages[ScheduledView]:
+        """Scheduled messages of a queue, or of all, those that are due first before the others."""
+        return listed(SCHEDULED, ScheduledResponse, lambda page: page.messages, {**query, "queue": queue})
+
+    @call
+    def scheduled_message(self, queue: str, message_id: str) -> ApiCall[ScheduledView]:
+        """A scheduled message with its whole payload; MESSAGE_NOT_FOUND when it has entered the log, or was cancelled."""
+        return get(f"{SCHEDULED}/{path_part(queue)}/{path_part(message_id)}", ScheduledView)
+
+    @call
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
+    def cancel_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ApiCall[ScheduledChanged]:
+        """Cancel scheduled messages: they never enter the log. Their transaction ids stay taken."""
+        return _change("cancel", ScheduledSelection, {**wish, "queue": queue})
+
+    @call
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
+    def run_scheduled(self, queue: str, **wish: Unpack[ScheduledWish]) -> ApiCall[ScheduledChanged]:
+        """Let scheduled messages enter the log now, in the order of their time."""
+        return _change("run", ScheduledSelection, {**wish, "queue": queue})
+
+    @call
+    @spelled_out(ScheduledWish, QUERY_DEFAULTS)
+    def move_scheduled(
+        self, queue: str, deliver_at: datetime, **wish: Unpack[ScheduledWish]
+    ) -> ApiCall[ScheduledChanged]:
+        """Move scheduled messages to another time."""
+        return _change("move", ScheduledMove, {**wish, "queue": queue, "deliver_at": deliver_at})
 
 
-def scheduled_message(queue: str, message_id: str) -> ApiCall[ScheduledView]:
-    """A scheduled message with its payload."""
-    return get(f"{PATH}/{path_part(queue)}/{path_part(message_id)}", ScheduledView)
-
-
-def cancel(queue: str, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
-    """Cancel scheduled messages."""
-    return post(f"{PATH}/cancel", ScheduledChanged, _selection(ScheduledSelection, {**wish, "queue": queue}))
-
-
-def run(queue: str, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
-    """Let scheduled messages enter the log now."""
-    return post(f"{PATH}/run", ScheduledChanged, _selection(ScheduledSelection, {**wish, "queue": queue}))
-
-
-def move(queue: str, deliver_at: datetime, wish: ScheduledWish) -> ApiCall[ScheduledChanged]:
-    """Move scheduled messages to another time."""
-    given = {**wish, "queue": queue, "deliver_at": deliver_at}
-    return post(f"{PATH}/move", ScheduledChanged, _selection(ScheduledMove, given))
-
-
-def _selection(kind: type[ScheduledSelection], given: Mapping[str, Any]) -> ScheduledSelection:
+def _change(verb: str, kind: type[ScheduledSelection], given: Mapping[str, Any]) -> ApiCall[ScheduledChanged]:
     try:
-        return kind(**given)
+        selection = kind(**given)
     except TypeError as error:
         raise SkepError(Code.INVALID_REQUEST, str(error)) from None
+    return post(f"{SCHEDULED}/{verb}", ScheduledChanged, selection)

@@ -1,0 +1,139 @@
+"""The calls that look at messages, traces and queued operations, and delete messages. Nothing here sends anything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypedDict, Unpack
+
+from skep.client.exchange import ApiCall, path_part
+from skep.client.method import QUERY_DEFAULTS, Pages, call, delete, get, listed, pages, part
+from skep.client.queue_calls import QUEUES
+from skep.client.spelling import spelled_out
+from skep.model import MessageState
+from skep.wire.attempts import AttemptsResponse, AttemptView
+from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessagesResponse, TraceResponse
+from skep.wire.operations import OperationsResponse, OperationStatsResponse, OperationView
+from skep.wire.traces import NamedTrace, TraceEventsResponse, TraceEventView, TraceNamesResponse
+
+MESSAGES = "/api/v1/messages"
+OPERATIONS = "/api/v1/operations"
+TRACES = "/api/v1/traces"
+
+
+class MessageQuery(TypedDict, total=False):
+    """Which messages of a queue to look at. ``state`` is that of the group; ``preview`` is how many bytes to show."""
+
+    partition: str
+    group: str
+    state: MessageState | Literal["pending", "in_flight", "settled", "dead"]
+    transaction_id: str
+    trace_id: str
+    since: datetime
+    until: datetime
+    descending: bool
+    preview: int
+
+
+class OperationQuery(TypedDict, total=False):
+    """Which operations: all that is given."""
+
+    status: str | None
+    kind: str | None
+    queue: str | None
+    partition: str | None
+
+
+class MessageCalls:
+    """What a client can see of messages and of their way."""
+
+    @pages
+    @spelled_out(MessageQuery, QUERY_DEFAULTS)
+    def messages(self, queue: str, **query: Unpack[MessageQuery]) -> Pages[BrowsedMessage]:
+        """The log of a queue, without leasing anything."""
+        return listed(MESSAGES, MessagesResponse, lambda page: page.messages, {**query, "queue": queue})
+
+    @call
+    def message(self, queue: str, seq: int) -> ApiCall[BrowsedMessage]:
+        """The message at a seq, with its whole payload."""
+        return get(_at_seq(queue, seq), BrowsedMessage)
+
+    @call
+    def attempts(self, queue: str, seq: int) -> ApiCall[list[AttemptView]]:
+        """The attempts of the message at a seq over all groups: who had it, how that ended, and why it failed."""
+        return part(get(f"{_at_seq(queue, seq)}/attempts", AttemptsResponse), lambda answer: answer.attempts)
+
+    @call
+    def message_pushed_as(self, queue: str, transaction_id: str, *, partition: str) -> ApiCall[BrowsedMessage]:
+        """The newest message with a transaction id in a partition, with its whole payload."""
+        return get(_pushed_as(partition, transaction_id), BrowsedMessage, {"queue": queue})
+
+    @call
+    def delete_message(
+        self, queue: str, seq: int, *, message_id: str | None = None, dry_run: bool = False
+    ) -> ApiCall[MessageDeleted]:
+        """Delete a message that is not settled, for all groups: nobody gets it again. Whoever holds it loses the lease.
+
+        With ``message_id`` only if the message at this seq has that id. MESSAGE_SETTLED when every group has settled it.
+        """
+        return delete(_at_seq(queue, seq), MessageDeleted, {"message_id": message_id, "dry_run": dry_run})
+
+    @call
+    def delete_message_pushed_as(
+        self, queue: str, transaction_id: str, *, partition: str, dry_run: bool = False
+    ) -> ApiCall[MessageDeleted]:
+        """Delete the newest message with a transaction id in a partition, as `delete_message` does."""
+        path = _pushed_as(partition, transaction_id)
+        return delete(path, MessageDeleted, {"queue": queue, "dry_run": dry_run})
+
+    # traces
+
+    @call
+    def trace(self, trace_id: str) -> ApiCall[list[BrowsedMessage]]:
+        """All messages of a trace across queues, oldest first."""
+        return part(get(f"{TRACES}/{path_part(trace_id)}", TraceResponse), lambda answer: answer.messages)
+
+    @call
+    def trace_events(self, trace_id: str) -> ApiCall[list[TraceEventView]]:
+        """What workers told of a trace, in the order of telling."""
+        return part(get(f"{TRACES}/{path_part(trace_id)}", TraceResponse), lambda answer: answer.events)
+
+    @pages
+    def trace_names(self) -> Pages[NamedTrace]:
+        """The names that events of traces have, and when each last happened."""
+        return listed(f"{TRACES}/names", TraceNamesResponse, lambda page: page.names)
+
+    @pages
+    def traces_by_name(self, name: str) -> Pages[TraceEventView]:
+        """Events of traces by their name, newest first."""
+        return listed(f"{TRACES}/by-name", TraceEventsResponse, lambda page: page.events, {"name": name})
+
+    # queued operations
+
+    @pages
+    @spelled_out(OperationQuery, QUERY_DEFAULTS)
+    def operations(self, **query: Unpack[OperationQuery]) -> Pages[OperationView]:
+        """Calls that were queued under load, newest first."""
+        return listed(OPERATIONS, OperationsResponse, lambda page: page.operations, query)
+
+    @call
+    def operation(self, operation_id: str) -> ApiCall[OperationView]:
+        """How far a queued call is, with its result once it is completed."""
+        return get(f"{OPERATIONS}/{path_part(operation_id)}", OperationView)
+
+    @call
+    def cancel_operation(self, operation_id: str) -> ApiCall[OperationView]:
+        """Cancel a queued call that nobody has begun to perform."""
+        return delete(f"{OPERATIONS}/{path_part(operation_id)}", OperationView)
+
+    @call
+    def operation_stats(self) -> ApiCall[OperationStatsResponse]:
+        """How the queue of operations stands."""
+        return get(f"{OPERATIONS}/stats", OperationStatsResponse)
+
+
+def _at_seq(queue: str, seq: int) -> str:
+    return f"{QUEUES}/{path_part(queue)}/messages/{seq}"
+
+
+def _pushed_as(partition: str, transaction_id: str) -> str:
+    return f"{MESSAGES}/{path_part(partition)}/{path_part(transaction_id)}"
