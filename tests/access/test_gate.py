@@ -28,7 +28,7 @@ class Desk:
         self.store = RecordingStore(self.inner)
         self.keys = RecordingStore(self.inner.access)  # type: ignore[arg-type] # it records any verbs
         self.store.access = self.keys  # type: ignore[attr-defined] # the same
-        self.access = Access(self.store.as_store, self.clock, InFlight())
+        self.access = Access(self.store.as_store.access, self.clock, InFlight())
         self.gate = Gate(self.access, self.clock, AccessSettings(required=True))
 
     def minted(self) -> Minted:

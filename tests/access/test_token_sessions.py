@@ -40,7 +40,7 @@ class Entrance:
 
     def another(self, settings: AccessSettings, has_tokens: bool = True) -> Gate:
         """The gate of another server of the same store."""
-        access = Access(self.store, self.clock, InFlight())
+        access = Access(self.store.access, self.clock, InFlight())
         tokens = Tokens(settings, self.clock, KeySource(settings, self.clock)) if has_tokens else None
         return Gate(access, self.clock, settings, tokens)
 

@@ -69,7 +69,7 @@ def message(payload: bytes = SECRET, **fields: object) -> NewMessage:
 
 async def stored(engine: Engine, key: QueueKey = PAYMENTS) -> list[tuple[bytes, str | None]]:
     """What the log really holds, as whoever reads the store without a key sees it."""
-    page = await engine.encryption._store.messages(MessageFilter(queue=key), engine.now())
+    page = await engine._store.messages(MessageFilter(queue=key), engine.now())
     return [(one.payload, one.content_type) for one in page.messages]
 
 
@@ -81,8 +81,8 @@ async def test_who_waits_gets_open_what_a_push_or_an_ack_would_have_claimed_clos
     await engine.push([message(), message()])
     (held,) = (await engine.pop(PopRequest(PAYMENTS))).deliveries
     if encrypts:
-        monkeypatch.delattr(type(engine.encryption._store), "settle_and_pop")
-        monkeypatch.delattr(type(engine.encryption._store), "push_and_pop")
+        monkeypatch.delattr(type(engine._store), "settle_and_pop")
+        monkeypatch.delattr(type(engine._store), "push_and_pop")
     else:
         await engine.update_queue(PAYMENTS, QueueChanges(encryption_enabled=False))
     first = asyncio.create_task(engine.pop(PopRequest(PAYMENTS), wait_seconds=60))
@@ -176,7 +176,7 @@ async def test_a_server_that_does_not_know_yet_does_not_store_plain_text(engine:
     """Another server has it encrypted from now on; this one hears of it by being refused."""
     orders = QueueKey("orders")
     await engine.create_queue(orders)
-    await engine.encryption._store.update_queue(orders, QueueChanges(encryption_enabled=True), engine.now())
+    await engine._store.update_queue(orders, QueueChanges(encryption_enabled=True), engine.now())
     assert not engine.encryption.seals(orders)
     outcome = await engine.push([NewMessage(orders, SECRET)])
     assert not outcome.refused
@@ -336,7 +336,7 @@ async def test_whatever_way_messages_come_a_server_that_does_not_know_yet_seals_
     columns, transaction = QueueKey("columns"), QueueKey("transaction")
     for key in (columns, transaction):
         await engine.create_queue(key)
-        await engine.encryption._store.update_queue(key, QueueChanges(encryption_enabled=True), engine.now())
+        await engine._store.update_queue(key, QueueChanges(encryption_enabled=True), engine.now())
         assert not engine.encryption.seals(key)
     await engine.push_columns(columns, pa.record_batch({"payload": [SECRET.decode()]}))
     assert (await engine.transact([], [NewMessage(transaction, SECRET)])).committed
@@ -349,7 +349,7 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
     batch = PushBatch([message(b"1", partition="a")], [engine._ids.mint()])
     sealed = await engine.encryption.seal(batch.messages, batch.ids)
     held = NewOperations(Kind.PUSH, [engine._ids.mint()], push=PushBatch(sealed, batch.ids))
-    await engine.encryption._store.enqueue([held], engine.now())
+    await engine._store.enqueue([held], engine.now())
     with pytest.raises(SkepError) as refused:
         await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["2"], "partition": ["a"]}))
     assert refused.value.code is Code.OPERATIONS_AHEAD
@@ -416,7 +416,7 @@ async def test_a_pop_that_can_neither_settle_nor_give_back_says_why_and_leaves_i
 
 def fail_settling(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let the store be too busy to settle, so many times."""
-    store, calls = engine.encryption._store, list[object]()
+    store, calls = engine._store, list[object]()
     settle = store.settle
 
     async def failing(settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
@@ -435,7 +435,7 @@ async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(
     """Webhooks put it there without a push."""
     hooked = QueueKey("hooked")
     await engine.create_queue(hooked)
-    store = engine.encryption._store
+    store = engine._store
     await store.update_queue(hooked, QueueChanges(encryption_enabled=True), engine.now())
     quarantine = store.quarantine
 
@@ -457,7 +457,7 @@ async def test_a_message_that_does_not_fit_is_sealed_among_the_dead_letters_too(
 
 async def copied(engine: Engine, to: QueueKey) -> None:
     """Do what somebody who can write the database does: copy the sealed message of payments, whole, into another queue."""
-    store = engine.encryption._store
+    store = engine._store
     [one] = (await store.messages(MessageFilter(queue=PAYMENTS), engine.now())).messages
     copy = NewMessage(to, one.payload, partition=one.partition, trace_id=one.trace_id, content_type=SEALED_TYPE)
     assert not (await store.push([PushBatch([copy], [one.id])], engine.now()))[0].refused
@@ -497,7 +497,7 @@ async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_
     assert piece.batch.column("payload").to_pylist() == [b"1", b"2"]
     assert [(await engine.look.message(shared, Seq(n))).payload for n in (1, 2)] == [b"1", b"2"]
 
-    store, sources = engine.encryption._store, {"cards": "payments", "payments": "cards"}
+    store, sources = engine._store, {"cards": "payments", "payments": "cards"}
     letters = await store.dead_letters(DeadLetterFilter(queue=shared), None, 2)
     swapped = [msgspec.structs.replace(one, source_queue=sources[one.source_queue]) for one in letters]
     for one in swapped:
@@ -531,7 +531,7 @@ async def test_one_server_uses_what_it_reserved_before_it_asks_the_store_again(
 ) -> None:
     monkeypatch.setattr("skep.engine.encryption.MESSAGES_PER_KEY", 100)
     monkeypatch.setattr("skep.engine.encryption.SEALS_RESERVED", 10)
-    store = engine.encryption._store
+    store = engine._store
     asked: list[int] = []
     reserve = store.reserve_seals
 

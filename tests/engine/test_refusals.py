@@ -45,8 +45,8 @@ async def engine(clock: ManualClock, noting: Noting, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("skep.engine.refusals.WRITE_SECONDS", WRITE_SECONDS)
     store = SqliteStore(":memory:")
     await store.open()
-    engine = Engine(store, clock, IdMint(clock), Random(7))
     store.refusals = noting  # type: ignore[assignment] # only what the writer asks for
+    engine = Engine(store, clock, IdMint(clock), Random(7))
     await engine.start()
     await until(lambda: engine.is_quiet)
     yield engine

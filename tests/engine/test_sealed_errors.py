@@ -62,7 +62,7 @@ async def shown(engine: Engine) -> list[str | None]:
 async def test_an_error_is_sealed_in_the_store_and_opened_for_who_looks(engine: Engine, clock: ManualClock) -> None:
     await fail(engine, SECRET)
     [partition] = await engine.look.partition_stats(PAYMENTS)
-    bare = engine.encryption._store
+    bare = engine._store
     [kept] = await bare.failures([(PAYMENTS, Seq(1))])
     [bare_partition] = await bare.partition_stats(PAYMENTS, "__QUEUE_MODE__", engine.now())
 
@@ -78,7 +78,7 @@ async def test_a_dead_letter_has_its_error_sealed_too(engine: Engine) -> None:
     await fail(engine, SECRET)
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=GRAVE))
     [death] = await engine.past.deaths(GRAVE, limit=1)
-    [bare] = await engine.encryption._store.dead_letters(DeadLetterFilter(queue=GRAVE), None, 1)
+    [bare] = await engine._store.dead_letters(DeadLetterFilter(queue=GRAVE), None, 1)
 
     [popped] = (await engine.pop(PopRequest(GRAVE))).deliveries
 
@@ -88,6 +88,16 @@ async def test_a_dead_letter_has_its_error_sealed_too(engine: Engine) -> None:
     assert bare.error is not None
     assert "4242" not in bare.error
     assert await shown(engine) == ["first", SECRET]
+
+
+async def test_the_history_of_replays_shows_the_error_opened(engine: Engine) -> None:
+    await fail(engine, "first")
+    await fail(engine, SECRET)
+    await engine.dead_letters.replay(DeadLetterFilter(queue=GRAVE))
+
+    [(bare, _)] = await engine.dead_letters.replays(GRAVE)
+
+    assert bare.error == SECRET
 
 
 async def test_with_its_key_destroyed_an_error_is_gone_for_good(engine: Engine) -> None:
@@ -110,7 +120,7 @@ async def test_nobody_passes_text_off_as_sealed(engine: Engine, error: str) -> N
 
 async def test_a_sealed_error_opens_for_its_own_message_only(engine: Engine) -> None:
     await fail(engine, SECRET)
-    [[kept]] = await engine.encryption._store.failures([(PAYMENTS, Seq(1))])
+    [[kept]] = await engine._store.failures([(PAYMENTS, Seq(1))])
     moved = [(kept.error, PAYMENTS, Seq(2)), (kept.error, QueueKey("other"), Seq(1)), (kept.error, PAYMENTS, None)]
 
     assert await engine.encryption.open_errors(moved) == [UNREADABLE_ERROR, UNREADABLE_ERROR, SECRET]

@@ -220,7 +220,7 @@ async def test_I1_what_is_pushed_while_keys_are_shredded_is_sealed_by_a_key_that
     path = str(tmp_path / "skep.db")
     async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
         await sealing(engine)
-        store = engine.encryption._store
+        store = engine._store
         shred_data_keys, destroyed, cut = store.shred_data_keys, asyncio.Event(), asyncio.Event()
 
         async def slow(tenant: str, queue: str | None, now: Instant) -> int:
@@ -249,7 +249,7 @@ async def test_I1_keys_that_were_read_before_a_shred_do_not_come_back_after_it(
     path = str(tmp_path / "skep.db")
     async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
         await sealing(engine)
-        store = engine.encryption._store
+        store = engine._store
         data_keys, read, go_on = store.data_keys, asyncio.Event(), asyncio.Event()
 
         async def slow() -> list[WrappedKey]:
@@ -281,9 +281,9 @@ async def test_keys_that_a_failed_shred_left_go_on_opening_what_they_sealed(
     async with open_engine(disk.url, clock=clock, masters=MasterKeys(OLD)) as engine:
         await sealing(engine)
         with monkeypatch.context() as patched:
-            patched.setattr(engine.encryption._store, "shred_data_keys", down)
+            patched.setattr(engine._store, "shred_data_keys", down)
             if is_down_for_reads:
-                patched.setattr(engine.encryption._store, "data_keys", down)
+                patched.setattr(engine._store, "data_keys", down)
             with pytest.raises(SkepError) as told:
                 await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
 
@@ -300,7 +300,7 @@ async def test_what_a_destroyed_key_sealed_lets_the_keys_be_read_anew_once(
         await sealing(engine)
         await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name)
         await engine.push([NewMessage(PAYMENTS, b'"after"')])
-        store, reads = engine.encryption._store, 0
+        store, reads = engine._store, 0
         data_keys = store.data_keys
 
         async def counted() -> list[WrappedKey]:
@@ -323,7 +323,7 @@ async def test_nothing_is_remembered_of_a_key_that_another_server_destroyed(tmp_
     async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
         await sealing(engine)
         assert engine.encryption._reserved
-        await engine.encryption._store.shred_data_keys(PAYMENTS.tenant, PAYMENTS.name, engine.now())
+        await engine._store.shred_data_keys(PAYMENTS.tenant, PAYMENTS.name, engine.now())
         await engine.encryption.load()
         assert not engine.encryption._reserved
 

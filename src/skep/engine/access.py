@@ -13,8 +13,7 @@ from skep.engine.inflight import InFlight
 from skep.engine.validate import NAME_CHARACTERS, check_texts, storable
 from skep.errors import Code, SkepError
 from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
-from skep.store.protocol import Store
-from skep.store.protocol.access import KEYS_MAX
+from skep.store.protocol.access import KEYS_MAX, AccessStore
 
 FORGET_SECONDS = 30 * 86_400.0
 """A key that was revoked, or expired, is listed for so long."""
@@ -27,7 +26,7 @@ KeyChange = Callable[[str | None, bool], None]
 class Access:
     """The engine's face for who may do what."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight) -> None:
+    def __init__(self, store: AccessStore, clock: Clock, in_flight: InFlight) -> None:
         self._store = store
         self._clock = clock
         self._in_flight = in_flight
@@ -44,7 +43,7 @@ class Access:
     async def put_key(self, record: KeyRecord) -> None:
         """Keep a new key."""
         with self._in_flight:
-            if not await self._store.access.put_key(record):
+            if not await self._store.put_key(record):
                 raise SkepError(
                     Code.INVALID_REQUEST, f"there are {KEYS_MAX} keys already; revoked ones are forgotten after a while"
                 )
@@ -53,24 +52,24 @@ class Access:
     async def is_closed(self) -> bool:
         """Whether this store ever had access on, and nobody has opened it since."""
         with self._in_flight:
-            return await self._store.access.is_closed() is True
+            return await self._store.is_closed() is True
 
     async def set_closed(self, closed: bool) -> None:
         """Keep the store closed from now on, or open it. Servers look when they start."""
         with self._in_flight:
-            await self._store.access.set_closed(closed, self._clock.now())
+            await self._store.set_closed(closed, self._clock.now())
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
         with self._in_flight:
             check_texts((id_,))
-            return await self._store.access.get_key(id_)
+            return await self._store.get_key(id_)
 
     async def list_keys(self, *, after: str = "", limit: int = 100) -> list[KeyRecord]:
         """A page of keys by id, those after ``after``."""
         with self._in_flight:
             check_texts((after,))
-            return await self._store.access.list_keys(after, limit)
+            return await self._store.list_keys(after, limit)
 
     async def all_keys(self) -> list[KeyRecord]:
         """Every key: there are at most `KEYS_MAX`."""
@@ -85,7 +84,7 @@ class Access:
         with self._in_flight:
             now = self._clock.now()
             try:
-                return await self._store.access.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
+                return await self._store.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
             finally:
                 # Also when the answer is lost: it may be revoked.
                 self._on_change(id_, True)
@@ -93,23 +92,23 @@ class Access:
     async def put_session(self, record: SessionRecord) -> None:
         """Keep a new session."""
         with self._in_flight:
-            await self._store.access.put_session(record)
+            await self._store.put_session(record)
 
     async def get_session(self, id_: str) -> SessionRecord | None:
         """The session, or None."""
         with self._in_flight:
-            return await self._store.access.get_session(id_)
+            return await self._store.get_session(id_)
 
     async def use_session(self, id_: str) -> bool:
         """Note that a session was used now; False when it has ended."""
         with self._in_flight:
-            return await self._store.access.use_session(id_, self._clock.now())
+            return await self._store.use_session(id_, self._clock.now())
 
     async def end_session(self, id_: str) -> None:
         """Let a session count no longer, at once here and soon elsewhere."""
         with self._in_flight:
             try:
-                await self._store.access.end_session(id_, self._clock.now())
+                await self._store.end_session(id_, self._clock.now())
             finally:
                 self._on_change(id_, True)
 
@@ -118,7 +117,7 @@ class Access:
         with self._in_flight:
             now = self._clock.now()
             entry = AuditEntry(at=now, actor=actor, action=action, expires_at=Instant(now + seconds(keep_seconds)))
-            return await self._store.access.note_audit(entry)
+            return await self._store.note_audit(entry)
 
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
@@ -126,11 +125,11 @@ class Access:
         """Note how it went. The tenant may be what no store can hold: then that is why it was refused, and has to be noted."""
         with self._in_flight:
             tenant = storable(tenant, NAME_CHARACTERS)
-            await self._store.access.finish_audit(position, tenant, queues, outcome, detail)
+            await self._store.finish_audit(position, tenant, queues, outcome, detail)
 
     async def list_audit(
         self, tenant: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[AuditEntry]:
         """A page of entries, newest first, of a tenant or of all."""
         with self._in_flight:
-            return await self._store.access.list_audit(tenant, before, limit)
+            return await self._store.list_audit(tenant, before, limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from skep.clock import Clock, Instant
 from skep.config import Limits
@@ -24,17 +25,25 @@ from skep.model import (
     StoredMessage,
 )
 from skep.model.history import FinishedLease, RetentionPass
-from skep.store.protocol import Store
+from skep.store.protocol.browse import BrowseVerbs
+from skep.store.protocol.history import HistoryVerbs
+from skep.store.protocol.leases import LeaseVerbs
+from skep.store.protocol.stats import StatsVerbs
 
 LOOKED_AT_ONCE = 100
 """Queues whose figures one look takes in: it keeps others who look from looking for a moment."""
 
 
+class Figures(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
+    """Whatever tells of messages and holds none of their payloads."""
+
+
 class Browse:
     """What there is now. Nothing here changes anything, and every look is bounded."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
+    def __init__(self, store: Figures, opened: BrowseVerbs, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
         self._store = store
+        self._opened = opened
         self._clock = clock
         self._in_flight = in_flight
         self._limits = limits
@@ -59,7 +68,7 @@ class Browse:
             validate.check_key(key)
             validate.check_name(group, "group")
             validate.check_page(limit, self._limits, after)
-            return await self._store.partition_stats(key, group, self._clock.now(), after, limit)
+            return await self._opened.partition_stats(key, group, self._clock.now(), after, limit)
 
     async def leases(
         self,
@@ -83,13 +92,13 @@ class Browse:
             validate.check_key(wanted.queue)
             validate.check_texts((wanted.partition, wanted.group, wanted.transaction_id))
             validate.check_page(wanted.limit, self._limits)
-            return await self._store.messages(wanted, self._clock.now())
+            return await self._opened.messages(wanted, self._clock.now())
 
     async def message(self, key: QueueKey, seq: Seq) -> StoredMessage:
         """One message with its whole payload; MESSAGE_NOT_FOUND when there is none."""
         with self._in_flight:
             validate.check_key(key)
-            message = await self._store.message(key, seq) if 0 <= seq <= validate.SEQ_MAX else None
+            message = await self._opened.message(key, seq) if 0 <= seq <= validate.SEQ_MAX else None
             if message is None:
                 raise SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {key.name!r}", seq=seq)
             return message
@@ -101,7 +110,7 @@ class Browse:
             if len(trace_id) != validate.ID_BYTES:
                 raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
             validate.check_page(limit, self._limits)
-            return await self._store.trace(tenant, trace_id, limit)
+            return await self._opened.trace(tenant, trace_id, limit)
 
     async def with_transaction_id(
         self, transaction_id: str, tenant: str = DEFAULT_TENANT, *, limit: int = 100

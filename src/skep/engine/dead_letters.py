@@ -8,13 +8,13 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import Limits
 from skep.engine import validate
 from skep.engine.inflight import InFlight
-from skep.engine.replaying import Replay, purge_all, replay_all, replay_edited, with_results
+from skep.engine.replaying import DeadLettersAndStats, Replay, purge_all, replay_all, replay_edited, with_results
 from skep.errors import Code, SkepError
 from skep.ids import Id, IdMint
 from skep.model import DeadLetter, DeadLetterFilter, Edited, MessageState, NewMessage, QueueKey, Seq
 from skep.model.history import ReplayRecord
 from skep.model.record import MAX_BYTES, Buried, ReceiptKey, Unfit
-from skep.store.protocol import Store
+from skep.store.protocol import PayloadVerbs
 
 BURIALS = "burials"
 """The scope of the receipts that say that messages were buried."""
@@ -26,7 +26,8 @@ class DeadLetters:
 
     def __init__(
         self,
-        store: Store,
+        store: DeadLettersAndStats,
+        opened: PayloadVerbs,
         clock: Clock,
         ids: IdMint,
         in_flight: InFlight,
@@ -40,6 +41,7 @@ class DeadLetters:
         For ``receipt_seconds`` it is known which messages were buried.
         """
         self._store = store
+        self._opened = opened
         self._clock = clock
         self._ids = ids
         self._in_flight = in_flight
@@ -72,7 +74,7 @@ class DeadLetters:
         with self._in_flight:
             _check(wanted)
             validate.check_page(limit, self._limits)
-            return await self._store.dead_letters(wanted, after, limit, max_bytes)
+            return await self._opened.dead_letters(wanted, after, limit, max_bytes)
 
     async def mark(self, key: QueueKey) -> Seq:
         """The newest seq of a dead-letter queue: what a dry run saw is up to this, and what comes later is beyond it."""
@@ -101,7 +103,9 @@ class DeadLetters:
         """Move the one dead letter that matches back with another payload, which is JSON and fits its queue, and other headers."""
         with self._in_flight:
             _check(wanted)
-            done = await replay_edited(self._store, self._clock, self._ids, self._limits, wanted, edited, self._seal)
+            done = await replay_edited(
+                self._store, self._opened, self._clock, self._ids, self._limits, wanted, edited, self._seal
+            )
             for moved in done.replayed:
                 self._announce(moved.queue, self._clock.now())
             return done
@@ -117,8 +121,8 @@ class DeadLetters:
             validate.check_key(key)
             validate.check_texts((source_queue,))
             validate.check_page(limit, self._limits)
-            found = await self._store.replays(key, source_queue, before, limit)
-            return await with_results(self._store, key.tenant, found, self._clock.now())
+            found = await self._opened.replays(key, source_queue, before, limit)
+            return await with_results(self._opened, key.tenant, found, self._clock.now())
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
         """Delete all that match now; how many were deleted, or would be."""

@@ -37,7 +37,8 @@ from skep.model import (
     Settlement,
 )
 from skep.model.data_key import WrappedKey
-from skep.store.protocol import Store
+from skep.store.protocol.data_keys import DataKeyVerbs
+from skep.store.protocol.dead_letters import DeadLetterReadVerbs
 from skep.store.rules import kept_error
 
 SEALS_RESERVED = 1 << 16
@@ -77,10 +78,14 @@ class Row(Protocol):
     def payload(self) -> bytes: ...
 
 
+class KeysAndLetters(DataKeyVerbs, DeadLetterReadVerbs, Protocol):
+    """The wrapped keys, and the dead letters, which say what queue they were sealed for."""
+
+
 class Encryption:
     """The keys of a server, and what it does with them."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdMint, masters: MasterKeys | None) -> None:
+    def __init__(self, store: KeysAndLetters, clock: Clock, ids: IdMint, masters: MasterKeys | None) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids

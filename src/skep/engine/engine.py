@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
@@ -26,7 +26,7 @@ from skep.engine.caches import Caches
 from skep.engine.clearing import would_clear
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
-from skep.engine.decrypting_store import DecryptingStore
+from skep.engine.decryption import Decryption
 from skep.engine.encryption import Encryption
 from skep.engine.groups import Groups
 from skep.engine.history import History
@@ -83,7 +83,7 @@ from skep.model.operation import Kind, QueuedReason
 from skep.model.record import Effect, Receipt
 from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
 from skep.model.upkeep import Connections
-from skep.store.protocol import Store
+from skep.store.protocol import PayloadVerbs, Store
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
@@ -112,8 +112,7 @@ class Engine:
         """
         self.settings = settings or EngineSettings()
         self.encryption = Encryption(store, clock, ids, masters)
-        if masters is not None:
-            store = cast(Store, DecryptingStore(store, self.encryption))
+        opened: PayloadVerbs = store if masters is None else Decryption(store, self.encryption)
         self.declared: Declared | None = None
         """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
         self._store = store
@@ -139,6 +138,7 @@ class Engine:
         self._announcer = Announcer(clock, self._lifecycle, self._registry)
         self._surroundings = Surroundings(
             store,
+            opened,
             clock,
             self._timers,
             self._lifecycle,
@@ -147,8 +147,8 @@ class Engine:
             self._announcer.died,
             Safety(random, self.settings),
         )
-        self.access = Access(store, clock, self._in_flight)
-        self.refusals = Refusals(store, clock, self._timers, self._in_flight)
+        self.access = Access(store.access, clock, self._in_flight)
+        self.refusals = Refusals(store.refusals, clock, self._timers, self._in_flight)
         self.caches = Caches(
             clock,
             self._timers,
@@ -184,13 +184,14 @@ class Engine:
         )
         self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
         self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
-        self.log = Logs(store, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
+        self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
-        self.look = Browse(store, clock, self._in_flight, self._limits)
+        self.look = Browse(store, opened, clock, self._in_flight, self._limits)
         self.dead_letters = DeadLetters(
             store,
+            opened,
             clock,
             ids,
             self._in_flight,
@@ -200,12 +201,14 @@ class Engine:
             self.settings.published_seconds,
         )
         self.scheduled = Scheduled(
-            store, clock, self._in_flight, self._limits, self.encryption, self._lifecycle, self._wake
+            store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._lifecycle, self._wake
         )
         self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
         self.consumers = Consumers(clock)
-        self.past = History(store, clock, self._in_flight, self.settings)
-        self.records = Records(store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption)
+        self.past = History(store, opened, clock, self._in_flight, self.settings)
+        self.records = Records(
+            store.records, store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption
+        )
 
     async def start(self) -> None:
         """Begin to run timers and to hear of other servers."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from skep.clock import Clock
 from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.model import GroupStats, QueueKey, Start, Token
-from skep.store.protocol import Store
+from skep.store.protocol.groups import GroupVerbs
+from skep.store.protocol.leases import LeaseVerbs
+
+
+class GroupsAndLeases(GroupVerbs, LeaseVerbs, Protocol):
+    """What a consumer group has: progress, and leases."""
 
 
 class Groups:
@@ -16,7 +22,7 @@ class Groups:
 
     def __init__(
         self,
-        store: Store,
+        store: GroupsAndLeases,
         clock: Clock,
         in_flight: InFlight,
         inspect: Callable[[QueueKey], None],

@@ -6,6 +6,7 @@ Every look is bounded, and what is told is: nobody fills the store by telling of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec import structs
 
@@ -20,7 +21,9 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_TENANT, QueueKey, Seq
 from skep.model.history import Death, FailedAttempt, FinishedLease, Journey, Moment, TraceEvent, TraceName
-from skep.store.protocol import Store
+from skep.store.protocol import PayloadVerbs
+from skep.store.protocol.history import HistoryVerbs
+from skep.store.protocol.leases import LeaseVerbs
 
 QUEUES_AT_ONCE = 200
 """Queues whose figures one look takes in."""
@@ -36,11 +39,23 @@ DATA_BYTES = 16 * 1024
 """What one event of a trace may carry."""
 
 
+class HistoryAndLeases(HistoryVerbs, LeaseVerbs, Protocol):
+    """What was, and the leases that are."""
+
+
 class History:
     """What the engine tells of the past."""
 
-    def __init__(self, store: Store, clock: Clock, in_flight: InFlight, settings: EngineSettings) -> None:
+    def __init__(
+        self,
+        store: HistoryAndLeases,
+        opened: PayloadVerbs,
+        clock: Clock,
+        in_flight: InFlight,
+        settings: EngineSettings,
+    ) -> None:
         self._store = store
+        self._opened = opened
         self._clock = clock
         self._in_flight = in_flight
         self._limits = settings.limits
@@ -81,7 +96,7 @@ class History:
             if not places:
                 return []
             validate.check_count(len(places), JOURNEYS_AT_ONCE, "the number of messages")
-            return await self._store.failures(places)
+            return await self._opened.failures(places)
 
     async def attempts(self, journeys: Sequence[Journey]) -> list[list[Attempt]]:
         """The story of messages: the deliveries of each, finished and live, with the errors of those that failed."""
@@ -108,7 +123,7 @@ class History:
         with self._in_flight:
             validate.check_key(key)
             validate.check_count(limit, self._limits.page, "limit")
-            return await self._store.deaths(key, limit)
+            return await self._opened.deaths(key, limit)
 
     # --- events of traces -----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import Protocol
 
 import structlog
 
@@ -20,7 +21,8 @@ from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
 from skep.model import Queue, QueueKey
 from skep.model.upkeep import Chore
-from skep.store.protocol import Store
+from skep.store.protocol.chores import ChoreVerbs
+from skep.store.protocol.queues import QueueVerbs
 from skep.store.rules import dead_letter_target, may_lose_messages
 
 FIRST_BACKOFF = seconds(1)
@@ -97,12 +99,16 @@ class Plan:
         self.settled_after = None if completed is None else min(completed, RETENTION_SPACING)
 
 
+class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
+    """The chores, and the queues that they are for."""
+
+
 class Lifecycle:
     """All chores of an engine, each at its time, a bounded number at once."""
 
     def __init__(
         self,
-        store: Store,
+        store: ChoresAndQueues,
         clock: Clock,
         random: Random,
         timers: Timers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, EngineSettings
@@ -13,7 +13,8 @@ from skep.engine.lifecycle import Lifecycle
 from skep.engine.pop.dispenser import Dispenser
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
-from skep.store.protocol import Store
+from skep.store.protocol.groups import GroupVerbs
+from skep.store.protocol.log import LogReadVerbs, LogVerbs
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import LogPiece
@@ -23,12 +24,17 @@ WALK_ROWS = 1_000_000
 """How far along the log one look goes for how many bytes its payloads have."""
 
 
+class LogsAndGroups(LogVerbs, GroupVerbs, Protocol):
+    """Places in logs, and how far groups have come."""
+
+
 class Logs:
     """The logs of all queues, as those see them who read without leasing."""
 
     def __init__(
         self,
-        store: Store,
+        store: LogsAndGroups,
+        opened: LogReadVerbs,
         clock: Clock,
         in_flight: InFlight,
         settings: EngineSettings,
@@ -36,6 +42,7 @@ class Logs:
         lifecycle: Lifecycle,
     ) -> None:
         self._store = store
+        self._opened = opened
         self._clock = clock
         self._in_flight = in_flight
         self._limits = settings.limits
@@ -66,7 +73,7 @@ class Logs:
                 columns=None if columns is None else tuple(columns),
                 partitions=None if partitions is None else tuple(dict.fromkeys(partitions)),
             )  # fmt: skip
-            return await self._store.read_log(key, wanted)
+            return await self._opened.read_log(key, wanted)
 
     def check_wanted(self, columns: Sequence[str] | None, partitions: Sequence[str] | None) -> None:
         """Refuse columns that the log does not have and partitions that cannot be."""

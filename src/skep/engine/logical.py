@@ -28,6 +28,7 @@ from skep.model import (
     SettleResult,
 )
 from skep.store.protocol import Store
+from skep.store.protocol.pop import PopVerbs
 
 GiveBack = Callable[[PopRequest, PopResult], None]
 OnDead = Callable[[Sequence[Settlement], Sequence[SettleResult]], None]
@@ -48,11 +49,12 @@ class Settlements(NamedTuple):
 class Surroundings:
     """What every logical queue of an engine shares."""
 
-    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "safety", "settings", "store", "timers")
+    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "opened", "safety", "settings", "store", "timers")
 
     def __init__(
         self,
         store: Store,
+        opened: PopVerbs,
         clock: Clock,
         timers: Timers,
         lifecycle: Lifecycle,
@@ -62,6 +64,7 @@ class Surroundings:
         safety: Safety,
     ) -> None:
         self.store = store
+        self.opened = opened
         self.clock = clock
         self.timers = timers
         self.lifecycle = lifecycle
@@ -182,7 +185,7 @@ class LogicalQueue:
         create = shared.settings.create_queues_on_push
         if claims:
             outcomes, served = await self._serving(
-                claims, lambda wanted: shared.store.push_and_pop(batches, wanted, now, create)
+                claims, lambda wanted: shared.opened.push_and_pop(batches, wanted, now, create)
             )
         else:
             outcomes = await shared.store.push(batches, now, create)
@@ -239,7 +242,7 @@ class LogicalQueue:
         return served
 
     async def _pop(self, requests: list[PopRequest]) -> Sequence[PopResult]:
-        return self._leased(requests, await self._shared.store.pop(requests, self._shared.clock.now()))
+        return self._leased(requests, await self._shared.opened.pop(requests, self._shared.clock.now()))
 
     def _leased(self, requests: Sequence[PopRequest], results: Sequence[PopResult]) -> Sequence[PopResult]:
         """What pops of one call found, after telling of the leases: who waits may have them once they run out."""
@@ -257,8 +260,10 @@ class LogicalQueue:
         claims = self._owed(settlements)
         served: Collection[Line] = ()
         if claims:
-            store = self._shared.store
-            results, served = await self._serving(claims, lambda wanted: store.settle_and_pop(settlements, wanted, now))
+            opened = self._shared.opened
+            results, served = await self._serving(
+                claims, lambda wanted: opened.settle_and_pop(settlements, wanted, now)
+            )
         else:
             results = await self._shared.store.settle(settlements, now)
         self._lifecycle.settled(self.key, now)

@@ -30,7 +30,8 @@ from skep.model.record import (
     ReceiptKey,
     Report,
 )
-from skep.store.protocol import Store
+from skep.store.protocol.dead_letters import DeadLetterVerbs
+from skep.store.protocol.records import RecordStore
 
 UNREADABLE = "application/octet-stream"
 """The content type of a message in quarantine that is not even JSON, and came without one."""
@@ -41,7 +42,8 @@ class Records:
 
     def __init__(
         self,
-        store: Store,
+        records: RecordStore,
+        letters: DeadLetterVerbs,
         clock: Clock,
         ids: IdMint,
         in_flight: InFlight,
@@ -50,7 +52,8 @@ class Records:
         encryption: Encryption,
     ) -> None:
         """``pushed`` is told of a queue that got a message."""
-        self._store = store
+        self._records = records
+        self._letters = letters
         self._clock = clock
         self._ids = ids
         self._in_flight = in_flight
@@ -77,14 +80,14 @@ class Records:
             for receipt in receipts:
                 record_checks.check_receipt_key(receipt)
             # In this order: who finds no receipt for an entity as it is now will be told by the transaction, at the latest.
-            states = await self._store.records.entities(entities, self._limits.page_bytes) if entities else []
-            return states, await self._store.records.receipts(receipts, self._clock.now()) if receipts else []
+            states = await self._records.entities(entities, self._limits.page_bytes) if entities else []
+            return states, await self._records.receipts(receipts, self._clock.now()) if receipts else []
 
     async def entity(self, key: EntityKey) -> EntityState:
         """An entity as it is now; ENTITY_NOT_FOUND when there is none."""
         with self._in_flight:
             record_checks.check_entity_key(key)
-            (found,) = await self._store.records.entities([key])
+            (found,) = await self._records.entities([key])
             if found is None:
                 raise SkepError(Code.ENTITY_NOT_FOUND, f"there is no {key.type} {key.id!r}", entity=key.type, id=key.id)
             return found
@@ -96,7 +99,7 @@ class Records:
             validate.check_count(limit, self._limits.page, "limit")
             if not 0 <= after <= validate.SEQ_MAX:
                 raise SkepError(Code.INVALID_REQUEST, "the number of an event is out of range", after=after)
-            return await self._store.records.entity_events(key, after, limit, self._limits.page_bytes)
+            return await self._records.entity_events(key, after, limit, self._limits.page_bytes)
 
     async def list_entities(
         self, type_: str, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100
@@ -105,13 +108,13 @@ class Records:
         with self._in_flight:
             validate.check_name(type_, "entity type")
             self._check_page(tenant, after, limit)
-            return await self._store.records.list_entities(tenant, type_, after, limit, self._limits.page_bytes)
+            return await self._records.list_entities(tenant, type_, after, limit, self._limits.page_bytes)
 
     async def entity_types(self, tenant: str = DEFAULT_TENANT) -> list[str]:
         """The types of which a tenant has entities, by name."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
-            return await self._store.records.entity_types(tenant)
+            return await self._records.entity_types(tenant)
 
     async def quarantine(self, message: NewMessage, error: str, receipt: Recording | None = None) -> PushOutcome:
         """Put a message that its queue may not take straight among that queue's dead letters, where it can be replayed from."""
@@ -136,7 +139,7 @@ class Records:
         """Seal what has to be, also when this server did not know yet."""
         (sealed,) = await self._encryption.seal([message], [id_])
         try:
-            return await self._store.quarantine(sealed, id_, error, receipt, now)
+            return await self._letters.quarantine(sealed, id_, error, receipt, now)
         except SkepError as refused:
             # Not whether this server knows by now: it may have heard of it while the store was asked.
             if refused.code is not Code.NOT_ENCRYPTED or sealed.content_type == SEALED_TYPE:
@@ -150,24 +153,24 @@ class Records:
         """Store a spec; with ``expected``, only while that is the revision of all apps (else STORE_BUSY)."""
         with self._in_flight:
             validate.check_name(name, "app")
-            return await self._store.records.put_app(name, document, self._clock.now(), expected)
+            return await self._records.put_app(name, document, self._clock.now(), expected)
 
     async def delete_app(self, name: str) -> None:
         """Forget a spec; APP_NOT_FOUND when there is none."""
         with self._in_flight:
             validate.check_name(name, "app")
-            if not await self._store.records.delete_app(name):
+            if not await self._records.delete_app(name):
                 raise SkepError(Code.APP_NOT_FOUND, f"there is no app {name!r}", app=name)
 
     async def apps(self) -> list[AppRecord]:
         """All specs by name."""
         with self._in_flight:
-            return await self._store.records.apps()
+            return await self._records.apps()
 
     async def apps_revision(self) -> int:
         """A number that rises whenever an app is put or deleted."""
         with self._in_flight:
-            return await self._store.records.apps_revision()
+            return await self._records.apps_revision()
 
     # --- runs of pipelines ------------------------------------------------------------------------------------------
 
@@ -176,20 +179,20 @@ class Records:
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_name(id_, "run")
-            return await self._store.records.put_run(tenant, id_, document, self._clock.now())
+            return await self._records.put_run(tenant, id_, document, self._clock.now())
 
     async def runs(self, tenant: str = DEFAULT_TENANT, *, limit: int = 100) -> list[PipelineRun]:
         """The runs that began last, newest first."""
         with self._in_flight:
             self._check_page(tenant, "", limit)
-            return await self._store.records.runs(tenant, limit)
+            return await self._records.runs(tenant, limit)
 
     async def run(self, id_: str, tenant: str = DEFAULT_TENANT) -> PipelineRun:
         """A run; PIPELINE_NOT_FOUND when there is none."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_name(id_, "run")
-            found = await self._store.records.run(tenant, id_)
+            found = await self._records.run(tenant, id_)
             if found is None:
                 raise SkepError(Code.PIPELINE_NOT_FOUND, f"there is no run {id_!r} of a pipeline", run=id_)
             return found
@@ -212,7 +215,7 @@ class Records:
             validate.check_count(threshold, validate.PARTITIONS_MAX, "threshold")
             validate.check_lease_seconds(open_seconds)
             reason = None if reason is None else validate.storable(reason, self._limits.error_characters)
-            return await self._store.records.report_endpoint(
+            return await self._records.report_endpoint(
                 tenant, url, report, self._clock.now(), threshold=threshold, open_seconds=open_seconds, reason=reason
             )
 
@@ -220,13 +223,13 @@ class Records:
         """A page of the endpoints that a delivery ever failed to, by URL, those after ``after``."""
         with self._in_flight:
             self._check_page(tenant, after, limit)
-            return await self._store.records.endpoints(tenant, after, limit)
+            return await self._records.endpoints(tenant, after, limit)
 
     async def reset_endpoint(self, url: str, tenant: str = DEFAULT_TENANT) -> bool:
         """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
         with self._in_flight:
             record_checks.check_url(url, tenant)
-            return await self._store.records.reset_endpoint(tenant, url)
+            return await self._records.reset_endpoint(tenant, url)
 
     def _check_page(self, tenant: str, after: str, limit: int) -> None:
         validate.check_name(tenant, "tenant")

@@ -18,8 +18,7 @@ from skep.engine.timers import Timer, Timers
 from skep.engine.validate import check_texts
 from skep.errors import SkepError
 from skep.model.refusal import Refusal
-from skep.store.protocol import Store
-from skep.store.protocol.refusals import REFUSALS_KEPT
+from skep.store.protocol.refusals import REFUSALS_KEPT, RefusalStore
 
 WRITE_SECONDS = 1.0
 """Refusals wait so long for others before they are written."""
@@ -36,7 +35,7 @@ log = structlog.get_logger("skep.webhooks")
 class Refusals:
     """What was refused, on its way to the store."""
 
-    def __init__(self, store: Store, clock: Clock, timers: Timers, in_flight: InFlight) -> None:
+    def __init__(self, store: RefusalStore, clock: Clock, timers: Timers, in_flight: InFlight) -> None:
         self._store = store
         self._clock = clock
         self._timers = timers
@@ -62,7 +61,7 @@ class Refusals:
         with self._in_flight:
             check_texts((webhook,))
             await self._write()
-            return [one for one in await self._store.refusals.list(webhook, limit) if visible(one)]
+            return [one for one in await self._store.list(webhook, limit) if visible(one)]
 
     async def stop(self) -> None:
         """Write what waits."""
@@ -88,7 +87,7 @@ class Refusals:
             try:
                 # They are listed as they are written, and are held by webhook until then.
                 noted = sorted((one for some in taken.values() for one in some), key=lambda one: one.at)
-                await self._store.refusals.note(noted)
+                await self._store.note(noted)
             except BaseException:
                 for webhook, some in taken.items():
                     newer = self._waiting.get(webhook, ())

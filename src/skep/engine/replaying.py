@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -23,7 +24,13 @@ from skep.model import (
     Seq,
 )
 from skep.model.history import ReplayRecord
-from skep.store.protocol import Store
+from skep.store.protocol.browse import BrowseVerbs
+from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterVerbs
+from skep.store.protocol.stats import StatsVerbs
+
+
+class DeadLettersAndStats(DeadLetterVerbs, StatsVerbs, Protocol):
+    """Moves dead letters, and knows how many there are."""
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -38,7 +45,14 @@ Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]
 
 
 async def replay_edited(
-    store: Store, clock: Clock, ids: IdMint, limits: Limits, wanted: DeadLetterFilter, edited: Edited, seal: Seal
+    store: DeadLetterVerbs,
+    opened: DeadLetterReadVerbs,
+    clock: Clock,
+    ids: IdMint,
+    limits: Limits,
+    wanted: DeadLetterFilter,
+    edited: Edited,
+    seal: Seal,
 ) -> Replay:
     """Move the one dead letter that matches back with another payload, sealed if its queue is encrypted."""
     payload = edited.payload
@@ -46,7 +60,7 @@ async def replay_edited(
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
     if not is_json(payload):
         raise SkepError(Code.INVALID_PAYLOAD, "the edited payload is not JSON")
-    letters = await store.dead_letters(wanted, None, 2)
+    letters = await opened.dead_letters(wanted, None, 2)
     if not letters:
         return Replay(0, [])
     if len(letters) > 1:
@@ -63,7 +77,7 @@ async def replay_edited(
 
 
 async def replay_all(
-    store: Store,
+    store: DeadLettersAndStats,
     clock: Clock,
     ids: IdMint,
     limits: Limits,
@@ -89,7 +103,7 @@ async def replay_all(
             return Replay(count, named)
 
 
-async def purge_all(store: Store, clock: Clock, limits: Limits, wanted: DeadLetterFilter) -> int:
+async def purge_all(store: DeadLettersAndStats, clock: Clock, limits: Limits, wanted: DeadLetterFilter) -> int:
     """Delete all that match now; how many were deleted."""
     # What dies while this runs lies beyond that seq.
     last = (await store.queue_stats(wanted.queue, clock.now())).last_seq
@@ -104,7 +118,7 @@ async def purge_all(store: Store, clock: Clock, limits: Limits, wanted: DeadLett
 
 
 async def with_results(
-    store: Store, tenant: str, records: Sequence[ReplayRecord], now: Instant
+    opened: BrowseVerbs, tenant: str, records: Sequence[ReplayRecord], now: Instant
 ) -> list[tuple[ReplayRecord, MessageState | None]]:
     """Replays, and how far the group of each has come with the message. Neighbours in the log are looked at together."""
     states: dict[tuple[str, str, int], MessageState | None] = {}
@@ -119,7 +133,7 @@ async def with_results(
             queue=QueueKey(queue, tenant), group=group, after=Seq(first - 1), limit=len(run), preview_bytes=0
         )
         try:
-            page = await store.messages(look, now)
+            page = await opened.messages(look, now)
         except SkepError as error:
             if error.code not in (Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND):
                 raise

@@ -24,7 +24,7 @@ from skep.model.scheduled import (
     ScheduledPage,
     ScheduledPosition,
 )
-from skep.store.protocol import Store
+from skep.store.protocol.scheduled import ScheduledStore
 
 PREVIEWED_BYTES = 16 * MEBIBYTE
 """Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""
@@ -46,7 +46,7 @@ class Scheduled:
 
     def __init__(
         self,
-        store: Store,
+        store: ScheduledStore,
         clock: Clock,
         in_flight: InFlight,
         limits: Limits,
@@ -75,7 +75,7 @@ class Scheduled:
         with self._in_flight:
             self._check(wanted)
             validate.check_page(limit, self._limits)
-            page = await self._store.scheduled.page(wanted, after, limit, preview_bytes)
+            page = await self._store.page(wanted, after, limit, preview_bytes)
             return ScheduledPage(await self._opened(page.messages, preview_bytes), page.after)
 
     async def message(self, key: QueueKey, id_: Id) -> ScheduledMessage:
@@ -96,7 +96,7 @@ class Scheduled:
             marked = await self._marked(wanted)
             count, after = 0, None
             while True:
-                part = await self._store.scheduled.count(marked, after)
+                part = await self._store.count(marked, after)
                 count += part.count
                 if (after := part.after) is None:
                     return Rescheduled(count, marked.mark or 0, [])
@@ -115,9 +115,7 @@ class Scheduled:
             while True:
                 now = self._clock.now()
                 try:
-                    step = await self._store.scheduled.change(
-                        marked, what, deliver_at, after, self._limits.replay_batch, now
-                    )
+                    step = await self._store.change(marked, what, deliver_at, after, self._limits.replay_batch, now)
                 except SkepError as error:
                     raise SkepError(error.code, error.message, **{**error.details, "changed": count}) from error
                 count += len(step.changed)
@@ -137,7 +135,7 @@ class Scheduled:
         """The same filter with a mark: what is scheduled while this runs is not meant."""
         if wanted.mark is not None:
             return wanted
-        return msgspec.structs.replace(wanted, mark=await self._store.scheduled.mark(wanted.key))
+        return msgspec.structs.replace(wanted, mark=await self._store.mark(wanted.key))
 
     def _check(self, wanted: ScheduledFilter) -> None:
         validate.check_name(wanted.tenant, "tenant")
@@ -167,7 +165,7 @@ class Scheduled:
 
     async def _whole(self, one: ScheduledMessage) -> ScheduledMessage:
         wanted = ScheduledFilter(tenant=one.queue.tenant, queue=one.queue.name, ids=[one.id])
-        found = (await self._store.scheduled.page(wanted, None, 1, None)).messages
+        found = (await self._store.page(wanted, None, 1, None)).messages
         return found[0] if found else msgspec.structs.replace(one, payload=b"")
 
     async def _open(self, one: ScheduledMessage, preview_bytes: int | None) -> ScheduledMessage:

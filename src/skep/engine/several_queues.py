@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Protocol
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
@@ -18,13 +19,18 @@ from skep.model import (
     SettleResult,
 )
 from skep.model.transaction import Transaction, TransactionOutcome
-from skep.store.protocol import Store
+from skep.store.protocol.push import PushVerbs
+from skep.store.protocol.settle import SettleVerbs
+
+
+class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
+    """What goes to several queues at once."""
 
 
 class SeveralQueues:
     """The lanes of calls that touch more than one queue, or settle and push at once."""
 
-    def __init__(self, store: Store, clock: Clock, settings: EngineSettings, announcer: Announcer) -> None:
+    def __init__(self, store: PushAndSettle, clock: Clock, settings: EngineSettings, announcer: Announcer) -> None:
         limits = settings.limits
         self._store = store
         self._clock = clock

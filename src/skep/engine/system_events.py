@@ -15,7 +15,7 @@ import structlog
 from skep.clock import Clock, Instant, seconds
 from skep.errors import SkepError
 from skep.model.system_event import EventPosition, SystemEvent
-from skep.store.protocol import Store
+from skep.store.protocol.servers import ServerVerbs
 
 log = structlog.get_logger("skep.engine")
 
@@ -25,7 +25,7 @@ class Follower:
 
     def __init__(
         self,
-        store: Store,
+        store: ServerVerbs,
         clock: Clock,
         every_seconds: float,
         on_event: Callable[[SystemEvent], None],

@@ -13,7 +13,7 @@ import structlog
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.model import Queue, QueueKey
-from skep.store.protocol import Store
+from skep.store.protocol.queues import QueueVerbs
 
 PAGE = 100
 REMEMBERED = 1_000
@@ -32,7 +32,7 @@ class Match(NamedTuple):
 class Matching:
     """Finds queues by namespace and task, and remembers them for a while."""
 
-    def __init__(self, store: Store, clock: Clock, settings: EngineSettings) -> None:
+    def __init__(self, store: QueueVerbs, clock: Clock, settings: EngineSettings) -> None:
         self._store = store
         self._clock = clock
         self._believed = seconds(settings.matching_seconds)

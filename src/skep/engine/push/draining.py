@@ -38,7 +38,7 @@ from skep.model.operation import (
     encode_push,
     lane_of,
 )
-from skep.store.protocol import Store
+from skep.store.protocol.operations import OperationVerbs
 
 Lease = tuple[QueueKey, Token]
 OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
@@ -73,7 +73,7 @@ class Drain:
 
     def __init__(
         self,
-        store: Store,
+        store: OperationVerbs,
         clock: Clock,
         ids: IdMint,
         settings: EngineSettings,

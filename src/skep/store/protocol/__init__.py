@@ -12,49 +12,49 @@ from __future__ import annotations
 from typing import Protocol
 
 from skep.store.protocol.access import AccessStore
-from skep.store.protocol.browse import Browse
-from skep.store.protocol.chores import Chores
-from skep.store.protocol.data_keys import DataKeys
-from skep.store.protocol.dead_letters import DeadLetters, Letters
-from skep.store.protocol.groups import Groups
-from skep.store.protocol.history import Failures, History
-from skep.store.protocol.leases import Leases
-from skep.store.protocol.log import Log, LogRows
-from skep.store.protocol.opening import Opening
-from skep.store.protocol.operations import Operations
-from skep.store.protocol.pop import Pop
-from skep.store.protocol.push import Push
-from skep.store.protocol.queues import Queues
+from skep.store.protocol.browse import BrowseVerbs
+from skep.store.protocol.chores import ChoreVerbs
+from skep.store.protocol.connection import ConnectionVerbs
+from skep.store.protocol.data_keys import DataKeyVerbs
+from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterVerbs
+from skep.store.protocol.groups import GroupVerbs
+from skep.store.protocol.history import FailureVerbs, HistoryVerbs
+from skep.store.protocol.leases import LeaseVerbs
+from skep.store.protocol.log import LogReadVerbs, LogVerbs
+from skep.store.protocol.operations import OperationVerbs
+from skep.store.protocol.pop import PopVerbs
+from skep.store.protocol.push import PushVerbs
+from skep.store.protocol.queues import QueueVerbs
 from skep.store.protocol.records import RecordStore
 from skep.store.protocol.refusals import RefusalStore
 from skep.store.protocol.scheduled import ScheduledStore
-from skep.store.protocol.servers import Servers
-from skep.store.protocol.settle import Settle
-from skep.store.protocol.staging import Staging
-from skep.store.protocol.stats import Stats
+from skep.store.protocol.servers import ServerVerbs
+from skep.store.protocol.settle import SettleVerbs
+from skep.store.protocol.staging import StagingVerbs
+from skep.store.protocol.stats import StatsVerbs
 
 
-class Payloads(Pop, Browse, LogRows, Letters, Failures, Protocol):
+class PayloadVerbs(PopVerbs, BrowseVerbs, LogReadVerbs, DeadLetterReadVerbs, FailureVerbs, Protocol):
     """The verbs that give out payloads, or errors that may quote them. What was sealed comes out sealed."""
 
 
 class Store(
-    Opening,
-    Queues,
-    Push,
-    Payloads,
-    Settle,
-    Leases,
-    Groups,
-    Operations,
-    Log,
-    Staging,
-    DeadLetters,
-    DataKeys,
-    Stats,
-    History,
-    Chores,
-    Servers,
+    ConnectionVerbs,
+    QueueVerbs,
+    PushVerbs,
+    PayloadVerbs,
+    SettleVerbs,
+    LeaseVerbs,
+    GroupVerbs,
+    OperationVerbs,
+    LogVerbs,
+    StagingVerbs,
+    DeadLetterVerbs,
+    DataKeyVerbs,
+    StatsVerbs,
+    HistoryVerbs,
+    ChoreVerbs,
+    ServerVerbs,
     Protocol,
 ):
     """Where queues live."""

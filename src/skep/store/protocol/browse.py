@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Browse(Protocol):
+class BrowseVerbs(Protocol):
     """Messages of a log or a trace, and partitions with the error that holds them up."""
 
     async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:

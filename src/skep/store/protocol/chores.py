@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Chores(Protocol):
+class ChoreVerbs(Protocol):
     """The upkeep of queues and of the store."""
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class DataKeys(Protocol):
+class DataKeyVerbs(Protocol):
     """Data keys, each wrapped by a master key."""
 
     async def put_data_key(self, key: WrappedKey) -> None:

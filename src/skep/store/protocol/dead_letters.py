@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Letters(Protocol):
+class DeadLetterReadVerbs(Protocol):
     """Dead letters, as they are read."""
 
     async def dead_letters(
@@ -36,8 +36,13 @@ class Letters(Protocol):
     async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
         """Why the newest dead letters of a dead-letter queue died, newest first, without their payloads."""
 
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        """What was replayed from a dead-letter queue, the newest letters first, those before the seq of a letter."""
 
-class DeadLetters(Protocol):
+
+class DeadLetterVerbs(Protocol):
     """Dead letters, as they come and go."""
 
     async def count_dead_letters(self, wanted: DeadLetterFilter) -> int:
@@ -59,11 +64,6 @@ class DeadLetters(Protocol):
         the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
         that payload instead of their own; NOT_ENCRYPTED when a source queue is encrypted and that is not.
         """
-
-    async def replays(
-        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
-    ) -> list[ReplayRecord]:
-        """What was replayed from a dead-letter queue, the newest letters first, those before the seq of a letter."""
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
         """Delete up to ``limit`` matches behind ``after``; like `replay` it looks at a bounded number of letters."""

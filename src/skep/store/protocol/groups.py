@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Groups(Protocol):
+class GroupVerbs(Protocol):
     """Where a group is in a log."""
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Failures(Protocol):
+class FailureVerbs(Protocol):
     """Failed attempts, with their errors."""
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
         """The failed attempts of each message over all groups, oldest first: the latest `FAILURES_SHOWN` of them."""
 
 
-class History(Protocol):
+class HistoryVerbs(Protocol):
     """Figures by the minute, finished leases, retention passes, and events of traces."""
 
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:

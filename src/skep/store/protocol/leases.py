@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Leases(Protocol):
+class LeaseVerbs(Protocol):
     """Live leases and finished ones."""
 
     async def leases(

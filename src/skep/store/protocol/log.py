@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import LogPiece, LogRange
 
 
-class LogRows(Protocol):
+class LogReadVerbs(Protocol):
     """The log in bulk, as columns."""
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
@@ -24,7 +24,7 @@ class LogRows(Protocol):
         """
 
 
-class Log(Protocol):
+class LogVerbs(Protocol):
     """Places in a log."""
 
     async def log_bounds(self, key: QueueKey) -> LogBounds:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Operations(Protocol):
+class OperationVerbs(Protocol):
     """Pushes and acks that were accepted while the store was too busy."""
 
     async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Pop(Protocol):
+class PopVerbs(Protocol):
     """Leases messages, alone or in the transaction that makes them ready."""
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import NewRows
 
 
-class Push(Protocol):
+class PushVerbs(Protocol):
     """Appends messages, whole batches or nothing."""
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Queues(Protocol):
+class QueueVerbs(Protocol):
     """What there is of queues."""
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:

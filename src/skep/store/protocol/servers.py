@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Servers(Protocol):
+class ServerVerbs(Protocol):
     """Changes, pushes and operations of other servers."""
 
     async def system_events(self, after: EventPosition | None) -> SystemEvents:

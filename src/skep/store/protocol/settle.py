@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Settle(Protocol):
+class SettleVerbs(Protocol):
     """Answers of those who hold leases."""
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:

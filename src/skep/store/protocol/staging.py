@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Staging(Protocol):
+class StagingVerbs(Protocol):
     """Chunks of messages, and their publication."""
 
     async def stage(self, chunk: Chunk, now: Instant) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Stats(Protocol):
+class StatsVerbs(Protocol):
     """Figures of queues and of their groups."""
 
     async def queue_stats(self, key: QueueKey, now: Instant) -> QueueStats:

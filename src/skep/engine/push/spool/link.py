@@ -16,7 +16,7 @@ import structlog
 from skep.clock import Clock, Instant, seconds
 from skep.config import SpoolSettings
 from skep.errors import SkepError
-from skep.store.protocol import Store
+from skep.store.protocol.connection import ConnectionVerbs
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 2.0
@@ -28,7 +28,9 @@ log = structlog.get_logger("skep.spool")
 class Link:
     """The way to the store. ``changed`` is called when the store answers after it was in doubt."""
 
-    def __init__(self, store: Store, clock: Clock, settings: SpoolSettings, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, store: ConnectionVerbs, clock: Clock, settings: SpoolSettings, changed: Callable[[], None]
+    ) -> None:
         self._store = store
         self._clock = clock
         self._patience = settings.store_seconds / 2

@@ -1,6 +1,6 @@
-"""A store whose messages come out opened: between the engine and the store of a server that has master keys.
+"""The verbs that give out payloads, with the payloads opened: for the engine of a server that has master keys.
 
-Everything is the store's own, but for the verbs that give out payloads. A message that cannot be opened, since its key was
+The engine reads payloads through these only (a test holds that). A message that cannot be opened, since its key was
 destroyed or it was changed behind our back, is never handed out: a pop rejects it, so that it does not stand in the way.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -38,9 +38,11 @@ from skep.model import (
     SettleResult,
     StoredMessage,
 )
-from skep.model.history import Death, FailedAttempt
+from skep.model.history import Death, FailedAttempt, ReplayRecord
 from skep.model.record import MAX_BYTES
-from skep.store.protocol import Store
+from skep.store.protocol import PayloadVerbs
+from skep.store.protocol.push import PushVerbs
+from skep.store.protocol.settle import SettleVerbs
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
@@ -53,15 +55,16 @@ PREVIEWED_BYTES = 16 * MEBIBYTE
 log = structlog.get_logger("skep.encryption")
 
 
-class DecryptingStore:
-    """Looks like the store it stands before."""
+class SealedStore(PayloadVerbs, PushVerbs, SettleVerbs, Protocol):
+    """A store as far as opening needs it: what cannot be handed out is settled, and who claims with a push may push without."""
 
-    def __init__(self, store: Store, encryption: Encryption) -> None:
+
+class Decryption:
+    """Implements `skep.store.protocol.PayloadVerbs`: each verb is the store's own, and what it gives out is open."""
+
+    def __init__(self, store: SealedStore, encryption: Encryption) -> None:
         self._store = store
         self._encryption = encryption
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def push_and_pop(
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
@@ -219,6 +222,16 @@ class DecryptingStore:
         found = await self._store.deaths(key, limit)
         errors = await self._encryption.open_errors([
             (one.error, QueueKey(one.source_queue, key.tenant), None) for one in found
+        ])  # fmt: skip
+        return [msgspec.structs.replace(one, error=error) for one, error in zip(found, errors, strict=True)]
+
+    async def replays(
+        self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
+    ) -> list[ReplayRecord]:
+        """What was replayed from a dead-letter queue. Where the source queue is gone, so is the way to its keys."""
+        found = await self._store.replays(key, source_queue, before, limit)
+        errors = await self._encryption.open_errors([
+            (one.error, QueueKey(one.queue or "", key.tenant), None) for one in found
         ])  # fmt: skip
         return [msgspec.structs.replace(one, error=error) for one, error in zip(found, errors, strict=True)]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
 
 
-class Opening(Protocol):
+class ConnectionVerbs(Protocol):
     """A store as something that is opened, closed, and may be away."""
 
     async def open(self) -> None:
