@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from skep.errors import Code, SkepError
@@ -14,9 +15,11 @@ from skep.model import (
     ClearScope,
     Ordering,
     PushStatus,
+    QueueChanges,
     QueueKey,
     QueueSettings,
 )
+from skep.model.queue_settings import SETTINGS, Setting, SettingKind
 from tests.contract.driver import Driver, payloads
 
 
@@ -31,33 +34,33 @@ async def test_a_new_queue_has_the_documented_defaults(driver: Driver) -> None:
 
 
 async def test_every_setting_is_kept(driver: Driver) -> None:
-    settings = QueueSettings(
-        namespace="shop",
-        task="mail",
-        priority=7,
-        ordering=Ordering.UNORDERED,
-        lease_seconds=12.5,
-        max_attempts=9,
-        initial_backoff_ms=20,
-        max_backoff_ms=3000,
-        dead_letter_queue="graveyard",
-        max_depth=11,
-        max_age_seconds=1.5,
-        retention_seconds=2.5,
-        completed_retention_seconds=3.5,
-        retention_ignores_groups=True,
-        delayed_processing_seconds=4.5,
-        window_buffer_seconds=5.5,
-        max_wait_seconds=6.5,
-        dedup_window_seconds=7.5,
-        paused=True,
-    )
-
-    await driver.store.create_queue(driver.key(), settings, driver.now)
+    changed = msgspec.structs.replace(QueueSettings(), **{name: other(setting) for name, setting in SETTINGS.items()})
+    assert all(getattr(changed, name) != setting.default for name, setting in SETTINGS.items())
+    await driver.store.create_queue(driver.key(), changed, driver.now)
 
     queue = await driver.store.get_queue(driver.key())
     assert queue is not None
-    assert queue.settings == settings
+    assert queue.settings == changed
+
+    await driver.store.update_queue(driver.key(), back_to_defaults(), driver.now)
+
+    queue = await driver.store.get_queue(driver.key())
+    assert queue is not None
+    assert queue.settings == QueueSettings()
+
+
+def other(setting: Setting) -> object:
+    """A value that is not the default, and not that of a neighbour either."""
+    number = list(SETTINGS).index(setting.name) + 2
+    values: dict[SettingKind, object] = {
+        SettingKind.NAME: f"name {number}", SettingKind.WHOLE: number, SettingKind.SECONDS: number + 0.5, SettingKind.SWITCH: not setting.default,
+        SettingKind.ORDERING: Ordering.UNORDERED,
+    }  # fmt: skip
+    return values[setting.kind]
+
+
+def back_to_defaults() -> QueueChanges:
+    return msgspec.structs.replace(QueueChanges(), **{name: setting.default for name, setting in SETTINGS.items()})
 
 
 async def test_a_queue_cannot_be_created_twice(driver: Driver) -> None:

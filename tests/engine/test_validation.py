@@ -31,6 +31,7 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.model.queue_settings import SETTINGS, SettingKind
 from tests.engine.driver import ANY, ORDERS, EngineDriver, message
 
 LONG = "x" * 256
@@ -270,15 +271,7 @@ BAD_SETTINGS: list[dict[str, object]] = [
     {"max_depth": -1},
     *(
         dict[str, object]({name: value})
-        for name in (
-            "max_age_seconds",
-            "retention_seconds",
-            "completed_retention_seconds",
-            "delayed_processing_seconds",
-            "window_buffer_seconds",
-            "max_wait_seconds",
-            "dedup_window_seconds",
-        )
+        for name in (one.name for one in SETTINGS.values() if one.kind is SettingKind.SECONDS)
         for value in (-1, float("nan"), 1e15, "soon", True)
     ),
     {"retention_ignores_groups": 1},

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
 from skep.model import Ordering, QueueChanges
+from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.spec.ir import (
     Algorithm,
     App,
@@ -84,18 +86,13 @@ mappings = tables(expressions)
 maybe_expression = st.none() | expressions
 variables = st.lists(identifiers, max_size=2)
 calls = st.builds(CommandCall, entity=identifiers, command=identifiers, fields=mappings)
+values = {
+    SettingKind.NAME: queue_names, SettingKind.WHOLE: st.integers(0, 9_999), SettingKind.SECONDS: durations, SettingKind.SWITCH: st.booleans(),
+    SettingKind.ORDERING: st.sampled_from(Ordering),
+}  # fmt: skip
 settings = st.fixed_dictionaries(
-    {},
-    optional={
-        "namespace": queue_names, "task": queue_names, "priority": st.integers(-9, 9), "ordering": st.sampled_from(Ordering),
-        "lease_seconds": durations, "max_attempts": st.integers(0, 9), "initial_backoff_ms": st.integers(0, 99_999),
-        "max_backoff_ms": st.integers(0, 99_999), "dead_letter_queue": queue_names, "max_depth": st.integers(0, 10**15),
-        "max_age_seconds": durations, "retention_seconds": durations, "completed_retention_seconds": durations,
-        "retention_ignores_groups": st.booleans(), "group_idle_seconds": durations, "delayed_processing_seconds": durations,
-        "window_buffer_seconds": durations, "max_wait_seconds": durations, "dedup_window_seconds": durations,
-        "paused": st.booleans(),
-    },
-).map(lambda given: QueueChanges(**given))  # fmt: skip
+    {}, optional={setting.name: values[setting.kind] for setting in SETTINGS.values() if setting.block is not None}
+).map(lambda given: msgspec.structs.replace(QueueChanges(), **given))
 by_key = st.builds(Idempotency, source=st.just(IdempotencySource.KEY), value=expressions, window_seconds=durations)
 idempotencies = st.one_of(
     by_key,

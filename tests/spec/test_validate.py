@@ -8,9 +8,9 @@ import pytest
 from skep.engine.settings import check_settings
 from skep.errors import SkepError
 from skep.model import QueueChanges
+from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.spec import App, Severity, check, load, parse_app, print_app, secret_problems, validate
 from skep.spec.ir import Check, Idempotency, IdempotencySource, OnFail, Queue, Scheme, Then, Verify, Webhook
-from skep.spec.ranges import NUMBERS
 from skep.spec.secrets import secret_uses
 from skep.spec.types import parse_field
 from skep.spec.validate_webhook import effective_idempotency
@@ -22,16 +22,15 @@ def complaints(app: App) -> list[str]:
 
 
 def test_the_ranges_are_the_engines() -> None:
-    names = {*NUMBERS, "lease_seconds"}
-    for name in names:
-        least, most = NUMBERS.get(name, (0.001, 30 * 86_400.0))
-        for value, fine in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
-            number = float(value) if name.endswith("_seconds") else int(value)
-            changes = msgspec.structs.replace(QueueChanges(), **{name: number})
-            assert (not complaints(App(name="a", queues={"q": Queue(settings=changes)}))) is fine, (name, value)
-            assert is_fine_for_the_engine(changes) is fine, (name, value)
-    numbers = {field for field in QueueChanges.__struct_fields__ if field.endswith(("_seconds", "_ms"))}
-    assert numbers <= names
+    numbers = [setting for setting in SETTINGS.values() if setting.kind in (SettingKind.WHOLE, SettingKind.SECONDS)]
+    assert {setting.name for setting in numbers} >= {"priority", "lease_seconds", "max_attempts", "max_backoff_ms"}
+    for setting in numbers:
+        least = 0.001 if setting.above_zero else setting.least
+        for value, fine in ((least, True), (setting.most, True), (least - 1, False), (setting.most + 1, False)):
+            number = float(value) if setting.kind is SettingKind.SECONDS else int(value)
+            changes = msgspec.structs.replace(QueueChanges(), **{setting.name: number})
+            assert (not complaints(App(name="a", queues={"q": Queue(settings=changes)}))) is fine, (setting.name, value)
+            assert is_fine_for_the_engine(changes) is fine, (setting.name, value)
 
 
 def is_fine_for_the_engine(changes: QueueChanges) -> bool:

@@ -8,39 +8,13 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET
 
-from skep.engine.validate import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, is_name
+from skep.engine.validate import is_name
 from skep.errors import Code, SkepError
 from skep.model import Ordering, QueueChanges, QueueSettings
+from skep.model.queue_settings import SETTINGS, Setting, SettingKind
 from skep.model.setting_names import meant_setting
 
 SettingsOrChanges = TypeVar("SettingsOrChanges", QueueSettings, QueueChanges)
-
-DURATION_SECONDS_MAX = 100 * 365 * 86_400.0
-BACKOFF_MS_MAX = 30 * 86_400_000
-ATTEMPTS_MAX = 1_000_000
-DEPTH_MAX = 10**15
-
-# OpenAPI states these tables, too.
-WHOLE: dict[str, tuple[int, int]] = {
-    "priority": (PRIORITY_MIN, PRIORITY_MAX),
-    "max_attempts": (0, ATTEMPTS_MAX),
-    "initial_backoff_ms": (0, BACKOFF_MS_MAX),
-    "max_backoff_ms": (0, BACKOFF_MS_MAX),
-    "max_depth": (0, DEPTH_MAX),
-}
-SECONDS: dict[str, float] = {
-    "lease_seconds": LEASE_SECONDS_MAX,
-    "max_age_seconds": DURATION_SECONDS_MAX,
-    "retention_seconds": DURATION_SECONDS_MAX,
-    "completed_retention_seconds": DURATION_SECONDS_MAX,
-    "group_idle_seconds": DURATION_SECONDS_MAX,
-    "delayed_processing_seconds": DURATION_SECONDS_MAX,
-    "window_buffer_seconds": DURATION_SECONDS_MAX,
-    "max_wait_seconds": DURATION_SECONDS_MAX,
-    "dedup_window_seconds": DURATION_SECONDS_MAX,
-}
-NAMES = ("namespace", "task", "dead_letter_queue")
-_SWITCHES = ("retention_ignores_groups", "paused", "encryption_enabled")
 
 
 def parse_settings(given: Mapping[str, object]) -> QueueSettings:
@@ -82,28 +56,30 @@ def _parse(given: Mapping[str, object], kind: type[SettingsOrChanges]) -> Settin
 
 
 def _check_value(name: str, value: object) -> None:
-    if name in WHOLE:
-        least, most = WHOLE[name]
-        if type(value) is not int or not least <= value <= most:
-            raise _wrong(name, f"a whole number from {least} to {most}")
-    elif name in SECONDS:
-        _check_seconds(name, value)
-    elif name in NAMES:
-        if value is not None and not (isinstance(value, str) and is_name(value)):
-            raise _wrong(name, "a name of 1 to 255 characters without control characters, or nothing")
-    elif name in _SWITCHES:
-        if type(value) is not bool:
-            raise _wrong(name, "true or false")
-    elif not isinstance(value, Ordering):
-        raise _wrong(name, "one of " + ", ".join(Ordering))
+    setting = SETTINGS[name]
+    match setting.kind:
+        case SettingKind.WHOLE:
+            if type(value) is not int or not setting.least <= value <= setting.most:
+                raise _wrong(name, f"a whole number from {setting.least} to {setting.most}")
+        case SettingKind.SECONDS:
+            _check_seconds(setting, value)
+        case SettingKind.NAME:
+            if value is not None and not (isinstance(value, str) and is_name(value)):
+                raise _wrong(name, "a name of 1 to 255 characters without control characters, or nothing")
+        case SettingKind.SWITCH:
+            if type(value) is not bool:
+                raise _wrong(name, "true or false")
+        case SettingKind.ORDERING:
+            if not isinstance(value, Ordering):
+                raise _wrong(name, "one of " + ", ".join(Ordering))
 
 
-def _check_seconds(name: str, value: object) -> None:
-    most = SECONDS[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:  # NaN is within nothing
-        raise _wrong(name, f"a number of seconds from 0 to {most:.0f}")
-    if name == "lease_seconds" and not value:
-        raise _wrong(name, "above 0")
+def _check_seconds(setting: Setting, value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= setting.most:  # type: ignore[operator] # a number; NaN is within nothing
+        raise _wrong(setting.name, f"a number of seconds from 0 to {setting.most}")
+    if setting.above_zero and not value:
+        raise _wrong(setting.name, "above 0")
 
 
 def _wrong(name: str, wanted: str) -> SkepError:

@@ -34,18 +34,16 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.model.queue_settings import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN
 
 NAME_CHARACTERS = 255
 TRANSACTION_ID_CHARACTERS = 255
 CONTENT_TYPE_CHARACTERS = 255
 TOKEN_BYTES = 16
 ID_BYTES = 16
-PRIORITY_MAX = 32_767
-PRIORITY_MIN = -32_768
 SEQ_MAX = 2**63 - 1
 INSTANT_MAX = 253_402_300_799_999_999
 """The last microsecond of the year 9999: what every date type on the way can hold."""
-LEASE_SECONDS_MAX = 30 * 86_400.0
 PARTITIONS_MAX = 1_000_000
 
 NO_NAMES = (".", "..")
@@ -122,7 +120,7 @@ def check_lease_seconds(value: float) -> None:
     if not _is_number(value) or not 0 < value <= LEASE_SECONDS_MAX:
         raise SkepError(
             Code.INVALID_REQUEST,
-            f"lease_seconds (over HTTP: leaseSeconds) must be above 0 and at most {LEASE_SECONDS_MAX:.0f}",
+            f"lease_seconds (over HTTP: leaseSeconds) must be above 0 and at most {LEASE_SECONDS_MAX}",
         )
 
 

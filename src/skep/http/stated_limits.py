@@ -16,17 +16,13 @@ from skep.config import Limits
 from skep.engine.history import EVENTS_AT_ONCE
 from skep.engine.push.buffer import BUFFER_MS_MAX
 from skep.engine.record_checks import EVENTS_MAX, URL_CHARACTERS, VERSION_MAX, WINDOW_SECONDS_MAX
-from skep.engine.settings import NAMES, SECONDS, WHOLE
 from skep.engine.staging import ATTEMPTS_MAX, MESSAGES_MAX, NUMBER_MAX
 from skep.engine.validate import (
     CONTENT_TYPE_CHARACTERS,
     FIT_PATTERN,
-    LEASE_SECONDS_MAX,
     NAME_CHARACTERS,
     NO_NAMES,
     PARTITIONS_MAX,
-    PRIORITY_MAX,
-    PRIORITY_MIN,
     SEQ_MAX,
     STORABLE_PATTERN,
     TRANSACTION_ID_CHARACTERS,
@@ -35,6 +31,7 @@ from skep.http.request.paging import PAGE_MAX
 from skep.http.request.parameters import COMPRESSIONS, POSITION_MAX, POSITION_PATTERN, PREVIEW_BYTES_MAX, SECONDS_MAX
 from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
+from skep.model.queue_settings import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, SETTINGS, Setting, SettingKind
 from skep.model.scheduled import MARK_MAX
 from skep.wire import leases
 from skep.wire.log import MOST_QUEUES
@@ -61,7 +58,7 @@ POSITION: Json = {"minimum": 0, "maximum": POSITION_MAX}
 SEQ: Json = {"minimum": 0, "maximum": SEQ_MAX}
 NUMBER: Json = {"minimum": 0, "maximum": NUMBER_MAX}
 ANY_SECONDS: Json = {"minimum": 0, "maximum": SECONDS_MAX}
-LEASE_SECONDS: Json = {"exclusiveMinimum": 0, "maximum": LEASE_SECONDS_MAX}
+LEASE_SECONDS: Json = {"exclusiveMinimum": 0, "maximum": float(LEASE_SECONDS_MAX)}
 
 
 class Stated:
@@ -99,13 +96,18 @@ def up_to(most: float, least: int = 1) -> Json:
     return {"minimum": least, "maximum": most}
 
 
-def setting(name: str) -> Json:
-    """The rule of a queue's setting."""
-    if name in WHOLE:
-        return up_to(WHOLE[name][1], WHOLE[name][0])
-    if name in SECONDS:
-        return LEASE_SECONDS if name == "lease_seconds" else up_to(SECONDS[name], 0)
-    return NAME
+def of_setting(setting: Setting) -> Json:
+    """The rule of a queue's setting; nothing where its type says all."""
+    match setting.kind:
+        case SettingKind.WHOLE:
+            return up_to(setting.most, setting.least)
+        case SettingKind.SECONDS:
+            least = "exclusiveMinimum" if setting.above_zero else "minimum"
+            return {least: 0, "maximum": float(setting.most)}
+        case SettingKind.NAME:
+            return NAME
+        case SettingKind.SWITCH | SettingKind.ORDERING:
+            return {}
 
 
 _TEXTS: dict[str, Json] = {
@@ -161,7 +163,7 @@ PLACES: dict[str, Json] = {
     "/api/v1/dlq/{queue}/{letter} letter": SEQ_OR_ID,
     "/api/v1/dlq/{queue}/{letter}/replay letter": SEQ_OR_ID,
     # Fields.
-    **{f"QueueChanges {name}": setting(name) for name in (*WHOLE, *SECONDS, *NAMES)},
+    **{f"QueueChanges {setting.name}": of_setting(setting) for setting in SETTINGS.values()},
     "Attempt messages": up_to(MESSAGES_MAX, 0),
     "PublishRequest attempts": many(ATTEMPTS_MAX, 0),
     "DeadLetterSelection upToSeq": SEQ,

@@ -47,13 +47,11 @@ from skep.model.queue import (
     ClearScope,
     Depth,
     LogBounds,
-    Ordering,
     Queue,
-    QueueChanges,
     QueueKey,
-    QueueSettings,
     Seq,
 )
+from skep.model.queue_settings import Ordering, QueueChanges, QueueSettings
 from skep.model.record import DEFAULT_TENANT
 from skep.model.settlement import Outcome, Retry, Settlement, SettleResult, SettleStatus
 from skep.model.stats import GroupStats, PartitionStats, QueueStats, Rates

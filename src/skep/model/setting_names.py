@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from skep.model.queue import QueueSettings
+from skep.model.queue_settings import SETTINGS
 
 ELSEWHERE = {
     "max_queue_size": "max_depth",
@@ -23,5 +23,5 @@ ELSEWHERE = {
 
 def meant_setting(name: str) -> str | None:
     """The setting that was probably meant, perhaps with a word on it; None when there is no telling."""
-    near = difflib.get_close_matches(name, QueueSettings.__struct_fields__, n=1)
+    near = difflib.get_close_matches(name, list(SETTINGS), n=1)
     return ELSEWHERE.get(name) or (near[0] if near else None)

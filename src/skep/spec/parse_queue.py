@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from skep.model import Ordering, QueueChanges
+from skep.model.queue_settings import SETTINGS, SettingKind, SpecBlock, settings_of
 from skep.model.setting_names import ELSEWHERE
 from skep.spec.faults import TextError
 from skep.spec.ir import (
@@ -30,18 +31,10 @@ from skep.spec.scanning import is_wrapped
 from skep.spec.syntax import Block, Entry, Value
 from skep.spec.values import read_amount, read_bool, read_duration, read_int, read_name, read_string, read_strings
 
-OF_QUEUE = ("namespace", "task", "priority", "ordering", "paused")
-OF_RETENTION = (
-    "max_age_seconds", "max_depth", "retention_seconds", "completed_retention_seconds", "retention_ignores_groups",
-    "group_idle_seconds", "max_wait_seconds",
-)  # fmt: skip
-OF_DELIVERY = (
-    "lease_seconds", "max_attempts", "initial_backoff_ms", "max_backoff_ms", "dead_letter_queue",
-    "delayed_processing_seconds", "window_buffer_seconds", "dedup_window_seconds",
-)  # fmt: skip
+OF_QUEUE = settings_of(SpecBlock.QUEUE)
+OF_RETENTION = settings_of(SpecBlock.RETENTION)
+OF_DELIVERY = settings_of(SpecBlock.DELIVERY)
 
-_NAMES = frozenset({"namespace", "task", "dead_letter_queue"})
-_SWITCHES = frozenset({"paused", "retention_ignores_groups"})
 _PARTS = (
     "message_type", "extra_fields", "on_invalid", "retention", "delivery", "key", "idempotency", "idempotency_key",
     "idempotency_window", "map_to", "then", "deliver", "rate_limit", "fairness", "concurrency", "batch",
@@ -140,17 +133,19 @@ def _setting(reading: Reading, entry: Entry, name: str, settings: dict[str, obje
 
 
 def _reader(name: str, bare: bool) -> Callable[[str], object]:
-    if name in _NAMES:
-        return read_name
-    if name in _SWITCHES:
-        return read_bool
-    if name == "ordering":
-        return lambda text: Ordering(word_of(*Ordering)(text))
-    if name.endswith("_seconds"):
-        return read_duration if bare else lambda text: read_amount(text, 1.0)
-    if name.endswith("_ms"):
-        return lambda text: _whole(read_duration(text) * 1000 if bare else read_amount(text, 0.001))
-    return read_int
+    match SETTINGS[name].kind:
+        case SettingKind.NAME:
+            return read_name
+        case SettingKind.SWITCH:
+            return read_bool
+        case SettingKind.ORDERING:
+            return lambda text: Ordering(word_of(*Ordering)(text))
+        case SettingKind.SECONDS:
+            return read_duration if bare else lambda text: read_amount(text, 1.0)
+        case SettingKind.WHOLE if name.endswith("_ms"):
+            return lambda text: _whole(read_duration(text) * 1000 if bare else read_amount(text, 0.001))
+        case SettingKind.WHOLE:
+            return read_int
 
 
 def _whole(value: float) -> int:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from skep.model import NO_DEAD_LETTER_QUEUE, Queue, QueueChanges, QueueSettings
+from skep.model.queue_settings import SETTINGS, Setting, SettingKind
 from skep.spec.ir import App, IdempotencySource
 from skep.spec.validate import dead_letter_queues
 
@@ -115,8 +116,7 @@ def _filled(settings: QueueChanges, **values: object) -> QueueChanges:
 
 
 def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Change | None:
-    given = {field: getattr(wanted, field) for field in wanted.__struct_fields__}
-    given = {field: value for field, value in given.items() if value is not UNSET}
+    given = wanted.given()
     if known is None:
         defaults = QueueSettings()
         changes = [SettingChange(field, getattr(defaults, field), value) for field, value in given.items()]
@@ -128,29 +128,24 @@ def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Cha
         SettingChange(field, getattr(known, field), value, _danger(field, getattr(known, field), value))
         for field, value in differing.items()
     ]
-    return Change(Action.UPDATE, name, QueueChanges(**differing), changes)
+    return Change(Action.UPDATE, name, msgspec.structs.replace(QueueChanges(), **differing), changes)
 
 
-_SHORTER = {
-    "retention_seconds": "messages older than this are deleted",
-    "completed_retention_seconds": "settled messages older than this are deleted",
-    "group_idle_seconds": "messages are deleted though a group that nobody used for so long has not settled them",
-    "max_age_seconds": "waiting messages older than this expire",
-    "max_wait_seconds": "waiting messages older than this are skipped",
-    "max_depth": "pushes are refused while there are more messages than this",
-}
+def _danger(name: str, before: object, after: object) -> str:
+    setting = SETTINGS[name]
+    return setting.danger if _may_hurt(setting, before, after) else ""
 
 
-def _danger(setting: str, before: object, after: object) -> str:
-    if setting in _SHORTER and isinstance(before, int | float) and isinstance(after, int | float):
-        # Zero is "no limit" in all of them.
-        return _SHORTER[setting] if after and (not before or after < before) else ""
-    if setting == "ordering":
-        return "the order of what waits changes; refused while anything is unsettled"
-    if setting == "dedup_window_seconds" and isinstance(before, float) and isinstance(after, int | float):
-        return "repeats that come later are stored again" if after < before else ""
-    if setting == "retention_ignores_groups" and after:
-        return "messages are deleted though a group has not settled them"
-    if setting == "dead_letter_queue":
-        return "messages that are given up on are discarded" if after == NO_DEAD_LETTER_QUEUE else ""
-    return ""
+def _may_hurt(setting: Setting, before: object, after: object) -> bool:
+    match setting.kind:
+        case SettingKind.SWITCH:
+            return bool(after)
+        case SettingKind.NAME:
+            return after == NO_DEAD_LETTER_QUEUE
+        case SettingKind.ORDERING:
+            return True
+    assert isinstance(before, int | float)
+    assert isinstance(after, int | float)
+    if setting.zero and 0 in (before, after):
+        return before == 0
+    return after < before

@@ -1,49 +1,27 @@
-"""The ranges of a queue's settings, as the engine has them: a spec that passes here is not refused there.
-
-The engine checks again at its own edge, and a test holds the two to the same numbers; neither imports the other.
-"""
+"""The ranges of a queue's settings: a spec that passes here is not refused by the engine, which checks by the same table."""
 
 from __future__ import annotations
 
 from msgspec import UNSET
 
 from skep.model import Ordering, QueueChanges
-from skep.spec.checking import DURATION_SECONDS_MAX, Checking
+from skep.model.queue_settings import SETTINGS, SettingKind
+from skep.spec.checking import Checking
 from skep.spec.problems import Path
-
-LEASE_SECONDS_MAX = 30 * 86_400.0
-BACKOFF_MS_MAX = 30 * 86_400_000
-
-NUMBERS: dict[str, tuple[float, float]] = {
-    "priority": (-32_768, 32_767),
-    "max_attempts": (0, 1_000_000),
-    "initial_backoff_ms": (0, BACKOFF_MS_MAX),
-    "max_backoff_ms": (0, BACKOFF_MS_MAX),
-    "max_depth": (0, 10**15),
-    "max_age_seconds": (0, DURATION_SECONDS_MAX),
-    "retention_seconds": (0, DURATION_SECONDS_MAX),
-    "completed_retention_seconds": (0, DURATION_SECONDS_MAX),
-    "group_idle_seconds": (0, DURATION_SECONDS_MAX),
-    "delayed_processing_seconds": (0, DURATION_SECONDS_MAX),
-    "window_buffer_seconds": (0, DURATION_SECONDS_MAX),
-    "max_wait_seconds": (0, DURATION_SECONDS_MAX),
-    "dedup_window_seconds": (0, DURATION_SECONDS_MAX),
-}
-_NAMES = ("namespace", "task", "dead_letter_queue")
 
 
 def check_ranges(checking: Checking, settings: QueueChanges, path: Path) -> None:
     """Every setting within its range, and those that depend on each other."""
-    for name, (least, most) in NUMBERS.items():
-        value = getattr(settings, name)
-        if value is not UNSET and not least <= value <= most:
-            checking.problem((*path, name), f"{name} is out of range", f"{least:.0f} to {most:.0f}")
-    if settings.lease_seconds is not UNSET:
-        checking.duration((*path, "lease_seconds"), "lease_seconds", settings.lease_seconds, LEASE_SECONDS_MAX)
-    for name in _NAMES:
-        value = getattr(settings, name)
-        if isinstance(value, str):
-            checking.fit_name((*path, name), name.replace("_", " "), value)
+    for name, value in settings.given().items():
+        setting = SETTINGS[name]
+        at = (*path, name)
+        if setting.above_zero and isinstance(value, int | float):
+            checking.duration(at, name, value, setting.most)
+        elif setting.kind in (SettingKind.WHOLE, SettingKind.SECONDS) and isinstance(value, int | float):
+            if not setting.least <= value <= setting.most:
+                checking.problem(at, f"{name} is out of range", f"{setting.least} to {setting.most}")
+        elif setting.kind is SettingKind.NAME and isinstance(value, str):
+            checking.fit_name(at, name.replace("_", " "), value)
     _check_pairs(checking, settings, path)
 
 

@@ -2,6 +2,9 @@
 
 A file holds sections that start with ``-- name: the_name``; the comments below that line say why the statement is
 shaped so and which index it rides. Loaded once, when the module that uses the file is imported.
+
+``{settings}`` stands for the columns of a queue's settings, in the order of `QueueSettings`; ``{settings from $5}`` for as many
+parameters, numbered from 5 on.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 
+from skep.model import QueueSettings
+
 _SECTION = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_SETTINGS = re.compile(r"{settings(?: from (?P<sign>[$?])(?P<first>\d+))?}")
 
 
 def load_statements(package: str, file: str) -> Mapping[str, str]:
@@ -22,7 +28,17 @@ def load_statements(package: str, file: str) -> Mapping[str, str]:
     names, bodies = parts[1::2], parts[2::2]
     if len(set(names)) != len(names):
         raise ValueError(f"{file}.sql names a statement twice")
-    return MappingProxyType({name: _COMMENT.sub("", body).strip() for name, body in zip(names, bodies, strict=True)})
+    statements = (_SETTINGS.sub(_settings, _COMMENT.sub("", body).strip()) for body in bodies)
+    return MappingProxyType(dict(zip(names, statements, strict=True)))
+
+
+def _settings(place: re.Match[str]) -> str:
+    names = QueueSettings.__struct_fields__
+    if place["sign"] is None:
+        return ", ".join(names)
+    return ", ".join(
+        f"{place['sign']}{number}" for number in range(int(place["first"]), int(place["first"]) + len(names))
+    )
 
 
 def repeated(statement: str, rows: int, first: int) -> str:

@@ -12,7 +12,6 @@ import msgspec
 from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
-from skep.dashboard.setting_help import HELP
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, in_form
 from skep.engine.settings import parse_changes
 from skep.errors import Code, SkepError
@@ -37,23 +36,19 @@ from skep.model import (
     PushResult,
     Queue,
     QueueKey,
-    QueueSettings,
     QueueStats,
     Start,
     StartMode,
 )
 from skep.model.key import Verb
+from skep.model.queue_settings import SETTINGS
 from skep.wire.groups import SeekRequest, SeekTo
 
 LEASES = 1_000
 """Live leases that are looked through for those of the partitions on the page."""
 PARTITIONS = 25
 MESSAGES = 8
-_TIMES = {
-    "lease_seconds", "max_age_seconds", "retention_seconds", "completed_retention_seconds", "group_idle_seconds", "delayed_processing_seconds",
-    "window_buffer_seconds", "max_wait_seconds", "dedup_window_seconds",
-}  # fmt: skip
-_HIDDEN_FIELDS = ("paused",)
+_IN_FORM = [setting for setting in SETTINGS.values() if setting.name != "paused"]  # which has buttons of its own
 
 
 def key_of(call: Call) -> QueueKey:
@@ -114,18 +109,12 @@ async def settings(
 ) -> Answer:
     """A queue's settings, to be seen and changed, and as a spec; with what was ``typed`` when that could not be taken."""
     found = await site.engine.get_queue(key_of(call))
-    defaults = QueueSettings()
-    rows = [
-        (name, getattr(found.settings, name), getattr(found.settings, name) != getattr(defaults, name), name in _TIMES)
-        for name in QueueSettings.__struct_fields__
-        if name not in _HIDDEN_FIELDS
-    ]
-    spec = msgspec.json.format(
-        msgspec.json.encode({name: value for name, value, changed, _ in rows if changed}), indent=2
-    ).decode()
+    rows = [(setting, getattr(found.settings, setting.name)) for setting in _IN_FORM]
+    changed = {setting.name: value for setting, value in rows if value != setting.default}
+    spec = msgspec.json.format(msgspec.json.encode(changed), indent=2).decode()
     return site.page(
         call, "queue_settings.html", HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY, screen="queues",
-        queue=found, rows=rows, spec=spec, help=HELP, typed=typed or {}, problem=problem,
+        queue=found, rows=rows, changed=changed, spec=spec, typed=typed or {}, problem=problem,
     )  # fmt: skip
 
 
@@ -133,9 +122,9 @@ async def change_settings(site: Site, call: Call, fields: Fields) -> str:
     """Change the settings that differ from what the form was filled with."""
     key = key_of(call)
     typed = {
-        name: text
-        for name in QueueSettings.__struct_fields__
-        if name not in _HIDDEN_FIELDS and (text := fields.get(name).strip()) != fields.get(f"was-{name}")
+        setting.name: text
+        for setting in _IN_FORM
+        if (text := fields.get(setting.name).strip()) != fields.get(f"was-{setting.name}")
     }
     changes: dict[str, Any] = {name: _setting(text) for name, text in typed.items()}
 

@@ -38,24 +38,12 @@ SELECT lock_log($1)
 SELECT take_groups($1, $2)
 
 -- name: insert
-INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
-    namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,
-    dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-    retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
-    dedup_window_seconds, paused, encryption_enabled)
-VALUES ($1, $2, $3, $4, $4,
-    $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
+INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at, {settings})
+VALUES ($1, $2, $3, $4, $4, {settings from $5})
 RETURNING *
 
 -- name: update
-UPDATE queue SET updated_at = $2,
-    namespace = $3, task = $4, priority = $5, ordering = $6, lease_seconds = $7, max_attempts = $8,
-    initial_backoff_ms = $9, max_backoff_ms = $10, dead_letter_queue = $11, max_depth = $12, max_age_seconds = $13,
-    retention_seconds = $14, completed_retention_seconds = $15, retention_ignores_groups = $16,
-    group_idle_seconds = $17, delayed_processing_seconds = $18, window_buffer_seconds = $19, max_wait_seconds = $20,
-    dedup_window_seconds = $21, paused = $22, encryption_enabled = $23
-WHERE id = $1
-RETURNING *
+UPDATE queue SET updated_at = $2, ({settings}) = ({settings from $3}) WHERE id = $1 RETURNING *
 
 -- name: begin_anew
 UPDATE queue SET first_seq = last_seq(id, floor_seq) + 1, gaps = 0 WHERE id = $1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import DEAD_LETTER_SUFFIX, Queue, QueueChanges, QueueKey, QueueSettings
@@ -67,7 +69,7 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
         )
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         check_rules(session, key, settings)
-    session.db.execute(SQL["update_settings"], (now, *_columns(settings), queue.id))
+    session.db.execute(SQL["update_settings"], (queue.id, now, *msgspec.structs.astuple(settings)))
     if lifetime_micros(settings) != lifetime_micros(queue.settings):
         for group in session.groups(queue).values():
             session.db.execute(SQL["set_partition_expiry"], (group.id, lifetime_micros(settings)))
@@ -126,12 +128,8 @@ def tenants(session: Session, after: str, limit: int) -> list[str]:
 
 
 def _insert(session: Session, key: QueueKey, settings: QueueSettings, holds: bool, now: Instant) -> QueueRow:
-    session.db.execute(SQL["insert_queue"], (key.tenant, key.name, holds, now, now, *_columns(settings)))
+    session.db.execute(SQL["insert_queue"], (key.tenant, key.name, holds, now, *msgspec.structs.astuple(settings)))
     return session.queue(key)
-
-
-def _columns(settings: QueueSettings) -> list[str | int | float | None]:
-    return [getattr(settings, name) for name in settings.__struct_fields__]
 
 
 def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> bool:

@@ -1,23 +1,11 @@
 -- Making, changing and removing queues.
 
 -- name: insert_queue
--- Settings are in the order of QueueSettings.
-INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at,
-                   namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms, max_backoff_ms,
-                   dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-                   retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
-                   dedup_window_seconds, paused, encryption_enabled)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO queue (tenant, name, holds_dead_letters, created_at, updated_at, {settings})
+VALUES (?1, ?2, ?3, ?4, ?4, {settings from ?5})
 
 -- name: update_settings
-UPDATE queue
-SET updated_at = ?,
-    namespace = ?, task = ?, priority = ?, ordering = ?, lease_seconds = ?, max_attempts = ?, initial_backoff_ms = ?,
-    max_backoff_ms = ?, dead_letter_queue = ?, max_depth = ?, max_age_seconds = ?, retention_seconds = ?,
-    completed_retention_seconds = ?, retention_ignores_groups = ?, group_idle_seconds = ?, delayed_processing_seconds = ?,
-    window_buffer_seconds = ?, max_wait_seconds = ?, dedup_window_seconds = ?, paused = ?,
-    encryption_enabled = ?
-WHERE id = ?
+UPDATE queue SET updated_at = ?2, ({settings}) = ({settings from ?3}) WHERE id = ?1
 
 -- name: named_by_other
 -- Partial index queue_buries_in: another queue that names this one
@@ -27,10 +15,8 @@ LIMIT 1
 
 -- name: list_queues
 -- Unique index queue_name gives the order; the filters only drop rows.
-SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
-       max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-       retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
-       dedup_window_seconds, paused, encryption_enabled, holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
+SELECT id, tenant, name, {settings},
+       holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
 FROM queue
 WHERE tenant = ?1 AND name > ?2 AND deleted_at IS NULL
   AND (?4 IS NULL OR namespace = ?4) AND (?5 IS NULL OR task = ?5)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
+from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.store.lease import Failure
 from skep.store.rules import (
     FAILURES_KEPT,
@@ -35,6 +36,7 @@ SEQ_BITS = 40
 MAX_SEQ = (1 << SEQ_BITS) - 1
 
 _SETTING_NAMES = QueueSettings.__struct_fields__
+_SWITCHES = [setting.name for setting in SETTINGS.values() if setting.kind is SettingKind.SWITCH]
 _FIRST_SETTING = 3
 _AFTER_SETTINGS = _FIRST_SETTING + len(_SETTING_NAMES)
 
@@ -391,9 +393,7 @@ def queue_of_row(row: Row) -> QueueRow:
     """A row in the order of `queue_by_key` as a struct; the end of its log is not read yet."""
     values = dict(zip(_SETTING_NAMES, row[_FIRST_SETTING:_AFTER_SETTINGS], strict=True))
     values["ordering"] = Ordering(values["ordering"])
-    values["retention_ignores_groups"] = bool(values["retention_ignores_groups"])
-    values["paused"] = bool(values["paused"])
-    values["encryption_enabled"] = bool(values["encryption_enabled"])
+    values |= {name: bool(values[name]) for name in _SWITCHES}  # SQLite knows numbers only
     holds, floor_seq, first_seq, scheduled, gaps, created_at, updated_at = row[_AFTER_SETTINGS:]
     queue = QueueRow(
         id=row[0],

@@ -2,10 +2,8 @@
 
 -- name: queue_by_key
 -- Unique index queue_name; the partial index wants its condition repeated.
-SELECT id, tenant, name, namespace, task, priority, ordering, lease_seconds, max_attempts, initial_backoff_ms,
-       max_backoff_ms, dead_letter_queue, max_depth, max_age_seconds, retention_seconds, completed_retention_seconds,
-       retention_ignores_groups, group_idle_seconds, delayed_processing_seconds, window_buffer_seconds, max_wait_seconds,
-       dedup_window_seconds, paused, encryption_enabled, holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
+SELECT id, tenant, name, {settings},
+       holds_dead_letters, floor_seq, first_seq, scheduled_count, gaps, created_at, updated_at
 FROM queue
 WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL
 
