@@ -78,8 +78,11 @@ class Lane(Generic[Request, Answer]):
         under_way = asyncio.get_running_loop().time() - self._started
         return max(under_way, self._seconds_per_call * (1 + self._messages_waiting / self._max_messages))
 
-    async def submit(self, request: Request, messages: int = 1, size_bytes: int = 0) -> Answer:
-        """The store's answer to ``request``; its weight decides how much else goes into the same call."""
+    def submit(self, request: Request, messages: int = 1, size_bytes: int = 0) -> asyncio.Future[Answer]:
+        """The store's answer to ``request``; its weight decides how much else goes into the same call.
+
+        It may come in the very turn of the loop in which the caller is cancelled. Where that matters, the caller looks (`pop`).
+        """
         if len(self._waiting) >= self._max_waiting:
             raise SkepError(Code.STORE_BUSY, f"too many requests wait to {self._verb}", waiting=len(self._waiting))
         loop = asyncio.get_running_loop()
@@ -89,13 +92,7 @@ class Lane(Generic[Request, Answer]):
         if self._task is None:
             self._started = loop.time()
             self._task = loop.create_task(self._drain())
-        try:
-            return await future
-        except asyncio.CancelledError:
-            # The answer may have come in the very turn of the loop in which the caller was cancelled.
-            if future.done() and not future.cancelled() and not future.exception() and self._abandoned is not None:
-                self._abandoned(request, future.result())
-            raise
+        return future
 
     async def drained(self) -> None:
         """Return once nothing is under way, though its callers may have gone."""
@@ -106,7 +103,12 @@ class Lane(Generic[Request, Answer]):
         loop = asyncio.get_running_loop()
         try:
             while batch := self._take():
-                await self._serve(batch)
+                try:
+                    answers = await self._call([request for request, _ in batch])
+                except Exception as error:
+                    await self._failed(batch, error)
+                else:
+                    self._answer(batch, answers)
                 started, self._started = self._started, loop.time()
                 self._seconds_per_call += (self._started - started - self._seconds_per_call) * NEWEST_SHARE
         finally:
@@ -132,32 +134,32 @@ class Lane(Generic[Request, Answer]):
                 batch.append((request, future))
         return batch
 
-    async def _serve(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
-        try:
-            answers = await self._call([request for request, _ in batch])
-        except SkepError as error:
-            if len(batch) == 1 or error.code in STORE_CODES:
-                _fail(batch, error)
-            else:
-                await self._serve_one_by_one(batch)
-        except Exception as error:
+    def _answer(self, batch: list[tuple[Request, asyncio.Future[Answer]]], answers: Sequence[Answer]) -> None:
+        for (request, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+            elif self._abandoned is not None:
+                self._abandoned(request, answer)
+
+    async def _failed(self, batch: list[tuple[Request, asyncio.Future[Answer]]], error: Exception) -> None:
+        """Tell callers that their call failed. If one request spoiled a call of several, each gets its own, so the innocent succeed."""
+        if not isinstance(error, SkepError):
             # The traceback as text: a renderer that shows locals would put payloads into the log.
-            trace = traceback.format_exc(limit=-8)
+            trace = "".join(traceback.format_exception(error, limit=-8))
             log.error("store call failed unexpectedly", verb=self._verb, requests=len(batch), traceback=trace)
             # It may have failed after the store had committed, so nothing is tried again.
             _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
+        elif len(batch) == 1 or error.code in STORE_CODES:
+            _fail(batch, error)
         else:
-            for (request, future), answer in zip(batch, answers, strict=True):
+            for request, future in batch:
                 if not future.done():
-                    future.set_result(answer)
-                elif self._abandoned is not None:
-                    self._abandoned(request, answer)
-
-    async def _serve_one_by_one(self, batch: list[tuple[Request, asyncio.Future[Answer]]]) -> None:
-        """One request spoiled a call of several, of which nothing happened: give each its own, so the innocent succeed."""
-        for entry in batch:
-            if not entry[1].done():
-                await self._serve([entry])
+                    try:
+                        answers = await self._call([request])
+                    except Exception as its_own:
+                        await self._failed([(request, future)], its_own)
+                    else:
+                        self._answer([(request, future)], answers)
 
 
 def _fail(batch: list[tuple[Request, asyncio.Future[Answer]]], error: SkepError) -> None:
@@ -165,6 +167,7 @@ def _fail(batch: list[tuple[Request, asyncio.Future[Answer]]], error: SkepError)
         if not future.done():
             # Each caller gets its own exception, since a raised one gathers its caller's traceback.
             future.set_exception(SkepError(error.code, error.message, **error.details))
+            future.exception()  # it counts as seen, though its caller may be cancelled before it sees it
 
 
 def split(answers: Sequence[Answer], calls: Sequence[Sequence[object]]) -> list[list[Answer]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -35,8 +36,7 @@ from skep.engine.lifecycle import Lifecycle
 from skep.engine.log import Logs
 from skep.engine.logical import LogicalQueue, Surroundings
 from skep.engine.polls import Safety
-from skep.engine.pop.consumers import Consumed as Asking
-from skep.engine.pop.consumers import Consumers
+from skep.engine.pop.consumers import Consumed, Consumers
 from skep.engine.pop.dispenser import Dispenser
 from skep.engine.pop.matching import Match
 from skep.engine.pop.want import Want
@@ -182,8 +182,12 @@ class Engine:
             if spool_folder is None
             else Spool(spool_folder, store, clock, ids, self.settings, self._announcer.stored, self.encryption)
         )
-        self._entrance = Entrance(self._registry, self._across, self.admission, self.operations, clock, self.spool)
-        self.buffer = Buffer(self._push_buffered, clock, self._timers, self.settings.buffer, self._limits)
+        self._entrance = Entrance(
+            self._registry, self._across, self.admission, self.operations, self.encryption, clock, self.spool
+        )
+        self.buffer = Buffer(
+            partial(self._entrance.push, was_taken=True), clock, self._timers, self.settings.buffer, self._limits
+        )
         self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
@@ -309,10 +313,7 @@ class Engine:
                 await self.buffer.flushed([m.queue for m in messages])
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
             batch = PushBatch(await self.encryption.seal(messages, ids), ids, made)
-            outcome = await self._entrance.push(batch, weight)
-            if outcome.refused and (sealed := await self.encryption.sealed_anew(batch, outcome)) is not None:
-                outcome = await self._entrance.push(sealed, weight)
-            return outcome
+            return await self._entrance.push(batch, weight)
 
     async def push_buffered(
         self,
@@ -342,13 +343,6 @@ class Engine:
         weight = validate.check_push(fitting, self._limits, json_checked)
         ids = self._ids.mint_many(len(fitting))
         return (fitting, ids, weight) if isinstance(weight, validate.Weight) else validate.refused(weight, fitting, ids)
-
-    async def _push_buffered(self, batch: PushBatch, weight: validate.Weight) -> PushOutcome:
-        """Store what was buffered, sealed if its queue began to seal meanwhile."""
-        outcome = await self._entrance.bring(batch, weight)
-        if outcome.refused and (sealed := await self.encryption.sealed_anew(batch, outcome)) is not None:
-            outcome = await self._entrance.bring(sealed, weight)
-        return outcome
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many.
@@ -397,9 +391,12 @@ class Engine:
             validate.check_key(request.queue)
             validate.check_pop(request, wait_seconds, self._limits)
             self.admission.decide(self.admission.pop, self._registry.get(request.queue).pop_wait_seconds)
-            asking = Asking(request.queue, request.group, request.consumer)
-            with self.consumers.asking(asking, waits=wait_seconds > 0):
+            waits = wait_seconds > 0
+            consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
+            try:
                 return await self._dispenser.pop(Want(request, room), wait_seconds)
+            finally:
+                self.consumers.answered(consumer, waits=waits)
 
     async def pop_matching(
         self,
@@ -422,10 +419,13 @@ class Engine:
                 raise SkepError(Code.INVALID_REQUEST, "a pop over several queues names a namespace, a task or both")
             validate.check_pop(request, wait_seconds, self._limits)
             self.admission.decide(self.admission.pop)
-            asking = Asking(request.queue, request.group, request.consumer)
-            with self.consumers.asking(asking, waits=wait_seconds > 0):
+            waits = wait_seconds > 0
+            consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
+            try:
                 want = Want(request, room, matching=True)
                 return await self._dispenser.pop_matching(match, want, wait_seconds, allowed)
+            finally:
+                self.consumers.answered(consumer, waits=waits)
 
     @property
     def load(self) -> float:

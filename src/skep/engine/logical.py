@@ -6,6 +6,7 @@ made ready is announced after the store has answered: to parked polls, and to th
 
 from __future__ import annotations
 
+from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -84,6 +85,7 @@ class LogicalQueue:
         "_renew_lane",
         "_settle_lane",
         "_shared",
+        "is_used",
         "key",
         "message_bytes",
         "parking",
@@ -97,6 +99,8 @@ class LogicalQueue:
         self.message_bytes = 0
         """What the largest message lately had; 0 when none was popped."""
         self.used_at = shared.clock.now()
+        """When it was seen to be in use, by the registry."""
+        self.is_used = True
         self.watched_until = Instant(0)
         self._shared = shared
         self._lifecycle = shared.lifecycle
@@ -139,21 +143,27 @@ class LogicalQueue:
         """The same of settlements."""
         return self._settle_lane.wait_seconds
 
-    async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
+    def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> Future[PushOutcome]:
         """Append a batch that is for this queue alone."""
-        return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
+        return self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
 
     async def pop(self, request: PopRequest) -> PopResult:
-        """Lease what is ready."""
-        return await self._pop_lane.submit(request, request.batch)
+        """Lease what is ready. What was leased for a caller who is cancelled in the very turn of the loop is given back."""
+        future = self._pop_lane.submit(request, request.batch)
+        try:
+            return await future
+        except CancelledError:
+            if future.done() and not future.cancelled() and not future.exception():
+                self._shared.give_back(request, future.result())
+            raise
 
-    async def settle(self, settlements: list[Settlement], *, plain: bool = False) -> list[SettleResult]:
+    def settle(self, settlements: list[Settlement], *, plain: bool = False) -> Future[list[SettleResult]]:
         """Settle messages of this queue; ``plain`` when all are acks, so that none can die of it."""
-        return await self._settle_lane.submit(Settlements(settlements, plain), len(settlements))
+        return self._settle_lane.submit(Settlements(settlements, plain), len(settlements))
 
-    async def renew(self, renewals: list[Renewal]) -> list[RenewResult]:
+    def renew(self, renewals: list[Renewal]) -> Future[list[RenewResult]]:
         """Keep leases of this queue."""
-        return await self._renew_lane.submit(renewals, len(renewals))
+        return self._renew_lane.submit(renewals, len(renewals))
 
     def gave(self, largest_bytes: int) -> None:
         """Note the largest message of a pop; smaller ones make that forgotten little by little."""

@@ -32,7 +32,7 @@ class Registry:
         if queue is None:
             self._make_room()
             queue = self._queues[key] = self._make(key)
-        queue.used_at = self._clock.now()
+        queue.is_used = True
         return queue
 
     def peek(self, key: QueueKey) -> LogicalQueue | None:
@@ -64,6 +64,11 @@ class Registry:
     def tick(self, now: Instant) -> None:
         """Drop what has been idle for long, and put those in use last, so that room is made from the front."""
         queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            if (
+                queue.is_used
+            ):  # since the last look: nearly always that is exact enough, and a call need not ask for the time
+                queue.is_used, queue.used_at = False, now
         for key, queue in sorted(queues.items(), key=lambda entry: entry[1].used_at):
             if not queue.idle or queue.used_at + self._idle > now:
                 self._queues[key] = queue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Sequence
 from itertools import chain
 from typing import Protocol
@@ -53,25 +54,25 @@ class SeveralQueues:
         """The same of settlements."""
         return self._settle_lane.wait_seconds
 
-    async def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> PushOutcome:
+    def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> Future[PushOutcome]:
         """Append a batch."""
-        return await self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
+        return self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
 
-    async def settle(self, settlements: list[Settlement]) -> list[SettleResult]:
+    def settle(self, settlements: list[Settlement]) -> Future[list[SettleResult]]:
         """Settle each message on its own merits."""
-        return await self._settle_lane.submit(settlements, len(settlements))
+        return self._settle_lane.submit(settlements, len(settlements))
 
-    async def renew(self, renewals: list[Renewal]) -> list[RenewResult]:
+    def renew(self, renewals: list[Renewal]) -> Future[list[RenewResult]]:
         """Keep leases."""
-        return await self._renew_lane.submit(renewals, len(renewals))
+        return self._renew_lane.submit(renewals, len(renewals))
 
-    async def transact(
+    def transact(
         self, transaction: Transaction, size_bytes: int, deliver_at: Instant | None
-    ) -> TransactionOutcome:
+    ) -> Future[TransactionOutcome]:
         """Settle, push and record, whole or not at all."""
         messages = len(transaction.settlements) + len(transaction.push.ids)
         messages += len(transaction.effects) + len(transaction.receipts)
-        return await self._transact_lane.submit((transaction, deliver_at), messages, size_bytes)
+        return self._transact_lane.submit((transaction, deliver_at), messages, size_bytes)
 
     async def drained(self) -> None:
         """Return once no store call is under way."""

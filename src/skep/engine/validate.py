@@ -82,7 +82,11 @@ def is_fit(text: str) -> bool:
 
 def is_name(text: str) -> bool:
     """Whether ``text`` may name a queue, tenant, group, namespace or task: a URL with `.` or `..` leads elsewhere."""
-    return is_fit(text) and text not in NO_NAMES
+    return (
+        0 < len(text) <= NAME_CHARACTERS
+        and (text.isprintable() or _UNFIT.search(text) is None)
+        and text not in NO_NAMES  # as `is_fit`: a call less for each name
+    )
 
 
 def check_name(name: str, what: str = "queue") -> None:
@@ -96,8 +100,10 @@ def check_name(name: str, what: str = "queue") -> None:
 
 def check_key(key: QueueKey) -> None:
     """A queue's name and its tenant's."""
-    check_name(key.name)
-    check_name(key.tenant, "tenant")
+    if not is_name(key.name):
+        check_name(key.name)
+    if not is_name(key.tenant):
+        check_name(key.tenant, "tenant")
 
 
 def check_partition(partition: str) -> None:

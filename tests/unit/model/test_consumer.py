@@ -88,8 +88,7 @@ def test_text_that_is_kept_elsewhere_is_taken_apart_without_complaint(text: str)
 def seen_by(clock: ManualClock, *places: Consumed) -> Consumers:
     consumers = Consumers(clock)
     for place in places:
-        with consumers.asking(place, waits=False):
-            pass
+        consumers.answered(consumers.asks(place, waits=False), waits=False)
     return consumers
 
 
@@ -103,9 +102,10 @@ def lease(consumer: str | None, clock: ManualClock, messages: int = 2) -> LeaseI
 def test_who_waits_and_who_holds_leases_is_told_once() -> None:
     clock = ManualClock(Instant(1_000_000))
     consumers = Consumers(clock)
-    with consumers.asking(Consumed(ORDERS, "g", "a"), waits=True):
-        [one] = consumers.of(ORDERS.tenant, [lease("a", clock), lease("a", clock)])
-        assert consumers.waiting(ORDERS, "g") == 1
+    asking = consumers.asks(Consumed(ORDERS, "g", "a"), waits=True)
+    [one] = consumers.of(ORDERS.tenant, [lease("a", clock), lease("a", clock)])
+    assert consumers.waiting(ORDERS, "g") == 1
+    consumers.answered(asking, waits=True)
 
     assert (one.consumer, one.waiting, one.leases, one.messages, one.last_at) == ("a", 1, 2, 4, clock.now())
     assert consumers.waiting(ORDERS, "g") == 0
@@ -122,10 +122,10 @@ def test_a_holder_that_this_server_never_saw_is_there() -> None:
 def test_who_is_gone_is_forgotten_and_who_waits_is_not() -> None:
     clock = ManualClock(Instant(1_000_000))
     consumers = seen_by(clock, Consumed(ORDERS, "g", "gone"))
-    with consumers.asking(Consumed(ORDERS, "g", "waits"), waits=True):
-        clock.advance(FORGOTTEN_SECONDS + 1)
+    consumers.asks(Consumed(ORDERS, "g", "waits"), waits=True)
+    clock.advance(FORGOTTEN_SECONDS + 1)
 
-        assert [one.consumer for one in consumers.of(ORDERS.tenant, [])] == ["waits"]
+    assert [one.consumer for one in consumers.of(ORDERS.tenant, [])] == ["waits"]
 
 
 def test_tenants_do_not_see_each_other() -> None:
@@ -138,12 +138,11 @@ def test_tenants_do_not_see_each_other() -> None:
 def test_a_client_with_ever_new_names_takes_no_more_room() -> None:
     clock = ManualClock(Instant(1_000_000))
     consumers = Consumers(clock)
-    with consumers.asking(Consumed(ORDERS, "g", "waits"), waits=True):
-        for number in range(3 * KEPT):
-            with consumers.asking(Consumed(ORDERS, "g", str(number)), waits=False):
-                pass
-            clock.advance(0.001)
+    consumers.asks(Consumed(ORDERS, "g", "waits"), waits=True)
+    for number in range(3 * KEPT):
+        consumers.answered(consumers.asks(Consumed(ORDERS, "g", str(number)), waits=False), waits=False)
+        clock.advance(0.001)
 
-        found = {one.consumer for one in consumers.of(ORDERS.tenant, [])}
+    found = {one.consumer for one in consumers.of(ORDERS.tenant, [])}
     assert len(found) <= KEPT
     assert {"waits", str(3 * KEPT - 1)} <= found

@@ -5,8 +5,6 @@ Who holds leases is in the store, whichever server leased them; this knows the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -54,20 +52,22 @@ class Consumers:
         self._clock = clock
         self._seen: dict[Consumed, Seen] = {}
 
-    @contextmanager
-    def asking(self, place: Consumed, *, waits: bool) -> Iterator[None]:
-        """Someone asks for messages, and waits for them if there are none."""
+    def asks(self, place: Consumed, *, waits: bool) -> Seen:
+        """Someone asks for messages, and waits for them if there are none. Who asked is answered later (`answered`)."""
         seen = self._seen.get(place)
         if seen is None:
             if len(self._seen) >= KEPT:
                 self._forget()
             seen = self._seen[place] = Seen(self._clock.now())
-        seen.last_at = self._clock.now()
+        else:
+            seen.last_at = self._clock.now()
         seen.waiting += waits
-        try:
-            yield
-        finally:
-            seen.waiting -= waits
+        return seen
+
+    def answered(self, seen: Seen, *, waits: bool) -> None:
+        """Someone who asked for messages has an answer, or has gone."""
+        seen.waiting -= waits
+        if waits:
             seen.last_at = self._clock.now()
 
     def waiting(self, queue: QueueKey, group: str) -> int:

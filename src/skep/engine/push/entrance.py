@@ -7,8 +7,9 @@ been checked and has its ids, so whatever happens to it later, it is the same me
 
 from __future__ import annotations
 
-from skep.clock import Clock
+from skep.clock import Clock, Instant
 from skep.engine.admission import Admission, Decision
+from skep.engine.encryption import Encryption
 from skep.engine.logical import LogicalQueue
 from skep.engine.push.operations import Operations
 from skep.engine.push.spool.spool import Spool
@@ -34,6 +35,7 @@ class Entrance:
         across: SeveralQueues,
         admission: Admission,
         operations: Operations,
+        encryption: Encryption,
         clock: Clock,
         spool: Spool | None = None,
     ) -> None:
@@ -41,41 +43,43 @@ class Entrance:
         self._across = across
         self._admission = admission
         self._operations = operations
+        self._encryption = encryption
         self._clock = clock
         self._spool = spool
 
-    async def push(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already (000.13).
+    async def push(self, batch: PushBatch, weight: Weight, *, was_taken: bool = False) -> PushOutcome:
+        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already.
 
-        OPERATIONS_AHEAD when it is for several partitions, and one of them has operations that take their time.
+        OPERATIONS_AHEAD when it is for several partitions, and one of them has operations that take their time. A batch that
+        ``was_taken`` already is neither refused nor queued for the load: it is too late for that.
         """
-        if self._spool is not None and self._spool.takes(batch):
-            return await self._spool.push(batch)
+        spool, operations = self._spool, self._operations
+        if spool is not None and spool.takes(batch):
+            return await spool.push(batch)
         lanes = self._lanes(weight)
-        decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
-        if decision is Decision.QUEUE and push_groups(batch) == 1:
-            return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
-        return await self._in_order(lanes, batch, weight)
-
-    async def bring(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """The same for a batch that was taken already, so that it is too late to refuse it."""
-        if self._spool is not None and self._spool.takes(batch):
-            return await self._spool.push(batch)
-        return await self._in_order(self._lanes(weight), batch, weight)
+        if not was_taken:
+            decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
+            if decision is Decision.QUEUE and push_groups(batch) == 1:
+                return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
+        if not operations.overtakes(batch):
+            since = self._clock.now()
+            try:
+                outcome = await lanes.push(batch, weight.size_bytes, weight.deliver_at)
+            except SkepError as error:
+                return await self._tried(batch, since, error)
+            if outcome.held:
+                outcome = await self._behind(batch, weight)
+        elif push_groups(batch) == 1:
+            return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
+        else:
+            outcome = await self._behind(batch, weight)
+        if outcome.refused and (sealed := await self._encryption.sealed_anew(batch, outcome)) is not None:
+            return await self.push(sealed, weight, was_taken=was_taken)
+        return outcome
 
     def _lanes(self, weight: Weight) -> Lanes:
         """Where a push goes that is stored directly: the lanes of its queue, or those of calls over several."""
         return self._across if weight.queue is None else self._registry.get(weight.queue)
-
-    async def _in_order(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Into the log, or behind those that are on their way there."""
-        if not self._operations.overtakes(batch):
-            outcome = await self._store(lanes, batch, weight)
-            if not outcome.held:
-                return outcome
-        elif push_groups(batch) == 1:
-            return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
-        return await self._behind(batch, weight)
 
     async def _queue(self, batch: PushBatch, weight: Weight, reason: QueuedReason) -> PushOutcome:
         """Among the operations, to be performed in its turn.
@@ -102,20 +106,19 @@ class Entrance:
             if self._operations.overtakes(batch):
                 continue
             # The lanes are asked for anew: while this one waited, its queue may have been dropped as idle.
-            outcome = await self._store(self._lanes(weight), batch, weight)
+            since = self._clock.now()
+            try:
+                outcome = await self._lanes(weight).push(batch, weight.size_bytes, weight.deliver_at)
+            except SkepError as error:
+                return await self._tried(batch, since, error)
             if not outcome.held:
                 return outcome
         if not can_queue:
             raise operations_ahead()
         return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
 
-    async def _store(self, lanes: Lanes, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """Into the log; into the spool when the store goes away."""
-        since = self._clock.now()
-        try:
-            return await lanes.push(batch, weight.size_bytes, weight.deliver_at)
-        except SkepError as error:
-            if self._spool is None or error.code is not Code.STORE_UNAVAILABLE:
-                raise
-            # Nobody knows whether it was stored; the spool finds out when the store is back.
-            return await self._spool.push_tried(batch, since)
+    async def _tried(self, batch: PushBatch, since: Instant, error: SkepError) -> PushOutcome:
+        """A push failed. If the store went away nobody knows whether it was stored: the spool finds out when the store is back."""
+        if self._spool is None or error.code is not Code.STORE_UNAVAILABLE:
+            raise error
+        return await self._spool.push_tried(batch, since)

@@ -68,12 +68,11 @@ def translated(error: Exception, path: str) -> Exception:
 class Reader:
     """A thread with a connection that reads committed snapshots, one call at a time."""
 
-    def __init__(self, name: str, path: str, connect: Callable[[], Session], max_waiting: int) -> None:
+    def __init__(self, name: str, path: str, connect: Callable[[], Session]) -> None:
         self._path = path
         self._connect = connect
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[StoreCall | None] = queue.SimpleQueue()
-        self._room = asyncio.Semaphore(max_waiting)
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -90,14 +89,13 @@ class Reader:
             self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def call(self, work: Work[T]) -> T:
+    def call(self, work: Work[T]) -> asyncio.Future[T]:
         """Run ``work`` in the thread, on one snapshot."""
-        async with self._room:
-            if self._stopping:
-                raise SkepError(Code.STOPPING, f"{self._path} is being closed")
-            future: asyncio.Future[T] = self._loop.create_future()
-            self._calls.put(StoreCall(work, future))
-            return await future
+        if self._stopping:
+            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._calls.put(StoreCall(work, future))
+        return future
 
     # in the thread
 

@@ -37,7 +37,6 @@ class Knobs(Struct, frozen=True, kw_only=True):
     cache_kib: int = 64 * 1024
     mmap_bytes: int = 256 * 1024 * 1024
     bulk_readers: int = 2
-    max_waiting_calls: int = 1_024
     max_calls_per_commit: int = 256
     max_pages: int = 0
     """An upper bound of the file's size in pages; 0 leaves SQLite's own."""

@@ -162,9 +162,7 @@ class SqliteStore:
     async def open(self) -> None:
         """Lock the file, connect and migrate."""
         knobs = self._knobs
-        self._writer = Writer(
-            self._path, self._connect, knobs.busy_timeout_ms, knobs.max_waiting_calls, knobs.max_calls_per_commit
-        )
+        self._writer = Writer(self._path, self._connect, knobs.busy_timeout_ms, knobs.max_calls_per_commit)
         try:
             await self._writer.start()
             if self._path != MEMORY:
@@ -193,7 +191,7 @@ class SqliteStore:
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
-        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader, self._knobs.max_waiting_calls)
+        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader)
 
     def _connect_reader(self) -> Session:
         return Session(open_reader(self._path, self._knobs))

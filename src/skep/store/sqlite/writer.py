@@ -53,19 +53,16 @@ log = structlog.get_logger("skep.store.sqlite")
 class Writer:
     """Calls that write, in transactions that many of them share."""
 
-    def __init__(
-        self, path: str, connect: Callable[[], Session], busy_timeout_ms: int, max_waiting: int, max_together: int
-    ) -> None:
+    def __init__(self, path: str, connect: Callable[[], Session], busy_timeout_ms: int, max_together: int) -> None:
         self._path = path
         self._connect = connect
         self._busy_timeout_ms = busy_timeout_ms
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(max_waiting)
         self._max_together = max_together
         self._short: deque[StoreCall] = deque()
         self._long: deque[StoreCall] = deque()
         self._pieces: deque[StoreCall] = deque()
-        self._turns = deque((self._serve_short, self._serve_long, self._serve_piece))
+        self._turns = deque((self._take_short, self._take_long, self._take_piece))
         self._planned = False
         self._called_at = -CALLERS_SECONDS
         self._begun_at = 0.0
@@ -109,28 +106,28 @@ class Writer:
             await self._loop.run_in_executor(self._thread, self._session.close)
         self._thread.shutdown()
 
-    async def call(self, work: Work[T], *, short: bool = False, bare: bool = False) -> T:
+    def call(self, work: Work[T], *, short: bool = False, bare: bool = False) -> asyncio.Future[T]:
         """Run ``work``; its result once it is committed. ``short`` is what may run on the event loop."""
         self._called_at = time.perf_counter()
-        return await self._ask(self._short if short else self._long, work, bare)
+        return self._ask(self._short if short else self._long, work, bare, not short)
 
     @property
     def piece_seconds(self) -> float:
         """How long the next piece of a chore may work, about: longer where callers take long, so that chores keep up with them."""
         return min(LONGEST_PIECE_SECONDS, max(PIECE_SECONDS, self._callers_seconds / REST))
 
-    async def piece(self, work: Work[T], *, long: bool = False, bare: bool = False) -> T:
+    def piece(self, work: Work[T], *, long: bool = False, bare: bool = False) -> asyncio.Future[T]:
         """Run ``work``, which is a piece of a chore, behind all callers. A ``long`` one runs in the thread."""
-        return await self._ask(self._pieces, work, bare, long)
+        return self._ask(self._pieces, work, bare, long or bare)
 
-    async def _ask(self, waiting: deque[StoreCall], work: Work[T], bare: bool, long: bool = False) -> T:
-        async with self._room:
-            if self._stopping:
-                raise SkepError(Code.STOPPING, f"{self._path} is being closed")
-            future: asyncio.Future[T] = self._loop.create_future()
-            waiting.append(StoreCall(work, future, bare, long))
+    def _ask(self, waiting: deque[StoreCall], work: Work[T], bare: bool, long: bool) -> asyncio.Future[T]:
+        if self._stopping:
+            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        waiting.append(StoreCall(work, future, bare, long))
+        if not self._planned:
             self._plan()
-            return await future
+        return future
 
     async def cut_log_if_due(self) -> None:
         """Leave nothing in the write-ahead log if it holds what it must not, or is very long. Callers wait for the end of that only."""
@@ -161,40 +158,27 @@ class Writer:
     def _pass(self) -> None:
         """Serve what waits: the short calls, the long ones and a piece of a chore by turns."""
         self._planned = False
-        for _ in range(len(self._turns)):
-            serve = self._turns[0]
-            self._turns.rotate(-1)
-            if serve():
+        turns = self._turns
+        for _ in range(len(turns)):
+            take = turns[0]
+            turns.rotate(-1)
+            if calls := take():
+                self._begun_at, self._at_a_piece = time.perf_counter(), take == self._take_piece
+                if calls[0].long:
+                    self._hand_over(self._served, calls)
+                else:
+                    self._serve_here(calls)
                 break
         self._go_on()
 
-    def _serve_short(self) -> bool:
-        if self._short:
-            self._begin(a_piece=False)
-            self._serve_here(self._take(self._short))
-            return True
-        return False
+    def _take_short(self) -> list[StoreCall]:
+        return self._take(self._short)
 
-    def _serve_long(self) -> bool:
-        if self._long:
-            self._begin(a_piece=False)
-            self._hand_over(self._served, self._take(self._long))
-            return True
-        return False
+    def _take_long(self) -> list[StoreCall]:
+        return self._take(self._long)
 
-    def _serve_piece(self) -> bool:
-        if not self._pieces or self._rest_left() > 0:
-            return False
-        call = self._pieces.popleft()
-        self._begin(a_piece=True)
-        if call.bare or call.long:
-            self._hand_over(self._served, [call])
-        else:
-            self._serve_here([call])
-        return True
-
-    def _begin(self, *, a_piece: bool) -> None:
-        self._begun_at, self._at_a_piece = time.perf_counter(), a_piece
+    def _take_piece(self) -> list[StoreCall]:
+        return [self._pieces.popleft()] if self._pieces and self._rest_left() <= 0 else []
 
     def _go_on(self) -> None:
         if self._away:
@@ -231,7 +215,11 @@ class Writer:
         self._plan()
 
     def _take(self, waiting: deque[StoreCall]) -> list[StoreCall]:
-        return [waiting.popleft() for _ in range(min(len(waiting), self._max_together))]
+        if len(waiting) <= self._max_together:
+            calls = list(waiting)
+            waiting.clear()
+            return calls
+        return [waiting.popleft() for _ in range(self._max_together)]
 
     def _serve_here(self, calls: list[StoreCall]) -> None:
         try:
@@ -274,7 +262,7 @@ class Writer:
     def _end_checkpoint(self) -> None:
         """What was committed while a checkpoint ran is moved by the writer itself, so that the log begins anew."""
         if not self._stopping:
-            self._long.append(StoreCall(_end_checkpoint, self._loop.create_future(), bare=True))
+            self._long.append(StoreCall(_end_checkpoint, self._loop.create_future(), bare=True, long=True))
             self._plan()
 
     # in the thread
@@ -316,7 +304,12 @@ class Writer:
         if self.refused is not None:
             self._changes_before = self._session.db.total_changes()
         begun = time.perf_counter()
-        answers = [_run(self._session, calls[0])] if len(calls) == 1 else [self._isolated(call) for call in calls]
+        if len(calls) == 1:
+            call = calls[0]
+            answers = [CallOutcome(call.future, call.work(self._session), None)]
+            self._session.flush()
+        else:
+            answers = [self._isolated(call) for call in calls]
         if not self._at_a_piece:
             self._callers_seconds = time.perf_counter() - begun
         return answers
@@ -364,7 +357,8 @@ class Writer:
         db = self._session.db
         db.execute("SAVEPOINT call")
         try:
-            answer = _run(self._session, call)
+            answer = CallOutcome(call.future, call.work(self._session), None)
+            self._session.flush()
         except Exception as error:
             self._session.forget()
             if not db.in_transaction:
@@ -387,12 +381,6 @@ class _TransactionLostError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-def _run(session: Session, call: StoreCall) -> CallOutcome:
-    value = call.work(session)
-    session.flush()
-    return CallOutcome(call.future, value, None)
 
 
 def _end_checkpoint(session: Session) -> None:

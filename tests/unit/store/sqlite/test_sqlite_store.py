@@ -107,7 +107,7 @@ async def in_one_commit(store: SqliteStore, *calls: Coroutine[Any, Any, Any]) ->
         begun.set()
         go.wait()
 
-    busy = asyncio.create_task(writer.call(wait))
+    busy = writer.call(wait)
     await asyncio.to_thread(begun.wait)
     waiting = [asyncio.create_task(call) for call in calls]
     await asyncio.sleep(0)

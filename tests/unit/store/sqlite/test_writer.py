@@ -113,10 +113,10 @@ async def test_short_calls_wait_for_a_long_one_and_come_before_the_next(store: S
         begun.set()
         goes_on.wait(30)
 
-    first = asyncio.create_task(store._writer.call(lambda _: long("first long")))
+    first = store._writer.call(lambda _: long("first long"))
     await asyncio.to_thread(begun.wait)
-    short = asyncio.create_task(store._writer.call(lambda _: order.append("short"), short=True))
-    second = asyncio.create_task(store._writer.call(lambda _: long("second long")))
+    short = store._writer.call(lambda _: order.append("short"), short=True)
+    second = store._writer.call(lambda _: long("second long"))
     await asyncio.sleep(0)
     goes_on.set()
     await asyncio.gather(first, short, second)
@@ -337,7 +337,7 @@ async def test_upkeep_asks_nothing_of_a_connection_that_is_at_work_in_the_thread
         return 0
 
     session_of(store).db.create_scalar_function("pause", pause)
-    at_work = asyncio.create_task(store._writer.call(lambda session: session.row("SELECT pause()")))
+    at_work = store._writer.call(lambda session: session.row("SELECT pause()"))
     assert await asyncio.to_thread(begun.wait, 30)
 
     await store._writer.cut_log_if_due()
