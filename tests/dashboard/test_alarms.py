@@ -45,7 +45,7 @@ def clock() -> ManualClock:
 def test_a_locked_store_that_refuses_every_push_is_no_green_overview(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.store.sqlite.store.Knobs", partial(Knobs, busy_timeout_ms=20))
+    monkeypatch.setattr("skep.store.sqlite.database.Knobs", partial(Knobs, busy_timeout_ms=20))
     path = tmp_path / "skep.db"
     with running_server(str(path), clock=clock) as server:
         api, visitor = Api(server, "default"), Visitor(server)

@@ -23,7 +23,7 @@ def store_up(api: Api) -> bool:
 def test_a_server_is_not_ready_while_another_process_holds_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skep.store.sqlite.store.Knobs", partial(Knobs, busy_timeout_ms=20))
+    monkeypatch.setattr("skep.store.sqlite.database.Knobs", partial(Knobs, busy_timeout_ms=20))
     path = tmp_path / "skep.db"
     with running_server(str(path), limits=HttpLimits(metrics_seconds=0)) as server, capture_logs() as told:
         api = Api(server, "default")
@@ -49,7 +49,7 @@ def test_a_server_is_not_ready_while_another_process_holds_its_file(
 
 
 def test_the_log_tells_once_of_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skep.store.sqlite.store.Knobs", partial(Knobs, max_pages=150))
+    monkeypatch.setattr("skep.store.sqlite.database.Knobs", partial(Knobs, max_pages=150))
     with running_server(str(tmp_path / "skep.db")) as server, capture_logs() as told:
         api = Api(server, "default")
 

@@ -141,7 +141,7 @@ def message(session: Session, key: QueueKey, seq: Seq) -> StoredMessage | None:
     return found[0] if found else None
 
 
-def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
+def trace(session: Session, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
     """All messages of a trace across the tenant's queues, oldest first."""
     found = [
         shown
@@ -162,7 +162,7 @@ def trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[Store
     return found[:limit]
 
 
-def with_transaction_id(session: Session, tenant: str, transaction_id: str, limit: int) -> list[StoredMessage]:
+def with_transaction_id(session: Session, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
     """Messages with this transaction id, newest first, without their payloads."""
     found = [
         shown

@@ -19,7 +19,6 @@ from skep.store.sqlite.connection import store_error
 from skep.store.sqlite.session import Session
 
 T = TypeVar("T")
-Work = Callable[[Session], T]
 Piece = Callable[[Session, int], T]
 """A piece of a chore, which touches at most so many messages."""
 
@@ -33,9 +32,10 @@ class Pieced(Protocol):
 
 
 class StoreCall(NamedTuple):
-    """Something to do and whom to tell. ``bare`` work runs outside a transaction, and ``long`` work in the thread."""
+    """Something to do with a session and arguments, and whom to tell. ``bare`` work runs outside a transaction, and ``long`` work in the thread."""
 
-    work: Work[Any]
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
     future: asyncio.Future[Any]
     bare: bool = False
     long: bool = False
@@ -89,12 +89,12 @@ class Reader:
             self._calls.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def call(self, work: Work[T]) -> asyncio.Future[T]:
-        """Run ``work`` in the thread, on one snapshot."""
+    def call(self, work: Callable[..., T], arguments: tuple[Any, ...] = ()) -> asyncio.Future[T]:
+        """Run ``work`` in the thread, with a session and these arguments, on one snapshot."""
         if self._stopping:
             raise SkepError(Code.STOPPING, f"{self._path} is being closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._calls.put(StoreCall(work, future))
+        self._calls.put(StoreCall(work, arguments, future))
         return future
 
     # in the thread
@@ -117,7 +117,7 @@ class Reader:
         try:
             session.db.execute("BEGIN")
             try:
-                return CallOutcome(call.future, call.work(session), None)
+                return CallOutcome(call.future, call.work(session, *call.arguments), None)
             finally:
                 session.db.execute("ROLLBACK")
         except Exception as error:

@@ -23,6 +23,7 @@ from skep.model import (
     Seq,
 )
 from skep.model.history import ReplayRecord
+from skep.model.record import MAX_BYTES
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order
@@ -38,7 +39,7 @@ _NO_LIMIT = -1
 
 
 def dead_letters(
-    session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int
+    session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
     """Dead letters in the order of their queue, up to the one that reaches ``max_bytes``; no more than that are ever in memory."""
     queue = _dead_queue(session, wanted.queue)

@@ -22,7 +22,7 @@ SQL = load_statements(__package__, "delete")
 
 
 def delete_message(
-    session: Session, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool
+    session: Session, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
 ) -> DeletedMessage:
     """Delete a message, or with ``dry_run`` only look."""
     queue = session.queue(key)

@@ -9,14 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from skep.clock import Instant
-from skep.store.sqlite.leases import (
-    LeaseRow,
-    count_expired,
-    find_lease,
-    lose_head,
-    save,
-    set_head,
-)
+from skep.store.sqlite.leases import LeaseRow, count_expired, find_lease, lose_head, save, set_head
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import refresh_age, save_set, set_of_row

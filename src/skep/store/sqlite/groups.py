@@ -18,54 +18,54 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "groups")
 
 
-def seek(session: Session, key: QueueKey, name: str, start: Start, now: Instant) -> GroupStats:
+def seek(session: Session, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
     """Move a group, making it when there is none: its leases end and its account starts anew."""
     queue = session.queue(key)
     before = start_seq(session, queue, start) - 1
-    group = session.find_group(queue, name)
-    if group is None:
-        group = session.make_group(queue, name, before, now)
+    found = session.find_group(queue, group)
+    if found is None:
+        found = session.make_group(queue, group, before, now)
     else:
-        _drop_rows(session, group)
-        group.start_seq = group.scan_seq = before
-        group.active_at, group.idle = now, 0
-        group.completed = group.dead = group.expired = group.retried = 0
-        group.skipped = group.gaps = session.gaps_after(queue, before)
-        session.touch_group(group)
-    return group_stats(session, queue, group, now)
+        _drop_rows(session, found)
+        found.start_seq = found.scan_seq = before
+        found.active_at, found.idle = now, 0
+        found.completed = found.dead = found.expired = found.retried = 0
+        found.skipped = found.gaps = session.gaps_after(queue, before)
+        session.touch_group(found)
+    return group_stats(session, queue, found, now)
 
 
-def report_progress(session: Session, key: QueueKey, name: str, seq: int, now: Instant) -> GroupStats:
+def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: Instant) -> GroupStats:
     """Move an external group forward, making it when there is none."""
     queue = session.queue(key)
     check_reported(key.name, seq, queue.last_seq)
-    group = session.find_group(queue, name)
-    if group is None:
-        group = session.make_group(queue, name, max(seq, queue.first_seq - 1), now, external=True)
-    elif not group.external:
-        raise group_is_not_external(key.name, name)
-    elif seq > group.scan_seq:
+    found = session.find_group(queue, group)
+    if found is None:
+        found = session.make_group(queue, group, max(seq, queue.first_seq - 1), now, external=True)
+    elif not found.external:
+        raise group_is_not_external(key.name, group)
+    elif seq > found.scan_seq:
         # Whoever reads the raw log has seen all of it, whomever it is for; what was gone before is counted already.
-        gaps = seq - group.scan_seq - session.messages_between(queue, group.scan_seq, seq) if group.gaps else 0
-        known = min(gaps, group.gaps)
-        group.completed += seq - group.scan_seq - known
-        group.gaps -= known
-        group.scan_seq = seq
-        session.touch_group(group)
-    session.mark_active(group, now)
-    return group_stats(session, queue, group, now)
+        gaps = seq - found.scan_seq - session.messages_between(queue, found.scan_seq, seq) if found.gaps else 0
+        known = min(gaps, found.gaps)
+        found.completed += seq - found.scan_seq - known
+        found.gaps -= known
+        found.scan_seq = seq
+        session.touch_group(found)
+    session.mark_active(found, now)
+    return group_stats(session, queue, found, now)
 
 
-def delete_group(session: Session, key: QueueKey, name: str, now: Instant) -> bool:
+def delete_group(session: Session, key: QueueKey, group: str, now: Instant) -> bool:
     """Forget a group, its leases, and what was settled under them."""
     queue = session.queue(key)
-    group = session.find_group(queue, name)
-    if group is None:
+    found = session.find_group(queue, group)
+    if found is None:
         return False
-    _drop_rows(session, group)
-    outcomes.forget(session, queue, group, now)
-    session.db.execute(SQL["delete_group"], (group.id,))
-    session.drop_group(queue, group)
+    _drop_rows(session, found)
+    outcomes.forget(session, queue, found, now)
+    session.db.execute(SQL["delete_group"], (found.id,))
+    session.drop_group(queue, found)
     return True
 
 
@@ -134,24 +134,24 @@ def _drop_rows(session: Session, group: GroupRow) -> None:
     session.db.execute(SETS_SQL["delete_sets_of_group"], (group.id,))
 
 
-def end_leases(session: Session, key: QueueKey, name: str, partition: str, now: Instant) -> int:
+def end_leases(session: Session, key: QueueKey, group: str, partition: str, now: Instant) -> int:
     """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
     queue = session.queue(key)
-    group = session.find_group(queue, name)
-    if group is None:
+    found = session.find_group(queue, group)
+    if found is None:
         return 0
     statement = "end_lease" if queue.is_ordered else "end_sets"
-    session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), now))
+    session.db.execute(SQL[statement], (found.id, queue.stored_partition(partition), now))
     return session.db.changes()
 
 
-def release_lease(session: Session, key: QueueKey, name: str, partition: str, token: Token, now: Instant) -> int:
+def release_lease(session: Session, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
     """Let the leases under a token run out now, and fence it."""
     queue = session.queue(key)
-    group = session.find_group(queue, name)
-    if group is None:
+    found = session.find_group(queue, group)
+    if found is None:
         return 0
-    return release(session, queue, group, partition, token, now)
+    return release(session, queue, found, partition, token, now)
 
 
 def release(session: Session, queue: QueueRow, group: GroupRow, partition: str, token: Token, now: Instant) -> int:

@@ -12,13 +12,7 @@ from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.history import Death, FailedAttempt, FinishedLease, Journey, LeaseTime, Moment, TraceEvent, TraceName
 from skep.store.outcomes import outcome_for
-from skep.store.rules import (
-    FAILURES_SHOWN,
-    HISTORY_DISORDER_SECONDS,
-    PAST_SECONDS,
-    SEARCHED_LEASES,
-    TIMED_LEASES,
-)
+from skep.store.rules import FAILURES_SHOWN, HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, TIMED_LEASES
 from skep.store.sqlite.session import MAX_SEQ, Row, Session
 from skep.store.statements import load_statements
 
@@ -47,7 +41,7 @@ def _queue_id(session: Session, tenant: str, name: str) -> int | None:
 
 
 def lease_history(
-    session: Session, key: QueueKey, after: int, limit: int, since: Instant | None
+    session: Session, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
 ) -> list[tuple[int, FinishedLease]]:
     """Finished leases with their position in the history."""
     queue = session.queue(key)
@@ -139,18 +133,20 @@ def note_events(session: Session, tenant: str, events: Sequence[TraceEvent]) -> 
     )
 
 
-def events_of_trace(session: Session, tenant: str, trace_id: Id, limit: int) -> list[TraceEvent]:
+def events_of_trace(session: Session, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
     """The events of a trace in the order of telling."""
     return [_event(row) for row in session.rows(SQL["events_of_trace"], (tenant, trace_id, limit))]
 
 
-def events_of_name(session: Session, tenant: str, name: str, before: int | None, limit: int) -> list[TraceEvent]:
+def events_of_name(
+    session: Session, tenant: str, name: str, before: int | None = None, limit: int = 100
+) -> list[TraceEvent]:
     """Events of a name, newest first."""
     start = _LAST_POSITION if before is None else before
     return [_event(row) for row in session.rows(SQL["events_of_name"], (tenant, name, start, limit))]
 
 
-def names(session: Session, tenant: str, after: str, limit: int) -> list[TraceName]:
+def names(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
     """The names that events have, in their order."""
     found: list[TraceName] = []
     while len(found) < limit and (row := session.row(SQL["next_name"], (tenant, after))) is not None:

@@ -87,6 +87,11 @@ def _values(
     return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
 
 
+def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
+    """A range of the log, as columns."""
+    return piece_of(wanted, read(session, key, wanted))
+
+
 def piece_of(wanted: LogRange, found: RawRange) -> LogPiece:
     """What was found, as columns."""
     shape = found.shape

@@ -134,7 +134,9 @@ def _claimed(row: Row) -> Claimed:
     )  # fmt: skip
 
 
-def perform(session: Session, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool) -> Performed:
+def perform(
+    session: Session, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
+) -> Performed:
     """Do what operations of one lane ask for, and note that."""
     rows = {one.position: session.row(SQL["claimed"], (one.position, token)) for one in claimed}
     mine = in_turn({position: row[-1] for position, row in rows.items() if row is not None})

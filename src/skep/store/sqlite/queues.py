@@ -110,7 +110,12 @@ def get_queue(session: Session, key: QueueKey) -> Queue | None:
 
 
 def list_queues(
-    session: Session, tenant: str, after: str, limit: int, namespace: str | None, task: str | None
+    session: Session,
+    tenant: str,
+    after: str = "",
+    limit: int = 100,
+    namespace: str | None = None,
+    task: str | None = None,
 ) -> list[Queue]:
     """Queues of a tenant by name."""
     return [
@@ -118,7 +123,7 @@ def list_queues(
     ]
 
 
-def tenants(session: Session, after: str, limit: int) -> list[str]:
+def tenants(session: Session, after: str = "", limit: int = 100) -> list[str]:
     """Tenants that have queues, by name: one seek each in the index of names."""
     found: list[str] = []
     while len(found) < limit and (row := session.row(SQL["next_tenant"], (after,))) is not None:

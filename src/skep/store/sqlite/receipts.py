@@ -35,7 +35,7 @@ def name_of(key: ReceiptKey) -> bytes:
     return text if len(text) <= NAME_BYTES else b"\0" + blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
-def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool) -> list[PushOutcome]:
+def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
     """Append every batch that is neither refused nor held; one with a receipt only while no such receipt lives."""
     if session.has_operations():
         places = {place for batch in batches for place in _places(session, batch)}

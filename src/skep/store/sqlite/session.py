@@ -19,14 +19,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
 from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.store.lease import Failure
-from skep.store.rules import (
-    FAILURES_KEPT,
-    Attendance,
-    HeadWalk,
-    lifetime_micros,
-    may_lose_messages,
-    wants_mark,
-)
+from skep.store.rules import FAILURES_KEPT, Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 

@@ -49,7 +49,7 @@ def queues(session: Session, epoch: EpochKey) -> list[str]:
     return [row[0] for row in session.rows(SQL["queues"], _key(epoch))]
 
 
-def attempts(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+def staged(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
     """What is staged, and in how many chunks each."""
     rows = session.rows(SQL["attempts"], _key(epoch))
     return [(Attempt(partition, attempt, messages), chunks) for partition, attempt, messages, chunks in rows]
@@ -58,19 +58,19 @@ def attempts(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
 def publish(
     session: Session,
     epoch: EpochKey,
-    wanted: list[Attempt],
+    attempts: list[Attempt],
     first_id: Id,
     expires_at: Instant,
     now: Instant,
-    create_queues: bool,
+    create_queues: bool = True,
 ) -> Published:
     """Append the attempts in the order of their partitions, and forget all others."""
     known = receipts.find(session, epoch.receipt, now)
     if known is not None:
         return Published(known.answer, [])
-    check_staged(epoch, wanted, {(a.partition, a.attempt): a.messages for a, _ in attempts(session, epoch)})
+    check_staged(epoch, attempts, {(a.partition, a.attempt): a.messages for a, _ in staged(session, epoch)})
     tally = Tally(epoch)
-    with closing(_prepared(session, epoch, wanted, first_id)) as chunks:
+    with closing(_prepared(session, epoch, attempts, first_id)) as chunks:
         for chunk in chunks:
             _append(session, chunk, tally, now, create_queues)
             del chunk  # before the one after the next is read
@@ -121,7 +121,7 @@ def _append(session: Session, chunk: _Prepared, tally: Tally, now: Instant, crea
         tally.appended(queue.name, packed.count, bulk.append(session, queue, packed, now, create_queues))
 
 
-def abort(session: Session, epoch: EpochKey, partition: int | None, attempt: int | None) -> int:
+def abort(session: Session, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
     """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
     if partition is None or attempt is None:
         session.db.execute(SQL["drop_epoch"], _key(epoch))

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.model import (
-    GroupStats,
-    LeaseInfo,
-    Ordering,
-    PartitionStats,
-    QueueKey,
-    QueueStats,
-    Rates,
-    Seq,
-)
+from skep.model import GroupStats, LeaseInfo, Ordering, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
 from skep.model.history import RetentionPass
 from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
@@ -57,9 +48,9 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
     )
 
 
-def stats_of(session: Session, keys: Sequence[QueueKey], now: Instant) -> list[QueueStats | None]:
+def stats_of(session: Session, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
     """The figures of queues; None for one that is gone."""
-    return [None if session.find_queue(key) is None else queue_stats(session, key, now) for key in keys]
+    return [None if session.find_queue(queue.key) is None else queue_stats(session, queue.key, now) for queue in queues]
 
 
 def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:
@@ -132,18 +123,18 @@ def _sample(row: Row | None, column: int) -> Sample | None:
 
 
 def partition_stats(
-    session: Session, key: QueueKey, name: str, now: Instant, after: str, limit: int
+    session: Session, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
 ) -> list[PartitionStats]:
     """Partitions with unsettled, discovered messages, by name."""
     queue = session.queue(key)
-    group = session.find_group(queue, name)
-    if group is None:
+    found = session.find_group(queue, group)
+    if found is None:
         return []
-    rows = session.rows(SQL["partitions" if queue.is_ordered else "set_partitions"], (group.id, after, limit, now))
+    rows = session.rows(SQL["partitions" if queue.is_ordered else "set_partitions"], (found.id, after, limit, now))
     return [
         PartitionStats(
             queue=key,
-            group=name,
+            group=group,
             partition=partition,
             pending=pending,
             in_flight=in_flight,
@@ -158,7 +149,12 @@ def partition_stats(
 
 
 def leases(
-    session: Session, tenant: str, now: Instant, key: QueueKey | None, expiring_before: Instant | None, limit: int
+    session: Session,
+    tenant: str,
+    now: Instant,
+    key: QueueKey | None = None,
+    expiring_before: Instant | None = None,
+    limit: int = 100,
 ) -> list[LeaseInfo]:
     """Live leases by deadline."""
     if key is not None and key.tenant != tenant:
@@ -191,7 +187,7 @@ def _lease_info(key: QueueKey, group: str, row: Row) -> LeaseInfo:
     )
 
 
-def retention_history(session: Session, key: QueueKey, limit: int) -> list[RetentionPass]:
+def retention_history(session: Session, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
     """The latest retention passes, newest first."""
     queue = session.queue(key)
     return [

@@ -18,7 +18,7 @@ from skep.store.sqlite.settle import settle_new
 
 
 def transact(
-    session: Session, transactions: Sequence[Transaction], now: Instant, create_queues: bool
+    session: Session, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
 ) -> list[TransactionOutcome]:
     """Each transaction in a savepoint of its own; any refusal in it undoes all of it.
 

@@ -20,12 +20,13 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import apsw
 import structlog
 
 from skep.errors import Code, SkepError
-from skep.store.sqlite.calls import CallOutcome, StoreCall, T, Work, deliver, translated
+from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translated
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -106,28 +107,36 @@ class Writer:
             await self._loop.run_in_executor(self._thread, self._session.close)
         self._thread.shutdown()
 
-    def call(self, work: Work[T], *, short: bool = False, bare: bool = False) -> asyncio.Future[T]:
-        """Run ``work``; its result once it is committed. ``short`` is what may run on the event loop."""
-        self._called_at = time.perf_counter()
-        return self._ask(self._short if short else self._long, work, bare, not short)
+    def call(
+        self,
+        work: Callable[..., T],
+        arguments: tuple[Any, ...] = (),
+        *,
+        short: bool = False,
+        bare: bool = False,
+        piece: bool = False,
+    ) -> asyncio.Future[T]:
+        """Run ``work`` with the session and these arguments; its result once it is committed.
+
+        ``short`` is what may run on the event loop, and a ``piece`` of a chore runs behind all callers.
+        """
+        if self._stopping:
+            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+        if piece:
+            waiting = self._pieces
+        else:
+            waiting = self._short if short else self._long
+            self._called_at = time.perf_counter()
+        future: asyncio.Future[T] = self._loop.create_future()
+        waiting.append(StoreCall(work, arguments, future, bare, not short))
+        if not self._planned:
+            self._plan()
+        return future
 
     @property
     def piece_seconds(self) -> float:
         """How long the next piece of a chore may work, about: longer where callers take long, so that chores keep up with them."""
         return min(LONGEST_PIECE_SECONDS, max(PIECE_SECONDS, self._callers_seconds / REST))
-
-    def piece(self, work: Work[T], *, long: bool = False, bare: bool = False) -> asyncio.Future[T]:
-        """Run ``work``, which is a piece of a chore, behind all callers. A ``long`` one runs in the thread."""
-        return self._ask(self._pieces, work, bare, long or bare)
-
-    def _ask(self, waiting: deque[StoreCall], work: Work[T], bare: bool, long: bool) -> asyncio.Future[T]:
-        if self._stopping:
-            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
-        future: asyncio.Future[T] = self._loop.create_future()
-        waiting.append(StoreCall(work, future, bare, long))
-        if not self._planned:
-            self._plan()
-        return future
 
     async def cut_log_if_due(self) -> None:
         """Leave nothing in the write-ahead log if it holds what it must not, or is very long. Callers wait for the end of that only."""
@@ -262,7 +271,7 @@ class Writer:
     def _end_checkpoint(self) -> None:
         """What was committed while a checkpoint ran is moved by the writer itself, so that the log begins anew."""
         if not self._stopping:
-            self._long.append(StoreCall(_end_checkpoint, self._loop.create_future(), bare=True, long=True))
+            self._long.append(StoreCall(_end_checkpoint, (), self._loop.create_future(), bare=True, long=True))
             self._plan()
 
     # in the thread
@@ -285,7 +294,7 @@ class Writer:
 
     def _alone(self, call: StoreCall) -> CallOutcome:
         try:
-            return CallOutcome(call.future, call.work(self._session), None)
+            return CallOutcome(call.future, call.work(self._session, *call.arguments), None)
         except Exception as error:
             return CallOutcome(call.future, None, translated(error, self._path))
 
@@ -306,7 +315,7 @@ class Writer:
         begun = time.perf_counter()
         if len(calls) == 1:
             call = calls[0]
-            answers = [CallOutcome(call.future, call.work(self._session), None)]
+            answers = [CallOutcome(call.future, call.work(self._session, *call.arguments), None)]
             self._session.flush()
         else:
             answers = [self._isolated(call) for call in calls]
@@ -357,7 +366,7 @@ class Writer:
         db = self._session.db
         db.execute("SAVEPOINT call")
         try:
-            answer = CallOutcome(call.future, call.work(self._session), None)
+            answer = CallOutcome(call.future, call.work(self._session, *call.arguments), None)
             self._session.flush()
         except Exception as error:
             self._session.forget()

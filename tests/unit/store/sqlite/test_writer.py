@@ -17,8 +17,8 @@ from skep.ids import IdMint
 from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings, Token
 from skep.store import pieces
 from skep.store.sqlite import SqliteStore, receipts, retain, writer
-from skep.store.sqlite import store as store_module
 from skep.store.sqlite.checkpoints import Checkpoints
+from skep.store.sqlite.database import MANY_MESSAGES, written
 from skep.store.sqlite.session import Session
 
 KEY = QueueKey("orders")
@@ -83,7 +83,7 @@ async def test_a_commit_is_waited_for_in_the_thread_once_the_disk_is_slow(store:
 async def test_a_call_that_touches_many_messages_is_made_in_the_thread(store: SqliteStore) -> None:
     threads = committing_threads(store)
 
-    await store.push([batch(*[b"x"] * store_module.MANY_MESSAGES)], NOW)
+    await store.push([batch(*[b"x"] * MANY_MESSAGES)], NOW)
 
     assert threads
     assert threading.get_ident() not in threads
@@ -205,7 +205,7 @@ async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, m
         return push(*args)
 
     monkeypatch.setattr(retain, "retain", a_piece)
-    monkeypatch.setattr(receipts, "push", a_push)
+    monkeypatch.setattr(SqliteStore, "push", written(a_push, lambda *_: 1))
     waiting = [asyncio.create_task(doomed.retain(KEY, LATER, 1_000)) for _ in range(4)]
 
     await asyncio.gather(*waiting)

@@ -1,0 +1,167 @@
+"""One SQLite file, or a database in memory: who writes it, who reads it, and how a verb reaches them.
+
+A verb is one function of one session, run whole or not at all by the writer, or in one snapshot by a reader. `written` and `read` make
+methods of a store from such functions. In `:memory:` there is one connection, so reads go through the writer too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
+
+import apsw
+
+from skep.errors import Code, SkepError
+from skep.store.pieces import Pieces
+from skep.store.sqlite import operations, vacuum
+from skep.store.sqlite.calls import Piece, Reader
+from skep.store.sqlite.checkpoints import Checkpoints
+from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
+from skep.store.sqlite.session import Session
+from skep.store.sqlite.writer import PIECE_SECONDS, Writer
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+P = ParamSpec("P")
+
+MANY_MESSAGES = 2_000
+"""A call that touches so many messages would keep the event loop from its other callers, and is made in a thread."""
+
+
+class Database:
+    """The connections to one file. One process at a time has it; all its callers share one connection that writes."""
+
+    def __init__(self, path: str | Path, **knobs: int) -> None:
+        """``knobs`` are those of `Knobs`."""
+        self._path = os.fspath(path)
+        self._knobs = Knobs(**knobs)
+        self._lock: FileLock | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._bulk_readers: list[Reader] = []
+        self._bulk_start = asyncio.Lock()
+        self._bulk_turn = 0
+        self._pieces = Pieces(PIECE_SECONDS)
+        self._shrinking = vacuum.Shrinking()
+
+    @property
+    def commits(self) -> int:
+        """How many transactions the writer has committed since it was opened."""
+        return self._writer.commits if self._writer is not None else 0
+
+    async def open(self) -> None:
+        """Lock the file, connect and migrate."""
+        knobs = self._knobs
+        self._writer = Writer(self._path, self._connect, knobs.busy_timeout_ms, knobs.max_calls_per_commit)
+        try:
+            await self._writer.start()
+            if self._path != MEMORY:
+                self._reader = self._make_reader("reader")
+                await self._reader.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _connect(self) -> Session:
+        if self._path != MEMORY:
+            self._lock = FileLock(self._path, self._knobs.busy_timeout_ms)
+            vacuum.drop_unfinished(Path(self._path).resolve())
+        db = open_writer(self._path, self._knobs)
+        try:
+            migrate(db, self._path)
+            db.execute(operations.SQL["release_claims"])
+        except BaseException:
+            db.close()
+            raise
+        if self._path == MEMORY:
+            return Session(db)
+        checkpoints = Checkpoints(db, self._knobs.checkpoint_pages, lambda: open_writer(self._path, self._knobs))
+        with suppress(apsw.Error):  # a full disk: the next upkeep tries again
+            checkpoints.cut()  # whoever had the file before may have died before they could
+        return Session(db, checkpoints)
+
+    def _make_reader(self, name: str) -> Reader:
+        return Reader(f"skep-sqlite-{name}", self._path, self._connect_reader)
+
+    def _connect_reader(self) -> Session:
+        return Session(open_reader(self._path, self._knobs))
+
+    async def close(self) -> None:
+        """Finish what runs, then let go of the connections and of the file."""
+        for thread in (*self._bulk_readers, self._reader, self._writer):
+            if thread is not None:
+                await thread.stop()
+        self._reader, self._writer, self._bulk_readers = None, None, []
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
+        return self._writer
+
+    async def _write(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+        return await self._writing.call(work, arguments)
+
+    async def _piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
+        """Write a piece of a chore, behind all callers: ``work`` is told how many messages it may touch, at most ``most``.
+
+        ``more`` tells from what it returns whether there is more to do.
+        """
+        writer, pieces = self._writing, self._pieces
+
+        def piece(session: Session) -> T:
+            pieces.seconds = writer.piece_seconds
+            return pieces.measured(kind, most, lambda size: work(session, size), more)
+
+        return await writer.call(piece, short=not pieces.is_long(kind), piece=True)
+
+    async def _destroy(self, done: str, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+        """Write, and leave nothing of what was before in the write-ahead log."""
+        value = await self._write(work, *arguments)
+        if self._path != MEMORY:
+            await self._writing.cut_log(done)
+        return value
+
+    async def _read(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+        return await (self._reader or self._writing).call(work, arguments)
+
+    async def _read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+        """Read much, out of the way of those who read little; several at once."""
+        if self._reader is None:
+            return await self._writing.call(work, arguments)
+        async with self._bulk_start:
+            while len(self._bulk_readers) < self._knobs.bulk_readers:
+                reader = self._make_reader(f"bulk-reader-{len(self._bulk_readers)}")
+                await reader.start()
+                self._bulk_readers.append(reader)
+        self._bulk_turn += 1
+        return await self._bulk_readers[self._bulk_turn % len(self._bulk_readers)].call(work, arguments)
+
+
+def written(
+    verb: Callable[Concatenate[Session, P], T], messages: Callable[..., int] | None = None
+) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+    """A verb that writes. ``messages`` tells how many it touches at the most: few of them are written at once."""
+
+    async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        short = messages is not None and messages(*args, **kwargs) < MANY_MESSAGES
+        return await self._writing.call(partial(verb, **kwargs) if kwargs else verb, args, short=short)
+
+    return call
+
+
+def read(verb: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+    """A verb that reads."""
+
+    async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await (self._reader or self._writing).call(partial(verb, **kwargs) if kwargs else verb, args)
+
+    return call

@@ -1,0 +1,23 @@
+"""Settlements, and then pops for those who wait for what they free, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skep.clock import Instant
+from skep.model import PopRequest, PopResult, Settlement, SettleResult
+from skep.store.sqlite.pop import pop_if_any
+from skep.store.sqlite.session import Session
+from skep.store.sqlite.settle import settle
+
+
+def settle_and_pop(
+    session: Session, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+) -> tuple[list[SettleResult], list[PopResult | None]]:
+    """Settle, and lease what that frees."""
+    results = settle(session, settlements, now)
+    freed = {(s.queue, s.group) for s, r in zip(settlements, results, strict=True) if r.frees}
+    popped = [
+        pop_if_any(session, request, now) if (request.queue, request.group) in freed else None for request in requests
+    ]
+    return results, popped
