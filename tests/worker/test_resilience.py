@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 import skep
+from skep.client import calls
 from skep.client.async_client import AsyncClient
+from skep.client.worker.source import Source
 from skep.clock import ManualClock
 from skep.config import EngineSettings, Limits
 from skep.spec import load
 from skep.testing.server import running_server
-from skep.worker.access import Access
 from skep.worker.claims import Claims
 from skep.worker.committing import Committing
 from skep.worker.plan import plans
@@ -51,8 +52,8 @@ async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_other
         place.client.push("Deposits", [{"account": f"a-{number}", "cents": 5}] * 3, partition=f"p-{number}")
     duty = next(one for one in plans(app.spec, {}) if one.queue == "Deposits")
     async with AsyncClient.like(place.client.settings, clock) as client:
-        access = Access(client, "Deposits", 30)
-        popped = await access.pop(100, 0, 0)
+        source = Source(client, "Deposits", 30)
+        popped = await source.pop(calls.pop("Deposits", {"batch": 100, "partitions": 0, "lease_seconds": 30}))
         assert len(popped) == 24
         clock.advance(20)
         await client.renew(
@@ -62,8 +63,8 @@ async def test_a_lost_lease_takes_its_own_messages_out_of_the_batch_and_no_other
         while not (taken := place.client.pop("Deposits", batch=3)):
             pass  # a pop that meets a chore of the server may find nothing
         assert {one.partition for one in taken} == {"p-3"}
-        await Committing(duty, clock, Claims(), Random(1)).run(access, popped)
-        await access.close()
+        await Committing(duty, clock, Claims(), Random(1)).run(source, popped)
+        await source.close()
     for number in (0, 1, 2, 4, 5, 6, 7):
         assert assert_sound(place, app, f"a-{number}")["state"]["cents"] == 15
     assert place.depth("Deposits") == 3

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import UNSET, Struct
 
 from skep.model import SettleStatus
-from skep.wire.messages import Ack, AckResult, AckStatus, PoppedMessage
+from skep.wire.messages import Ack, AckResult, AckStatus
 
 _COMPLETED, _QUEUED, _REFUSED = AckStatus.COMPLETED, SettleStatus.QUEUED, SettleStatus.REFUSED
 """By names of our own: Python takes longer to find a member of an enum than all else here."""
@@ -45,7 +46,19 @@ def _of_one(told: AckResult, seq: int) -> AckResult:
     return AckResult(seq, told.status, told.code, told.retry_at, told.dead_letter_queue, told.repeated)
 
 
-def leases_of(popped: Iterable[PoppedMessage]) -> dict[str, Left]:
+class Leased(Protocol):
+    """A message under a lease."""
+
+    @property
+    def lease_id(self) -> str:
+        """Its lease."""
+
+    @property
+    def seq(self) -> int:
+        """Its seq."""
+
+
+def leases_of(popped: Iterable[Leased]) -> dict[str, Left]:
     """What is left of the leases of a pop: all that it brought."""
     leases: dict[str, Left] = {}
     for one in popped:

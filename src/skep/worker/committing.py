@@ -22,6 +22,7 @@ from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
 from skep.client.worker.failing import Failure
+from skep.client.worker.source import Source
 from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
 from skep.entities.inputs import Fields
@@ -41,7 +42,7 @@ from skep.wire.messages import (
     TransactionRequest,
     TransactionResponse,
 )
-from skep.worker.access import LOST, Access, completed, given_up, is_hopeless, refused
+from skep.worker.acks import LOST, completed, given_up, is_hopeless, refused
 from skep.worker.claims import Claims
 from skep.worker.plan import Plan
 
@@ -92,24 +93,24 @@ class Committing:
         self._claims = claims
         self._random = random
 
-    async def run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
+    async def run(self, source: Source, messages: Sequence[PoppedMessage]) -> None:
         """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
         with working_on_all(messages):
-            await self._run(access, messages)
+            await self._run(source, messages)
 
-    async def _run(self, access: Access, messages: Sequence[PoppedMessage]) -> None:
+    async def _run(self, source: Source, messages: Sequence[PoppedMessage]) -> None:
         prepared = await off_loop_in_turns(lambda: self._all_prepared(messages), is_large=len(messages) > MANY)
         try:
-            await self._commit(access, prepared)
+            await self._commit(source, prepared)
         except SkepError as error:
             if is_hopeless(error):
                 raise
             # What was refused may be done already: then only the answer was lost, and with it all acks at once.
-            done = await self._done(access, [one.message.id for one in prepared if one.accepted is not None])
+            done = await self._done(source, [one.message.id for one in prepared if one.accepted is not None])
             await asyncio.gather(
-                *(access.settle(one.message, completed(one.message)) for one in prepared if one.message.id in done)
+                *(source.settle(one.message, completed(one.message)) for one in prepared if one.message.id in done)
             )
-            await self._commit_parts(access, [one for one in prepared if one.message.id not in done], set())
+            await self._commit_parts(source, [one for one in prepared if one.message.id not in done], set())
 
     def _all_prepared(self, messages: Sequence[PoppedMessage]) -> Steps[list[Prepared]]:
         prepared = []
@@ -127,15 +128,15 @@ class Committing:
         except SkepError as error:
             return Prepared(message, fields, None, error)
 
-    async def _commit(self, access: Access, prepared: Sequence[Prepared], tries: int = TRIES) -> None:
+    async def _commit(self, source: Source, prepared: Sequence[Prepared], tries: int = TRIES) -> None:
         ids = {one.accepted.id for one in prepared if one.accepted is not None}
-        async with self._claims.all_of({(access.tenant, self._entity.name, id_) for id_ in ids}):
+        async with self._claims.all_of({(source.tenant, self._entity.name, id_) for id_ in ids}):
             for left in range(tries - 1, -1, -1):
-                deciding = partial(self._decided, prepared, await self._known(access, prepared))
+                deciding = partial(self._decided, prepared, await self._known(source, prepared))
                 try:
                     decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
                     with settling_popped(word_of(decided.acknowledgments), [one.message for one in prepared]):
-                        results = await _committed_results(access, decided)
+                        results = await _committed_results(source, decided)
                     _tell(prepared, decided, results)
                     return
                 except SkepError as error:
@@ -144,41 +145,41 @@ class Committing:
                 # Somebody else was faster, and may be again if both go on at once.
                 await asyncio.sleep(self._random.random() * PAUSE_SECONDS * (tries - left))
 
-    async def _commit_parts(self, access: Access, prepared: Sequence[Prepared], ended: set[str]) -> None:
+    async def _commit_parts(self, source: Source, prepared: Sequence[Prepared], ended: set[str]) -> None:
         """Halve what is refused, until only those are left that cannot be done. ``ended`` are leases that are over."""
         prepared = [one for one in prepared if one.message.lease_id not in ended]
         if not prepared:
             return
         try:
-            await self._commit(access, prepared, TRIES_ALONE if len(prepared) == 1 else TRIES)
+            await self._commit(source, prepared, TRIES_ALONE if len(prepared) == 1 else TRIES)
         except SkepError as error:
             if is_hopeless(error):
                 raise
             if len(prepared) == 1:
-                await self._refused(access, prepared[0].message, error, ended)
+                await self._refused(source, prepared[0].message, error, ended)
                 return
             half = len(prepared) // 2
-            await self._commit_parts(access, prepared[:half], ended)
-            await self._commit_parts(access, prepared[half:], ended)
+            await self._commit_parts(source, prepared[:half], ended)
+            await self._commit_parts(source, prepared[half:], ended)
 
-    async def _refused(self, access: Access, message: PoppedMessage, error: SkepError, ended: set[str]) -> None:
+    async def _refused(self, source: Source, message: PoppedMessage, error: SkepError, ended: set[str]) -> None:
         if error.code in LOST:
             log.warning("a lease was lost: seq %d of %s comes again", message.seq, self._plan.queue)
             ended.add(message.lease_id)
             return
         ack = refused(message, error)
-        await access.settle(message, ack, Failure(message, str(error)))
+        await source.settle(message, ack, Failure(message, str(error)))
         if ack.status is AckStatus.FAILED and self._plan.ordered:
             ended.add(message.lease_id)
 
-    async def _known(self, access: Access, prepared: Sequence[Prepared]) -> Known:
+    async def _known(self, source: Source, prepared: Sequence[Prepared]) -> Known:
         ids = list(dict.fromkeys(one.accepted.id for one in prepared if one.accepted is not None))
         keys = [one.message.id for one in prepared if one.accepted is not None]
         known = Known({}, set())
         step = READ_AT_ONCE // 2
         for start in range(0, max(len(ids), len(keys)), step):
             asked_ids, asked_keys = ids[start : start + step], keys[start : start + step]
-            found = await access.client.read_entities(
+            found = await source.client.read_entities(
                 [(self._entity.name, id_) for id_ in asked_ids], [(SCOPE, key) for key in asked_keys]
             )
             for id_, view in zip(asked_ids, found.entities, strict=True):
@@ -187,12 +188,12 @@ class Committing:
             known.done.update(key for key, view in zip(asked_keys, found.receipts, strict=True) if view is not None)
         return known
 
-    async def _done(self, access: Access, keys: Sequence[str]) -> set[str]:
+    async def _done(self, source: Source, keys: Sequence[str]) -> set[str]:
         """Which messages have a receipt. Their entities are not asked for: those may be what was too much."""
         done: set[str] = set()
         for start in range(0, len(keys), READ_AT_ONCE):
             asked = keys[start : start + READ_AT_ONCE]
-            found = await access.client.read_entities([], [(SCOPE, key) for key in asked])
+            found = await source.client.read_entities([], [(SCOPE, key) for key in asked])
             done.update(key for key, view in zip(asked, found.receipts, strict=True) if view is not None)
         return done
 
@@ -241,14 +242,14 @@ class Committing:
         return effect, receipt, items
 
 
-async def _committed_results(access: Access, decided: TransactionRequest) -> list[AckResult]:
+async def _committed_results(source: Source, decided: TransactionRequest) -> list[AckResult]:
     """Commit it, with leases acked as wholes where it names all that is left of them; a result for each message."""
     acks = decided.acknowledgments
-    short = shortened(acks, access.leases)
-    answer = await access.client.run(_transaction(structs.replace(decided, acknowledgments=short.sent)))
+    short = shortened(acks, source.leases)
+    answer = await source.client.run(_transaction(structs.replace(decided, acknowledgments=short.sent)))
     results = short.results(answer.results)
     for ack, result in zip(acks, results, strict=True):
-        left = access.leases.get(ack.lease_id)
+        left = source.leases.get(ack.lease_id)
         if left is not None and result.seq is not None:
             settled(left, result.seq, ack.status, result.status)
     return results
@@ -266,12 +267,12 @@ def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:
     return ApiCall(Request("POST", "/api/v1/transaction", encode(whole), waits_for_room=False), _committed)
 
 
-async def commit_pushes(access: Access, message: PoppedMessage, items: list[PushItem]) -> None:
+async def commit_pushes(source: Source, message: PoppedMessage, items: list[PushItem]) -> None:
     """Ack a message and push what follows, together."""
     spans = [begin_publishing(queue, count) for queue, count in Counter(item.queue for item in items).items()]
     try:
         with settling_popped(AckStatus.COMPLETED, [message]):
-            await access.client.run(_transaction(TransactionRequest([completed(message)], items)))
+            await source.client.run(_transaction(TransactionRequest([completed(message)], items)))
     except BaseException as error:
         sent(spans, error)
         raise

@@ -20,6 +20,7 @@ from skep.client.message_data import MessageData, payload_bytes
 from skep.client.tracing import failed as failed_span
 from skep.client.tracing import working_on
 from skep.client.worker.failing import Failure
+from skep.client.worker.source import Source
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
 from skep.clock import Clock
 from skep.entities import PERMANENT
@@ -28,7 +29,7 @@ from skep.errors import SkepError
 from skep.spec import off_loop
 from skep.wire.messages import Ack, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
-from skep.worker.access import LOST, Access, completed, failed, given_up, refused, writable
+from skep.worker.acks import LOST, completed, failed, given_up, refused, writable
 from skep.worker.committing import commit_pushes
 from skep.worker.delivery import Deliverer, Outcome, Result
 from skep.worker.endpoints import Breaker
@@ -60,57 +61,57 @@ class Execution:
         self._deliverer = deliverer
         self._breakers: dict[str, Breaker] = {}
 
-    def breaker(self, access: Access) -> Breaker | None:
+    def breaker(self, source: Source) -> Breaker | None:
         """The breaker of the endpoint for a tenant; None where nothing is delivered."""
         if self._deliverer is None:
             return None
-        found = self._breakers.get(access.tenant)
+        found = self._breakers.get(source.tenant)
         if found is None:
-            found = self._breakers[access.tenant] = Breaker(access.client, self._deliverer.url, self._clock)
+            found = self._breakers[source.tenant] = Breaker(source.client, self._deliverer.url, self._clock)
         return found
 
-    async def run(self, access: Access, message: PoppedMessage) -> Ack | None:
+    async def run(self, source: Source, message: PoppedMessage) -> Ack | None:
         """Do a message and settle it; returns what was said of it, None when nothing could be said."""
         with working_on(message) as span:
-            return await self._run(access, message, span)
+            return await self._run(source, message, span)
 
-    async def _run(self, access: Access, message: PoppedMessage, span: Span | None) -> Ack | None:
+    async def _run(self, source: Source, message: PoppedMessage, span: Span | None) -> Ack | None:
         try:
             fields = self._plan.fields(message) if self._plan.reads else {}
-            done = await self._act(access, message, fields)
+            done = await self._act(source, message, fields)
             follows = done.ack.status is AckStatus.COMPLETED and not done.said
             items = await off_loop(lambda: self._plan.pushes(message, fields, done.result)) if follows else []
         except SkepError as error:
             if error.code not in PERMANENT:
                 raise
             failed_span(span, error)
-            return await self._settled(access, message, given_up(message, error), Failure(message, str(error)))
+            return await self._settled(source, message, given_up(message, error), Failure(message, str(error)))
         if done.failure is not None:
             why = done.failure.why
             failed_span(span, why if isinstance(why, BaseException) else "delivery_failed")
         if done.said:
             return done.ack
         if not items:
-            return await self._settled(access, message, done.ack, done.failure)
+            return await self._settled(source, message, done.ack, done.failure)
         try:
-            await commit_pushes(access, message, items)
+            await commit_pushes(source, message, items)
         except SkepError as error:
-            return await self._not_led_on(access, message, error)
+            return await self._not_led_on(source, message, error)
         return done.ack
 
-    async def _act(self, access: Access, message: PoppedMessage, fields: Fields) -> Done:
+    async def _act(self, source: Source, message: PoppedMessage, fields: Fields) -> Done:
         function = self._plan.function
         if function is not None:
-            return await self._call(function, access, message, fields)
+            return await self._call(function, source, message, fields)
         if self._deliverer is not None:
-            return await self._deliver(self._deliverer, access, message)
+            return await self._deliver(self._deliverer, source, message)
         return Done(completed(message))
 
     # --- functions ---
 
-    async def _call(self, function: CommandFunction, access: Access, message: PoppedMessage, fields: Fields) -> Done:
+    async def _call(self, function: CommandFunction, source: Source, message: PoppedMessage, fields: Fields) -> Done:
         argument = function.argument(await off_loop(lambda: self._plan.mapped(fields)))
-        given = self._given(function, access, message)
+        given = self._given(function, source, message)
         returned: object = None
         error: BaseException | None = None
         try:
@@ -132,12 +133,12 @@ class Execution:
             return Done(self._failure(message, error), failure=Failure(message, error))
         return Done(completed(message), result_of(returned) if self._plan.following else None)
 
-    def _given(self, function: CommandFunction, access: Access, message: PoppedMessage) -> MessageData | None:
+    def _given(self, function: CommandFunction, source: Source, message: PoppedMessage) -> MessageData | None:
         if not function.wants_message:
             return None
         if function.is_async:
-            return AsyncMessage.of(message, access.client)
-        return Message.of(message, access.blocking())
+            return AsyncMessage.of(message, source.client)
+        return Message.of(message, source.blocking())
 
     def _failure(self, message: PoppedMessage, error: BaseException) -> Ack:
         if isinstance(error, Reject | Retry | RetryAt):
@@ -146,10 +147,10 @@ class Execution:
 
     # --- deliveries ---
 
-    async def _deliver(self, deliverer: Deliverer, access: Access, message: PoppedMessage) -> Done:
+    async def _deliver(self, deliverer: Deliverer, source: Source, message: PoppedMessage) -> Done:
         body = payload_bytes(message.payload, message.content_type)
         outcome = await deliverer.deliver(message.id, body, message.content_type)
-        breaker = self.breaker(access)
+        breaker = self.breaker(source)
         assert breaker is not None
         await breaker.report(outcome)
         failure = None if outcome.result is Result.DELIVERED else Failure(message, outcome.reason)
@@ -157,15 +158,15 @@ class Execution:
 
     # --- settling ---
 
-    async def _settled(self, access: Access, message: PoppedMessage, ack: Ack, failure: Failure | None) -> Ack | None:
-        result = await access.settle(message, ack, failure)
+    async def _settled(self, source: Source, message: PoppedMessage, ack: Ack, failure: Failure | None) -> Ack | None:
+        result = await source.settle(message, ack, failure)
         return ack if result is not None and result.code is None else None
 
-    async def _not_led_on(self, access: Access, message: PoppedMessage, error: SkepError) -> Ack | None:
+    async def _not_led_on(self, source: Source, message: PoppedMessage, error: SkepError) -> Ack | None:
         if error.code in LOST:
             log.warning("a lease was lost: seq %d of %s comes again", message.seq, message.queue)
             return None
-        return await self._settled(access, message, refused(message, error), Failure(message, str(error)))
+        return await self._settled(source, message, refused(message, error), Failure(message, str(error)))
 
 
 def _told(message: PoppedMessage, outcome: Outcome) -> Ack:

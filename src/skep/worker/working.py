@@ -6,22 +6,22 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, nullcontext, suppress
 from random import Random
-from typing import Any
 
 from msgspec import Struct, structs
 
 from skep.client.async_client import AsyncClient
 from skep.client.settings import ClientSettings
+from skep.client.worker.loop import run_loops
+from skep.client.worker.source import Source
 from skep.clock import Clock, SystemClock
 from skep.errors import Code, SkepError
 from skep.runtime.signals import stop_signals
 from skep.spec import App, from_json
 from skep.spec.secrets import delivery_uses, secret_faults
-from skep.worker.access import Access
 from skep.worker.addresses import Resolve, look_up
 from skep.worker.claims import Claims
 from skep.worker.committing import Committing
@@ -29,8 +29,7 @@ from skep.worker.delivery import Deliverer
 from skep.worker.execute import Execution
 from skep.worker.functions import CommandFunction
 from skep.worker.plan import Plan, lease_seconds, plans
-from skep.worker.rotation import Rotation
-from skep.worker.runner import CONCURRENCY, Runner, is_fair
+from skep.worker.runner import CONCURRENCY, Runner
 
 LEASE_SECONDS = 60.0
 """How long is leased for when the spec does not say. Leases are renewed, so this is how soon a crash is noticed."""
@@ -94,20 +93,14 @@ class Working:
                 log.info("%s is being worked on: %s", self._app.name, ", ".join(one.plan.queue for one in runners))
                 meeting = asyncio.create_task(self._keep_meeting(runners)) if self._takes_all else None
                 try:
-                    await self._work(runners)
+                    return await run_loops(
+                        [one.loop for one in runners], self._stopping, until_empty=self._options.until_empty,
+                        look_again=lambda: self._meet_tenants(runners),
+                    )  # fmt: skip
                 finally:
                     if meeting is not None:
                         meeting.cancel()
                         await asyncio.gather(meeting, return_exceptions=True)
-        return sum(one.handled for one in runners)
-
-    async def _work(self, runners: list[Runner]) -> None:
-        if not self._options.until_empty:
-            await _all(_or_stop(one, self._stopping) for one in runners)
-            return
-        # What was done may have led on to other queues.
-        while not self._stopping.is_set() and any(await _all(one.until_empty() for one in runners)):
-            await self._meet_tenants(runners)
 
     async def _compare(self) -> None:
         """Say so when the server works by another spec than this worker, or by none."""
@@ -133,14 +126,12 @@ class Working:
         return [self._runner(plan, pool) for plan in self._plans]
 
     def _runner(self, plan: Plan, pool: ThreadPoolExecutor) -> Runner:
-        time = asyncio.get_running_loop().time
-        rotation = Rotation(is_fair(plan), time)
         work: Committing | Execution
         if plan.entity is not None:
             work = Committing(plan, self._clock, self._claims, self._random)
         else:
             work = Execution(plan, self._clock, pool, self._deliverer(plan))
-        return Runner(plan, work, self._clock, self._stopping, rotation)
+        return Runner(plan, work, self._clock, self._stopping)
 
     def _deliverer(self, plan: Plan) -> Deliverer | None:
         if plan.spec.deliver is None:
@@ -169,14 +160,15 @@ class Working:
         return takes_tenants and self._options.tenants is None
 
     async def _meet_tenants(self, runners: list[Runner]) -> None:
-        """Give every runner an access for each tenant that it has none for yet."""
+        """Give every runner a source for each tenant that it has none for yet."""
         for tenant in await self._tenants():
             client = await self._client(tenant)
             for runner in runners:
-                if runner.rotation.lacks(tenant):
-                    access = Access(client, runner.plan.queue, lease_seconds(runner.plan.spec, LEASE_SECONDS))
-                    self._stack.push_async_callback(access.close)
-                    runner.rotation.add(access)
+                rotation = runner.loop.rotation
+                if rotation.lacks(tenant):
+                    source = Source(client, runner.plan.queue, lease_seconds(runner.plan.spec, LEASE_SECONDS))
+                    self._stack.push_async_callback(source.close)
+                    rotation.add(source)
 
     async def _tenants(self) -> list[str]:
         if not self._takes_all:
@@ -202,20 +194,3 @@ class Working:
             # Over the connections of the first, or a worker of many tenants would have as many connections.
             client = self._clients[tenant] = self._first.for_tenant(tenant)
         return client
-
-
-async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Wait for all, also when one fails; then raise that."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
-
-
-async def _or_stop(runner: Runner, stopping: asyncio.Event) -> None:
-    """Run one; if it cannot go on, nobody should."""
-    try:
-        await runner.run()
-    finally:
-        stopping.set()

@@ -16,7 +16,9 @@ from skep.client.client import Client
 from skep.client.settings import CLIENT_DEFAULTS, ClientOptions, client_settings
 from skep.client.spelling import spelled_out
 from skep.client.worker.consumer import Consumer
+from skep.client.worker.loop import run_loops
 from skep.client.worker.signatures import is_async
+from skep.client.worker.source import Source
 from skep.client.worker.subscription import Subscription, taken
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
@@ -117,13 +119,8 @@ class Worker:
             self._listen_to_signals(asyncio.get_running_loop(), stopping)
         try:
             async with AsyncExitStack() as stack:
-                consumers = await self._consumers(stack, stopping)
-                if until_empty:
-                    while not stopping.is_set() and any(await _all(one.until_empty() for one in consumers)):
-                        pass  # what was handled may have pushed more
-                else:
-                    await _all(_or_stop(one, stopping) for one in consumers)
-                return sum(one.handled for one in consumers)
+                loops = [consumer.loop for consumer in await self._consumers(stack, stopping)]
+                return await run_loops(loops, stopping, until_empty=until_empty)
         finally:
             self._loop = self._stopping = None
 
@@ -143,7 +140,12 @@ class Worker:
         client, blocking = await self._clients(stack)
         pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="skep-worker")
         stack.callback(pool.shutdown)
-        return [Consumer(one, client, blocking, pool, stopping) for one in self._subscriptions]
+        consumers = []
+        for one in self._subscriptions:
+            source = Source(client, one.queue, one.lease_seconds, blocking)
+            stack.push_async_callback(source.close)
+            consumers.append(Consumer(one, source, pool, stopping))
+        return consumers
 
     async def _clients(self, stack: AsyncExitStack) -> tuple[AsyncClient, Client]:
         """A client of each kind: the one that was given, and its like; what is made here is closed here."""
@@ -160,20 +162,3 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             with suppress(NotImplementedError):  # no such thing on Windows
                 loop.add_signal_handler(number, stopping.set)
-
-
-async def _all(works: Any) -> list[Any]:
-    """Wait for all, also when one fails; then raise that."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
-
-
-async def _or_stop(consumer: Consumer, stopping: asyncio.Event) -> None:
-    """Run one; if it cannot go on, nobody should."""
-    try:
-        await consumer.run()
-    finally:
-        stopping.set()

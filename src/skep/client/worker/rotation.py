@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from skep.worker.access import Access
+from skep.client.worker.source import Source
 
 WAIT_SECONDS = 2.0
 """How long one long poll lasts, and so how long a stop may have to wait for one."""
@@ -22,8 +22,8 @@ LONGEST_PAUSE_SECONDS = 2.0
 class Turn:
     """A tenant in the rotation. ``due`` is on the event loop's clock."""
 
-    def __init__(self, access: Access) -> None:
-        self.access = access
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.due = 0.0
         self.pause = 0.0
 
@@ -38,9 +38,9 @@ class Rotation:
         self._tenants: set[str] = set()
 
     @property
-    def accesses(self) -> list[Access]:
+    def sources(self) -> list[Source]:
         """All of them."""
-        return [turn.access for turn in self._turns]
+        return [turn.source for turn in self._turns]
 
     @property
     def wait_seconds(self) -> float:
@@ -51,10 +51,10 @@ class Rotation:
         """Whether a tenant is not among them."""
         return tenant not in self._tenants
 
-    def add(self, access: Access) -> None:
+    def add(self, source: Source) -> None:
         """Another tenant."""
-        self._tenants.add(access.tenant)
-        self._turns.append(Turn(access))
+        self._tenants.add(source.tenant)
+        self._turns.append(Turn(source))
 
     def next(self) -> Turn | None:
         """Whose turn it is; None when nobody is due."""

@@ -1,0 +1,50 @@
+"""What a worker says of a message: done, failed, or given up, and how a refused transaction is told."""
+
+from __future__ import annotations
+
+from skep.client import error_texts
+from skep.entities import PERMANENT
+from skep.errors import Code, SkepError
+from skep.wire.messages import Ack, AckStatus, PoppedMessage
+
+ERROR_CHARACTERS = 8_192
+LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
+"""What is refused with these is somebody else's by now, or settled."""
+OWN_FAULTS = PERMANENT | {
+    Code.PAYLOAD_TOO_LARGE, Code.INVALID_PAYLOAD, Code.INVALID_PARTITION, Code.INVALID_TRANSACTION_ID, Code.INVALID_NAME,
+    Code.INVALID_REQUEST, Code.MALFORMED,
+}  # fmt: skip
+"""What is refused with these is refused for what is in the message, and stays so."""
+
+
+def completed(message: PoppedMessage) -> Ack:
+    """It is done."""
+    return Ack(message.lease_id, message.seq)
+
+
+def given_up(message: PoppedMessage, error: SkepError) -> Ack:
+    """It becomes a dead letter at once."""
+    return Ack(message.lease_id, message.seq, AckStatus.DLQ, writable(str(error)))
+
+
+def failed(message: PoppedMessage, error: str) -> Ack:
+    """It failed, and comes again after the queue's backoff."""
+    return Ack(message.lease_id, message.seq, AckStatus.FAILED, writable(error))
+
+
+def is_hopeless(error: SkepError) -> bool:
+    """Whether it is not about the messages: the server is away, or does not let this worker do anything."""
+    away = error.retryable and error.code is not Code.QUEUE_FULL
+    return away or error.code in (Code.UNAUTHENTICATED, Code.FORBIDDEN)
+
+
+def refused(message: PoppedMessage, error: SkepError) -> Ack:
+    """What is to be said of a message whose transaction was refused; what is not about the message is raised."""
+    if is_hopeless(error):
+        raise error
+    return given_up(message, error) if error.code in OWN_FAULTS else failed(message, str(error))
+
+
+def writable(error: str) -> str:
+    """An error as JSON can carry it, cut as the server would."""
+    return error_texts.writable(error[:ERROR_CHARACTERS])
