@@ -29,7 +29,7 @@ from skep.http.connection.transport import ClosingInOrder
 from skep.http.connection.unsent import UnsentAnswers
 from skep.http.request.origin import BROWSER, TOLD_BY_BROWSERS
 from skep.http.request.peers import Connections
-from skep.http.request.scope import CYCLE
+from skep.http.request.scope import CYCLE, REPEATED, name_headers
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
@@ -42,7 +42,6 @@ FRAMING_PER_BYTE = 8
 """Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
 
 HOST = b"host"
-_LOOKED_AT = TOLD_BY_BROWSERS | {HOST}
 _VERSIONS = ("1.1", "1.0")
 
 log = structlog.get_logger("skep.http")
@@ -206,20 +205,15 @@ class LimitedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             raise Refused(505, Code.MALFORMED, "this server speaks HTTP/1.1, and HTTP/1.0")
-        host: bytes | None = None
-        size = 0
-        for name, value in headers:
-            size += len(name) + len(value)
-            if name in _LOOKED_AT:
-                if name != HOST:
-                    self.scope[BROWSER] = True  # type: ignore[literal-required]  # for `check_page`
-                elif host is None:
-                    host = value
-                else:
-                    raise Refused(400, Code.MALFORMED, "the header Host is given twice")
+        size = sum([len(name) + len(value) for name, value in headers])
         if size > self._limits.headers_bytes or len(headers) > self._limits.headers_count:
             raise self._head_too_large()
-        self._check_host(host, version)
+        named = name_headers(self.scope, headers)  # type: ignore[arg-type]  # ours has more than ASGI's
+        if not TOLD_BY_BROWSERS.isdisjoint(named):
+            self.scope[BROWSER] = True  # type: ignore[literal-required]  # for `check_page`
+        if HOST in self.scope[REPEATED]:  # type: ignore[literal-required]  # as above
+            raise Refused(400, Code.MALFORMED, "the header Host is given twice")
+        self._check_host(named.get(HOST), version)
         if len(self.pipeline) >= self._limits.pipelined_requests:
             raise Refused(429, Code.TOO_MANY_REQUESTS, "too many requests were sent ahead of their answers")
         if self.parser.should_upgrade():

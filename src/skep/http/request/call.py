@@ -20,7 +20,7 @@ from skep.config import HttpLimits
 from skep.engine.answers import Answers, Room
 from skep.errors import Code, SkepError
 from skep.http.request.bodies import Bodies
-from skep.http.request.scope import CYCLE
+from skep.http.request.scope import CYCLE, HEADERS, REPEATED, name_headers
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.model.key import Outcome, Verb
 from skep.strict_json import check_depth_of_body, check_unique_keys, why_no_json
@@ -80,7 +80,7 @@ class Call:
     """What a handler sees of a request."""
 
     __slots__ = (
-        "_bodies", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked", "deed",
+        "_bodies", "_headers", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked", "deed",
         "is_guarded", "principal", "room", "scope", "tenant_in", "touched", "waits",
     )  # fmt: skip
 
@@ -95,6 +95,9 @@ class Call:
     ) -> None:
         """``tenant_in`` is the parameter of the query that may name the tenant."""
         self.scope = scope
+        headers: dict[bytes, bytes] | None = scope.get(HEADERS)
+        # Another server than ours leaves only ASGI's list.
+        self._headers = name_headers(scope, scope["headers"]) if headers is None else headers
         self.tenant_in = tenant_in
         self._receive = receive
         self._limits = limits
@@ -123,10 +126,13 @@ class Call:
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this (lower case) name."""
-        for key, value in self.scope["headers"]:
-            if key == name:
-                return bytes(value)
-        return None
+        return self._headers.get(name)
+
+    def single_header(self, name: bytes, code: Code) -> bytes | None:
+        """The header of this (lower case) name. Given twice it is refused: a proxy may have looked at the other one."""
+        if name in self.scope[REPEATED]:
+            raise SkepError(code, f"the header {name.decode().title()} is given twice")
+        return self._headers.get(name)
 
     @property
     def peer(self) -> str:
@@ -158,20 +164,15 @@ class Call:
             return None
 
     def _named_tenant(self) -> str | None:
-        """The query's where it may name one, else the header's.
-
-        Said twice a header is refused: a proxy that adds it may not have removed the client's.
-        """
+        """The query's where it may name one, else the header's."""
         if self.tenant_in is not None and (named := self.query.get(self.tenant_in)):
             return named
-        values = [value for key, value in self.scope["headers"] if key == TENANT_HEADER]
-        if not values:
+        named_by_header = self.single_header(TENANT_HEADER, Code.INVALID_REQUEST)
+        if named_by_header is None:
             return None
-        if len(values) > 1:
-            raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is given twice")
         try:
             # As paths are, and as clients write it: whoever is in a path must be the same in a header.
-            return bytes(values[0]).decode()
+            return named_by_header.decode()
         except UnicodeDecodeError:
             raise SkepError(Code.INVALID_REQUEST, "the header Skep-Tenant is not UTF-8") from None
 
@@ -252,7 +253,7 @@ class Call:
     @property
     def trace_context(self) -> TraceContext | None:
         """The trace that the caller is in."""
-        return context_of(self.scope["headers"])
+        return context_of(self.scope["headers"]) if b"traceparent" in self._headers else None
 
     def path(self, name: str) -> str:
         """A part of the path. Paths are matched before they are unquoted, so a part may contain a slash."""

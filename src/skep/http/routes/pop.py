@@ -152,9 +152,9 @@ def check(call: Call) -> None:
     if is_get:
         check_popper(call.scope)
     # A chunked body could prove broken only after auto-acked messages are settled, so it is refused first.
-    for name, value in call.scope["headers"]:
-        if name == b"transfer-encoding" or (name == b"content-length" and not is_get and value != b"0"):
-            raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
+    is_empty = is_get or call.header(b"content-length") in (None, b"0")
+    if not is_empty or call.header(b"transfer-encoding") is not None:
+        raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
 
 
 def read_wait_seconds(query: dict[str, str]) -> float:
