@@ -16,6 +16,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, ADMINS
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
@@ -27,70 +28,78 @@ KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the s
 _decode = msgspec.json.Decoder(KeyRequest)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "POST", "/api/v1/keys", ADMINS, "Make a key; its text is told once, and only here", request=KeyRequest,
+    answers={201: KeyMade},
+    description="It grants nothing that its maker does not have. Where nobody is asked for a key, the first one takes "
+    "effect when the server starts anew.",
+    example={"name": "orders service", "grants": [{"role": "read-write", "queues": ["orders.*"]}]},
+)  # fmt: skip
+async def create(engine: Engine, call: Call) -> Answer:
+    request = await call.json(_decode)
+    minted = await _desk(engine).make(
+        call.principal, request.name, grants_of(request),
+        created_by=ANONYMOUS if call.principal is None else call.principal.name,
+        expires_at=None if request.expires_at is None else to_instant(request.expires_at),
+        requests_per_second=request.requests_per_second,
+    )  # fmt: skip
+    _note(call, minted.record.id)
+    call.note(after=grants_text(minted.record))
+    return json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/keys", ADMINS, "List keys by id, revoked ones for 30 days", parameters=(AFTER_NAME, LIMIT),
+    answers={200: KeysResponse},
+)  # fmt: skip
+async def list_keys(engine: Engine, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await _desk(engine).page(call.principal, call.query.get("after", ""), limit)
+    return json_answer(KeysResponse([key_view(one) for one in found], next_after(found, limit, lambda one: one.id)))
+
+
+@ROUTES.route(
+    "DELETE", "/api/v1/keys/{key}", ADMINS, "Revoke a key, here at once and on other servers within a second",
+    parameters=(KEY, FORCE), answers={200: KeyView},
+    description="409 with LAST_ADMIN_KEY when a key would revoke itself and no other one administers its tenants.",
+)  # fmt: skip
+async def revoke(engine: Engine, call: Call) -> Answer:
+    id_ = call.path("key")
+    _note(call, id_[:100])
+    revoked = await _desk(engine).revoke(call.principal, id_, force=parameters.flag(call.query, "force"))
+    call.note(before=grants_text(revoked), after="revoked")
+    return json_answer(key_view(revoked))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/audit", ADMIN_TENANT, "See what admins did, newest first",
+    parameters=(
+        Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"),
+        Parameter("after", int, "where the page starts: the ``after`` of the page before"), LIMIT,
+    ),
+    answers={200: AuditResponse},
+)  # fmt: skip
+async def audit(engine: Engine, call: Call) -> Answer:
+    everywhere = parameters.flag(call.query, "everywhere")
+    if everywhere and call.principal is not None and not call.principal.may_everywhere(Verb.ADMIN):
+        raise SkepError(Code.FORBIDDEN, "this needs admin on all queues of all tenants")
+    limit = page_limit(call.query)
+    before = parameters.position(call.query, "after")
+    found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)
+    after = next_after(found, limit, lambda one: one.position)
+    return json_answer(AuditResponse([audit_view(one) for one in found], after))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Keys and the audit log."""
-    desk = KeyDesk(engine.access, engine.now)
+    return ROUTES.serve(engine)
 
-    async def create(call: Call) -> Answer:
-        request = await call.json(_decode)
-        minted = await desk.make(
-            call.principal, request.name, grants_of(request),
-            created_by=ANONYMOUS if call.principal is None else call.principal.name,
-            expires_at=None if request.expires_at is None else to_instant(request.expires_at),
-            requests_per_second=request.requests_per_second,
-        )  # fmt: skip
-        _note(call, minted.record.id)
-        call.note(after=grants_text(minted.record))
-        return json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
 
-    async def list_keys(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await desk.page(call.principal, call.query.get("after", ""), limit)
-        return json_answer(KeysResponse([key_view(one) for one in found], next_after(found, limit, lambda one: one.id)))
-
-    async def revoke(call: Call) -> Answer:
-        id_ = call.path("key")
-        _note(call, id_[:100])
-        revoked = await desk.revoke(call.principal, id_, force=parameters.flag(call.query, "force"))
-        call.note(before=grants_text(revoked), after="revoked")
-        return json_answer(key_view(revoked))
-
-    async def audit(call: Call) -> Answer:
-        everywhere = parameters.flag(call.query, "everywhere")
-        if everywhere and call.principal is not None and not call.principal.may_everywhere(Verb.ADMIN):
-            raise SkepError(Code.FORBIDDEN, "this needs admin on all queues of all tenants")
-        limit = page_limit(call.query)
-        before = parameters.position(call.query, "after")
-        found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)
-        after = next_after(found, limit, lambda one: one.position)
-        return json_answer(AuditResponse([audit_view(one) for one in found], after))
-
-    return [
-        Route(
-            method="POST", path="/api/v1/keys", handler=create, tag=TAG, access=ADMINS, request=KeyRequest,
-            answers={201: KeyMade}, summary="Make a key; its text is told once, and only here",
-            description="It grants nothing that its maker does not have. Where nobody is asked for a key, the first one takes "
-            "effect when the server starts anew.",
-            example={"name": "orders service", "grants": [{"role": "read-write", "queues": ["orders.*"]}]},
-        ),
-        Route(
-            method="GET", path="/api/v1/keys", handler=list_keys, tag=TAG, access=ADMINS, parameters=(AFTER_NAME, LIMIT),
-            answers={200: KeysResponse}, summary="List keys by id, revoked ones for 30 days",
-        ),
-        Route(
-            method="DELETE", path="/api/v1/keys/{key}", handler=revoke, tag=TAG, access=ADMINS, parameters=(KEY, FORCE),
-            answers={200: KeyView}, summary="Revoke a key, here at once and on other servers within a second",
-            description="409 with LAST_ADMIN_KEY when a key would revoke itself and no other one administers its tenants.",
-        ),
-        Route(
-            method="GET", path="/api/v1/audit", handler=audit, tag=TAG, access=ADMIN_TENANT,
-            parameters=(
-                Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"),
-                Parameter("after", int, "where the page starts: the ``after`` of the page before"), LIMIT,
-            ),
-            answers={200: AuditResponse}, summary="See what admins did, newest first",
-        ),
-    ]  # fmt: skip
+def _desk(engine: Engine) -> KeyDesk:
+    return KeyDesk(engine.access, engine.now)
 
 
 def grants_of(request: KeyRequest) -> list[Grant]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 from msgspec import Raw
 
@@ -14,6 +16,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.http.tenant_scan import Scanned, figures, listed
 from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text
@@ -35,57 +38,68 @@ NAME = Parameter("name", str, "the queue whose dead letters are meant, or the de
 ID = Parameter("id", str, "the dead letter's id")
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    answers: Answers
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/admin/queues", READ_LIST, "See the vital signs of queues", tenant_in=TENANT.name,
+    parameters=(TENANT, AFTER_NAME, LIMIT), answers={200: AdminQueues},
+)  # fmt: skip
+async def queues(served: Served, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await listed(served.engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
+    shown = [_queue(one) for one in await figures(served.engine, found)]
+    return json_answer(AdminQueues(shown, next_after(found, limit, lambda queue: queue.key.name)))
+
+
+@ROUTES.route(
+    "GET", "/admin/queues/{name}/dlq", READ, "List the dead letters of a queue", tenant_in=TENANT.name,
+    parameters=(NAME, TENANT, AFTER_SEQ, LIMIT), answers={200: AdminDeadLetters},
+)  # fmt: skip
+async def letters(served: Served, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    after = parameters.position(call.query, "after")
+    wanted = DeadLetterFilter(queue=_key(call))
+    await call.hold(served.answers, dead_letters.page_bytes(served.engine))
+    found, follows = await dead_letters.found(served.engine, wanted, None if after is None else Seq(after), limit, call)
+    return json_answer(AdminDeadLetters([_letter(letter) for letter in found], follows))
+
+
+@ROUTES.route(
+    "POST", "/admin/queues/{name}/dlq/{id}/replay", ADMIN, "Send a dead letter back to its queue",
+    tenant_in=TENANT.name, parameters=(NAME, ID, TENANT), answers={200: AdminReplayed},
+)  # fmt: skip
+async def replay(served: Served, call: Call) -> Answer:
+    wanted = await dead_letters.meant(served.engine, _named(call), call)
+    done = None if wanted is None else await served.engine.dead_letters.replay(wanted)
+    if done is None or not done.replayed:
+        raise dead_letters.missing(_key(call), call.path("id"))
+    call.note(count=done.count)
+    return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
+
+
+@ROUTES.route(
+    "DELETE", "/admin/queues/{name}/dlq/{id}", ADMIN, "Delete a dead letter for good", tenant_in=TENANT.name,
+    parameters=(NAME, ID, TENANT), answers={200: AdminDone},
+)  # fmt: skip
+async def delete(served: Served, call: Call) -> Answer:
+    wanted = await dead_letters.meant(served.engine, _named(call), call)
+    if wanted is None or not await served.engine.dead_letters.purge(wanted):
+        raise dead_letters.missing(_key(call), call.path("id"))
+    call.note(count=1)
+    return json_answer(AdminDone(True))
+
+
 def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Administration."""
-
-    async def queues(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await listed(engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
-        shown = [_queue(one) for one in await figures(engine, found)]
-        return json_answer(AdminQueues(shown, next_after(found, limit, lambda queue: queue.key.name)))
-
-    async def letters(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        after = parameters.position(call.query, "after")
-        wanted = DeadLetterFilter(queue=_key(call))
-        await call.hold(answers, dead_letters.page_bytes(engine))
-        found, follows = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
-        return json_answer(AdminDeadLetters([_letter(letter) for letter in found], follows))
-
-    async def replay(call: Call) -> Answer:
-        wanted = await dead_letters.meant(engine, _named(call), call)
-        done = None if wanted is None else await engine.dead_letters.replay(wanted)
-        if done is None or not done.replayed:
-            raise dead_letters.missing(_key(call), call.path("id"))
-        call.note(count=done.count)
-        return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
-
-    async def delete(call: Call) -> Answer:
-        wanted = await dead_letters.meant(engine, _named(call), call)
-        if wanted is None or not await engine.dead_letters.purge(wanted):
-            raise dead_letters.missing(_key(call), call.path("id"))
-        call.note(count=1)
-        return json_answer(AdminDone(True))
-
-    return [
-        Route(
-            method="GET", path="/admin/queues", access=READ_LIST, tenant_in=TENANT.name, handler=queues, tag=TAG, parameters=(TENANT, AFTER_NAME, LIMIT),
-            answers={200: AdminQueues}, summary="See the vital signs of queues",
-        ),
-        Route(
-            method="GET", path="/admin/queues/{name}/dlq", access=READ, tenant_in=TENANT.name, handler=letters, tag=TAG,
-            parameters=(NAME, TENANT, AFTER_SEQ, LIMIT), answers={200: AdminDeadLetters},
-            summary="List the dead letters of a queue",
-        ),
-        Route(
-            method="POST", path="/admin/queues/{name}/dlq/{id}/replay", access=ADMIN, tenant_in=TENANT.name, handler=replay, tag=TAG,
-            parameters=(NAME, ID, TENANT), answers={200: AdminReplayed}, summary="Send a dead letter back to its queue",
-        ),
-        Route(
-            method="DELETE", path="/admin/queues/{name}/dlq/{id}", access=ADMIN, tenant_in=TENANT.name, handler=delete, tag=TAG,
-            parameters=(NAME, ID, TENANT), answers={200: AdminDone}, summary="Delete a dead letter for good",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, answers))
 
 
 def _key(call: Call) -> QueueKey:

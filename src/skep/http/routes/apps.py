@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -16,6 +17,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN_SERVER, READ_SERVER
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (
@@ -37,69 +39,74 @@ DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 _decode_document = msgspec.json.Decoder(AppDocument)
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    catalogue: Catalogue
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route("GET", "/api/v1/apps", READ_SERVER, "List applied apps by name", answers={200: AppsResponse})
+async def list_apps(served: Served, _: Call) -> Answer:
+    await served.catalogue.load()
+    records = await served.engine.records.apps()
+    told = [_summary(record, served.catalogue) for record in records]
+    return json_answer(AppsResponse(told, served.catalogue.revision))
+
+
+@ROUTES.route("GET", "/api/v1/apps/{app}", READ_SERVER, "Show an app with its whole spec", answers={200: AppDetail})
+async def show(served: Served, call: Call) -> Answer:
+    name = call.path("app")
+    await served.catalogue.load()
+    record = next((record for record in await served.engine.records.apps() if record.name == name), None)
+    if record is None:
+        raise no_app(name)
+    return json_answer(
+        AppDetail(
+            record.name, record.revision, to_datetime(record.applied_at), _is_usable(record, served.catalogue),
+            Raw(record.document),
+        )
+    )  # fmt: skip
+
+
+@ROUTES.route(
+    "PUT", "/api/v1/apps/{app}", ADMIN_SERVER,
+    "Apply an app: make and change its queues, and take in what it declares", request=AppDocument,
+    parameters=(DRY_RUN,), answers={200: Applied},
+    description="422 with INVALID_SPEC and everything that is wrong: the spec itself, secrets that the server's"
+    " environment lacks, and what another app declares already. Nothing is deleted.",
+    example={"name": "Shop", "queues": {"Orders": {"message_type": {"customer": "string", "cents": "int"}}}},
+)  # fmt: skip
+async def put(served: Served, call: Call) -> Answer:
+    name = call.path("app")
+    document = await call.json(_decode_document)
+    if document.name != name:
+        raise SkepError(Code.INVALID_REQUEST, f"the path names {name[:100]!r}, the document {document.name[:100]!r}")
+    app = await asyncio.to_thread(from_document, msgspec.to_builtins(document), name)
+    dry_run = parameters.flag(call.query, "dryRun")
+    call.note(dry_run=dry_run)
+    applied = await apply(served.engine, served.catalogue, app, dry_run=dry_run)
+    call.note(count=sum(change.action is not Action.LEAVE for change in applied.changes), dry_run=dry_run)
+    return json_answer(_applied(applied, dry_run))
+
+
+@ROUTES.route(
+    "DELETE", "/api/v1/apps/{app}", ADMIN_SERVER, "Forget an app; its queues stay, with all they hold",
+    parameters=(DRY_RUN,), answers={200: AppRemoved},
+)  # fmt: skip
+async def delete(served: Served, call: Call) -> Answer:
+    dry_run = parameters.flag(call.query, "dryRun")
+    call.note(dry_run=dry_run)
+    removed = await remove(served.engine, served.catalogue, call.path("app"), dry_run=dry_run)
+    return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
+
+
 def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
     """Applying and looking at apps."""
-
-    async def list_apps(_: Call) -> Answer:
-        await catalogue.load()
-        records = await engine.records.apps()
-        told = [_summary(record, catalogue) for record in records]
-        return json_answer(AppsResponse(told, catalogue.revision))
-
-    async def show(call: Call) -> Answer:
-        name = call.path("app")
-        await catalogue.load()
-        record = next((record for record in await engine.records.apps() if record.name == name), None)
-        if record is None:
-            raise no_app(name)
-        return json_answer(
-            AppDetail(
-                record.name, record.revision, to_datetime(record.applied_at), _is_usable(record, catalogue),
-                Raw(record.document),
-            )
-        )  # fmt: skip
-
-    async def put(call: Call) -> Answer:
-        name = call.path("app")
-        document = await call.json(_decode_document)
-        if document.name != name:
-            raise SkepError(
-                Code.INVALID_REQUEST, f"the path names {name[:100]!r}, the document {document.name[:100]!r}"
-            )
-        app = await asyncio.to_thread(from_document, msgspec.to_builtins(document), name)
-        dry_run = parameters.flag(call.query, "dryRun")
-        call.note(dry_run=dry_run)
-        applied = await apply(engine, catalogue, app, dry_run=dry_run)
-        call.note(count=sum(change.action is not Action.LEAVE for change in applied.changes), dry_run=dry_run)
-        return json_answer(_applied(applied, dry_run))
-
-    async def delete(call: Call) -> Answer:
-        dry_run = parameters.flag(call.query, "dryRun")
-        call.note(dry_run=dry_run)
-        removed = await remove(engine, catalogue, call.path("app"), dry_run=dry_run)
-        return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/apps", access=READ_SERVER, handler=list_apps, tag=TAG, answers={200: AppsResponse},
-            summary="List applied apps by name",
-        ),
-        Route(
-            method="GET", path="/api/v1/apps/{app}", access=READ_SERVER, handler=show, tag=TAG, answers={200: AppDetail},
-            summary="Show an app with its whole spec",
-        ),
-        Route(
-            method="PUT", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=put, tag=TAG, request=AppDocument, parameters=(DRY_RUN,),
-            answers={200: Applied}, summary="Apply an app: make and change its queues, and take in what it declares",
-            description="422 with INVALID_SPEC and everything that is wrong: the spec itself, secrets that the server's"
-            " environment lacks, and what another app declares already. Nothing is deleted.",
-            example={"name": "Shop", "queues": {"Orders": {"message_type": {"customer": "string", "cents": "int"}}}},
-        ),
-        Route(
-            method="DELETE", path="/api/v1/apps/{app}", access=ADMIN_SERVER, handler=delete, tag=TAG, parameters=(DRY_RUN,),
-            answers={200: AppRemoved}, summary="Forget an app; its queues stay, with all they hold",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, catalogue))
 
 
 def _is_usable(record: AppRecord, catalogue: Catalogue) -> bool:

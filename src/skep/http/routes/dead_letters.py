@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from skep.engine import Engine
@@ -12,7 +14,8 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, PUSH, READ
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.messages import PREVIEW, preview_bytes
+from skep.http.routes.messages import PREVIEW, largest_message, preview_bytes
+from skep.http.routes.table import RouteTable
 from skep.http.views import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.record import Buried, Unfit
@@ -48,63 +51,74 @@ _decode_burial = msgspec.json.Decoder(BuryRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    answers: Answers
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/dlq", READ, "List dead letters in the order of dying", parameters=LIST_PARAMETERS,
+    answers={200: DeadLettersResponse},
+    description="A page ends with the letter whose payload reaches `page_bytes`, so it may be short with `after` set.",
+)  # fmt: skip
+async def list_letters(served: Served, call: Call) -> Answer:
+    query = call.query
+    limit, preview = page_limit(query), preview_bytes(query)
+    after = parameters.position(query, "after")
+    wanted = dead_letters.of_query(query, call.tenant)
+    await call.hold(served.answers, dead_letters.page_bytes(served.engine))
+    letters, follows = await dead_letters.found(
+        served.engine, wanted, None if after is None else Seq(after), limit, call
+    )
+    return json_answer(DeadLettersResponse([dead_letter_view(letter, preview) for letter in letters], follows))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/dlq/{queue}/{letter}", READ, "Show a dead letter with its payload", parameters=LETTER_PARAMETERS,
+    answers={200: DeadLetterView},
+)  # fmt: skip
+async def show(served: Served, call: Call) -> Answer:
+    key = QueueKey(call.path("queue"), call.tenant)
+    await call.hold(served.answers, largest_message(served.engine))
+    return json_answer(dead_letter_view(await dead_letters.one(served.engine, key, call.path("letter"), call)))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/dlq/bury", PUSH, "Put messages of a log among its queue's dead letters, once",
+    request=BuryRequest, answers={200: Buried},
+    description="For those who read the log and not by leases, such as pipelines. The log and its groups keep the "
+    "messages. Sent again under the same name, it gets the same answer and changes nothing.",
+    example={"queue": "orders", "name": "billing-7", "letters": [{"seq": 5, "error": "there is no such customer"}]},
+)  # fmt: skip
+async def bury(served: Served, call: Call) -> Answer:
+    wanted = await call.json(_decode_burial)
+    unfit = [Unfit(one.seq, one.error) for one in wanted.letters]
+    return json_answer(await served.engine.dead_letters.bury(call.queue(wanted.queue), unfit, wanted.name))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/dlq/purge", ADMIN, "Delete dead letters for good", request=DeadLetterSelection,
+    answers={200: PurgeResponse}, example={"queue": "orders.dead", "until": "2026-01-01T00:00:00Z", "dryRun": True},
+)  # fmt: skip
+async def purge(served: Served, call: Call) -> Answer:
+    selection = await call.json(_decode_selection)
+    wanted = await dead_letters.meant(served.engine, dead_letters.of_selection(selection, call.tenant), call)
+    call.note(count=0, dry_run=selection.dry_run)
+    if wanted is None:
+        return json_answer(PurgeResponse(selection.dry_run, 0))
+    if selection.dry_run:
+        wanted = await dead_letters.marked(served.engine, wanted)
+    count = await served.engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
+    named = [*(selection.seqs or ()), *(selection.ids or ())]
+    call.note(count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named))
+    return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
+
+
 def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Dead letters. What is shown of payloads is held in the room of ``answers``."""
-    limits = engine.settings.limits
-    largest = limits.payload_bytes + limits.headers_bytes
-
-    async def list_letters(call: Call) -> Answer:
-        query = call.query
-        limit, preview = page_limit(query), preview_bytes(query)
-        after = parameters.position(query, "after")
-        wanted = dead_letters.of_query(query, call.tenant)
-        await call.hold(answers, dead_letters.page_bytes(engine))
-        letters, follows = await dead_letters.found(engine, wanted, None if after is None else Seq(after), limit, call)
-        return json_answer(DeadLettersResponse([dead_letter_view(letter, preview) for letter in letters], follows))
-
-    async def show(call: Call) -> Answer:
-        key = QueueKey(call.path("queue"), call.tenant)
-        await call.hold(answers, largest)
-        return json_answer(dead_letter_view(await dead_letters.one(engine, key, call.path("letter"), call)))
-
-    async def bury(call: Call) -> Answer:
-        wanted = await call.json(_decode_burial)
-        unfit = [Unfit(one.seq, one.error) for one in wanted.letters]
-        return json_answer(await engine.dead_letters.bury(call.queue(wanted.queue), unfit, wanted.name))
-
-    async def purge(call: Call) -> Answer:
-        selection = await call.json(_decode_selection)
-        wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
-        call.note(count=0, dry_run=selection.dry_run)
-        if wanted is None:
-            return json_answer(PurgeResponse(selection.dry_run, 0))
-        if selection.dry_run:
-            wanted = await dead_letters.marked(engine, wanted)
-        count = await engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
-        named = [*(selection.seqs or ()), *(selection.ids or ())]
-        call.note(count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named))
-        return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/dlq", access=READ, handler=list_letters, tag=TAG, parameters=LIST_PARAMETERS,
-            answers={200: DeadLettersResponse}, summary="List dead letters in the order of dying",
-            description="A page ends with the letter whose payload reaches `page_bytes`, so it may be short with `after` set.",
-        ),
-        Route(
-            method="GET", path="/api/v1/dlq/{queue}/{letter}", access=READ, handler=show, tag=TAG,
-            parameters=LETTER_PARAMETERS, answers={200: DeadLetterView}, summary="Show a dead letter with its payload",
-        ),
-        Route(
-            method="POST", path="/api/v1/dlq/bury", access=PUSH, handler=bury, tag=TAG, request=BuryRequest,
-            answers={200: Buried}, summary="Put messages of a log among its queue's dead letters, once",
-            description="For those who read the log and not by leases, such as pipelines. The log and its groups keep the "
-            "messages. Sent again under the same name, it gets the same answer and changes nothing.",
-            example={"queue": "orders", "name": "billing-7", "letters": [{"seq": 5, "error": "there is no such customer"}]},
-        ),
-        Route(
-            method="POST", path="/api/v1/dlq/purge", access=ADMIN, handler=purge, tag=TAG, request=DeadLetterSelection,
-            answers={200: PurgeResponse}, summary="Delete dead letters for good",
-            example={"queue": "orders.dead", "until": "2026-01-01T00:00:00Z", "dryRun": True},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, answers))

@@ -9,6 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.request.route import Route
+from skep.http.routes.table import RouteTable
 from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
@@ -20,45 +21,48 @@ _decode_report = msgspec.json.Decoder(EndpointReport)
 _decode_reset = msgspec.json.Decoder(EndpointReset)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/endpoints", READ_TENANT, "List endpoints that a delivery failed to",
+    parameters=(AFTER_NAME, LIMIT), answers={200: EndpointsResponse},
+)  # fmt: skip
+async def list_endpoints(engine: Engine, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await engine.records.endpoints(call.tenant, after=call.query.get("after", ""), limit=limit)
+    after = next_after(found, limit, lambda one: one.url)
+    return json_answer(EndpointsResponse([_view(one) for one in found], after))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/endpoints/report", POP_TENANT, "Say how a delivery went, and hear whether to go on",
+    request=EndpointReport, answers={200: EndpointView},
+    example={"url": "https://example.com/hook", "report": "failed", "reason": "503"},
+)  # fmt: skip
+async def report(engine: Engine, call: Call) -> Answer:
+    told = await call.json(_decode_report)
+    found = await engine.records.report_endpoint(
+        endpoint_name(told.url), told.report, call.tenant, threshold=told.threshold, open_seconds=told.open_seconds,
+        reason=told.reason,
+    )  # fmt: skip
+    return json_answer(_view(found))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/endpoints/reset", ADMIN_TENANT, "Deliver to an endpoint again", request=EndpointReset,
+    answers={200: EndpointWasReset}, example={"url": "https://example.com/hook"},
+)  # fmt: skip
+async def reset(engine: Engine, call: Call) -> Answer:
+    wanted = await call.json(_decode_reset)
+    name = endpoint_name(wanted.url)
+    call.note(target=f"endpoint {name}")
+    return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Endpoints and their circuit breakers."""
-
-    async def list_endpoints(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await engine.records.endpoints(call.tenant, after=call.query.get("after", ""), limit=limit)
-        after = next_after(found, limit, lambda one: one.url)
-        return json_answer(EndpointsResponse([_view(one) for one in found], after))
-
-    async def report(call: Call) -> Answer:
-        told = await call.json(_decode_report)
-        found = await engine.records.report_endpoint(
-            endpoint_name(told.url), told.report, call.tenant, threshold=told.threshold, open_seconds=told.open_seconds,
-            reason=told.reason,
-        )  # fmt: skip
-        return json_answer(_view(found))
-
-    async def reset(call: Call) -> Answer:
-        wanted = await call.json(_decode_reset)
-        name = endpoint_name(wanted.url)
-        call.note(target=f"endpoint {name}")
-        return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/endpoints", access=READ_TENANT, handler=list_endpoints, tag=TAG, parameters=(AFTER_NAME, LIMIT),
-            answers={200: EndpointsResponse}, summary="List endpoints that a delivery failed to",
-        ),
-        Route(
-            method="POST", path="/api/v1/endpoints/report", access=POP_TENANT, handler=report, tag=TAG, request=EndpointReport,
-            answers={200: EndpointView}, summary="Say how a delivery went, and hear whether to go on",
-            example={"url": "https://example.com/hook", "report": "failed", "reason": "503"},
-        ),
-        Route(
-            method="POST", path="/api/v1/endpoints/reset", access=ADMIN_TENANT, handler=reset, tag=TAG, request=EndpointReset,
-            answers={200: EndpointWasReset}, summary="Deliver to an endpoint again",
-            example={"url": "https://example.com/hook"},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _view(endpoint: Endpoint) -> EndpointView:

@@ -13,6 +13,7 @@ from skep.http.request.paging import AFTER_NAME, next_after, page_limit
 from skep.http.request.permission import ADMIN, POP, READ_LIST
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import DRY_RUN
+from skep.http.routes.table import RouteTable
 from skep.http.tenant_scan import TenantScan, figures, listed, survey
 from skep.http.views import group_figures
 from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
@@ -39,108 +40,110 @@ _decode_release = msgspec.json.Decoder(ReleaseRequest)
 _decode_progress = msgspec.json.Decoder(ProgressRequest)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/consumer-groups", READ_LIST, "List groups with their lag, queue by queue",
+    parameters=(QUEUE, AFTER_NAME, PAGE_QUEUES), answers={200: GroupsResponse},
+)  # fmt: skip
+async def list_groups(engine: Engine, call: Call) -> Answer:
+    seen, after = await _page(engine, call)
+    return json_answer(GroupsResponse([group_figures(group, stats) for stats in seen for group in stats.groups], after))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/consumer-groups/{group}", READ_LIST, "Show a group in all queues that it reads",
+    parameters=(QUEUE,), answers={200: GroupDetail},
+)  # fmt: skip
+async def show(engine: Engine, call: Call) -> Answer:
+    name = call.path("group")
+    seen = await _in_question(engine, call)
+    found = [
+        group_figures(group, one.stats) for one in seen.queues for group in one.stats.groups if group.group == name
+    ]
+    if not found:
+        raise _no_group(name)
+    lag_seconds = max(group.lag_seconds for group in found)
+    return json_answer(GroupDetail(name, sum(group.lag for group in found), lag_seconds, found, seen.complete))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/consumer-groups/{group}/seek", ADMIN, "Move a group, making it when there is none",
+    request=SeekRequest, answers={200: SeekResponse}, description="Its leases end and its account starts anew.",
+    example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
+)  # fmt: skip
+async def seek(engine: Engine, call: Call) -> Answer:
+    name = call.path("group")
+    request = await call.json(_decode_seek)
+    start = start_of(request)
+    key = call.queue(request.queue)
+    stats = await engine.look.queue_stats(key)
+    before = _group(stats, name)
+    if request.dry_run:
+        to_seq = await reached(engine, key, stats, start)
+        pending = pending_after(stats, to_seq)
+    else:
+        moved = await engine.groups.seek(key, name, start)
+        to_seq, pending = moved.progress_seq, moved.lag_messages
+    at = "no group" if before is None else f"seq {before.progress_seq}"
+    call.note(count=pending, before=at, after=f"seq {to_seq}", dry_run=request.dry_run)
+    return json_answer(
+        SeekResponse(
+            key.name, name, request.dry_run, None if before is None else before.progress_seq, to_seq, pending,
+            0 if before is None else before.in_flight,
+        )
+    )  # fmt: skip
+
+
+@ROUTES.route(
+    "POST", "/api/v1/consumer-groups/{group}/release", ADMIN,
+    "End the leases of a partition, whoever holds them: its messages are delivered again at once",
+    request=ReleaseRequest, answers={200: LeasesReleased},
+    description="The delivery counts as an attempt. Whoever held them may still ack until someone else has them.",
+    example={"queue": "orders", "partition": "customer-42"},
+)  # fmt: skip
+async def release(engine: Engine, call: Call) -> Answer:
+    name = call.path("group")
+    request = await call.json(_decode_release)
+    key = call.queue(request.queue)
+    released = await engine.groups.end_leases(key, name, request.partition)
+    call.note(target=f"partition {request.partition} of queue {key.name}, group {name}", count=released)
+    return json_answer(LeasesReleased(key.name, name, request.partition, released))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/consumer-groups/{group}/progress", POP, "Tell how far a reader of the raw log has come",
+    request=ProgressRequest, answers={200: GroupFigures},
+    description="The group is made when there is none, marked external: it has no leases, nobody pops for it, its lag "
+    "shows and retention waits for it like for any other. Its progress never goes back, except by a seek.",
+    example={"queue": "orders", "seq": 1200},
+)  # fmt: skip
+async def progress(engine: Engine, call: Call) -> Answer:
+    request = await call.json(_decode_progress)
+    key = call.queue(request.queue)
+    return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
+
+
+@ROUTES.route(
+    "DELETE", "/api/v1/consumer-groups/{group}", ADMIN, "Forget a group of a queue, and its leases",
+    parameters=(Parameter("queue", str, "the queue whose group it is", required=True), DRY_RUN),
+    answers={200: GroupDeleted},
+)  # fmt: skip
+async def delete(engine: Engine, call: Call) -> Answer:
+    name = call.path("group")
+    key = call.queue(parameters.needed(call.query, "queue"))
+    dry_run = parameters.flag(call.query, "dryRun")
+    group = _group(await engine.look.queue_stats(key), name)
+    call.note(count=None if group is None else group.pending, dry_run=dry_run)
+    if group is None or (not dry_run and not await engine.groups.delete(key, name)):
+        raise _no_group(name)
+    return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Groups."""
-
-    async def list_groups(call: Call) -> Answer:
-        seen, after = await _page(engine, call)
-        return json_answer(
-            GroupsResponse([group_figures(group, stats) for stats in seen for group in stats.groups], after)
-        )
-
-    async def show(call: Call) -> Answer:
-        name = call.path("group")
-        seen = await _in_question(engine, call)
-        found = [
-            group_figures(group, one.stats) for one in seen.queues for group in one.stats.groups if group.group == name
-        ]
-        if not found:
-            raise _no_group(name)
-        lag_seconds = max(group.lag_seconds for group in found)
-        return json_answer(GroupDetail(name, sum(group.lag for group in found), lag_seconds, found, seen.complete))
-
-    async def seek(call: Call) -> Answer:
-        name = call.path("group")
-        request = await call.json(_decode_seek)
-        start = start_of(request)
-        key = call.queue(request.queue)
-        stats = await engine.look.queue_stats(key)
-        before = _group(stats, name)
-        if request.dry_run:
-            to_seq = await reached(engine, key, stats, start)
-            pending = pending_after(stats, to_seq)
-        else:
-            moved = await engine.groups.seek(key, name, start)
-            to_seq, pending = moved.progress_seq, moved.lag_messages
-        at = "no group" if before is None else f"seq {before.progress_seq}"
-        call.note(count=pending, before=at, after=f"seq {to_seq}", dry_run=request.dry_run)
-        return json_answer(
-            SeekResponse(
-                key.name, name, request.dry_run, None if before is None else before.progress_seq, to_seq, pending,
-                0 if before is None else before.in_flight,
-            )
-        )  # fmt: skip
-
-    async def release(call: Call) -> Answer:
-        name = call.path("group")
-        request = await call.json(_decode_release)
-        key = call.queue(request.queue)
-        released = await engine.groups.end_leases(key, name, request.partition)
-        call.note(target=f"partition {request.partition} of queue {key.name}, group {name}", count=released)
-        return json_answer(LeasesReleased(key.name, name, request.partition, released))
-
-    async def progress(call: Call) -> Answer:
-        request = await call.json(_decode_progress)
-        key = call.queue(request.queue)
-        return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
-
-    async def delete(call: Call) -> Answer:
-        name = call.path("group")
-        key = call.queue(parameters.needed(call.query, "queue"))
-        dry_run = parameters.flag(call.query, "dryRun")
-        group = _group(await engine.look.queue_stats(key), name)
-        call.note(count=None if group is None else group.pending, dry_run=dry_run)
-        if group is None or (not dry_run and not await engine.groups.delete(key, name)):
-            raise _no_group(name)
-        return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/consumer-groups", access=READ_LIST, handler=list_groups, tag=TAG,
-            parameters=(QUEUE, AFTER_NAME, PAGE_QUEUES), answers={200: GroupsResponse},
-            summary="List groups with their lag, queue by queue",
-        ),
-        Route(
-            method="GET", path="/api/v1/consumer-groups/{group}", access=READ_LIST, handler=show, tag=TAG, parameters=(QUEUE,),
-            answers={200: GroupDetail}, summary="Show a group in all queues that it reads",
-        ),
-        Route(
-            method="POST", path="/api/v1/consumer-groups/{group}/seek", access=ADMIN, handler=seek, tag=TAG, request=SeekRequest,
-            answers={200: SeekResponse}, summary="Move a group, making it when there is none",
-            description="Its leases end and its account starts anew.",
-            example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
-        ),
-        Route(
-            method="POST", path="/api/v1/consumer-groups/{group}/release", access=ADMIN, handler=release, tag=TAG,
-            request=ReleaseRequest, answers={200: LeasesReleased},
-            summary="End the leases of a partition, whoever holds them: its messages are delivered again at once",
-            description="The delivery counts as an attempt. Whoever held them may still ack until someone else has them.",
-            example={"queue": "orders", "partition": "customer-42"},
-        ),
-        Route(
-            method="POST", path="/api/v1/consumer-groups/{group}/progress", access=POP, handler=progress, tag=TAG,
-            request=ProgressRequest, answers={200: GroupFigures},
-            summary="Tell how far a reader of the raw log has come",
-            description="The group is made when there is none, marked external: it has no leases, nobody pops for it, its lag "
-            "shows and retention waits for it like for any other. Its progress never goes back, except by a seek.",
-            example={"queue": "orders", "seq": 1200},
-        ),
-        Route(
-            method="DELETE", path="/api/v1/consumer-groups/{group}", access=ADMIN, handler=delete, tag=TAG,
-            parameters=(Parameter("queue", str, "the queue whose group it is", required=True), DRY_RUN),
-            answers={200: GroupDeleted}, summary="Forget a group of a queue, and its leases",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:

@@ -11,6 +11,7 @@ from skep.errors import SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import OPEN
 from skep.http.request.route import Route
+from skep.http.routes.table import RouteTable
 
 
 class Health(Struct):
@@ -22,32 +23,35 @@ class Health(Struct):
     """What someone should look at, although the server is well."""
 
 
+ROUTES: RouteTable[Engine] = RouteTable("Server")
+
+
+@ROUTES.route(
+    "GET", "/health", OPEN, "Is the process alive? It never fails because the store is away", answers={200: Health},
+    by_link=True,
+)  # fmt: skip
+async def health(engine: Engine, call: Call) -> Answer:
+    return json_answer(Health("ok", warnings=[] if call.is_guarded else _warnings(engine)))
+
+
+@ROUTES.route(
+    "GET", "/ready", OPEN, "Can it do its work? 503 while the store is away or takes no writes",
+    answers={200: Health, 503: Health}, by_link=True,
+)  # fmt: skip
+async def ready(engine: Engine, call: Call) -> Answer:
+    try:
+        await engine.list_queues(limit=1)
+        await engine.check_writable()
+    except SkepError as error:
+        return json_answer(
+            Health("unavailable", error.code if call.is_guarded else str(error)), HTTPStatus.SERVICE_UNAVAILABLE
+        )
+    return json_answer(Health("ready"))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Health and readiness."""
-
-    async def health(call: Call) -> Answer:
-        return json_answer(Health("ok", warnings=[] if call.is_guarded else _warnings(engine)))
-
-    async def ready(call: Call) -> Answer:
-        try:
-            await engine.list_queues(limit=1)
-            await engine.check_writable()
-        except SkepError as error:
-            return json_answer(
-                Health("unavailable", error.code if call.is_guarded else str(error)), HTTPStatus.SERVICE_UNAVAILABLE
-            )
-        return json_answer(Health("ready"))
-
-    return [
-        Route(
-            method="GET", path="/health", handler=health, answers={200: Health}, tag="Server", access=OPEN, by_link=True,
-            summary="Is the process alive? It never fails because the store is away",
-        ),
-        Route(
-            method="GET", path="/ready", handler=ready, answers={200: Health, 503: Health}, tag="Server", access=OPEN, by_link=True,
-            summary="Can it do its work? 503 while the store is away or takes no writes",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _warnings(engine: Engine) -> list[str]:

@@ -9,6 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.http.views import age_seconds, consumer_view
 from skep.model import LeaseInfo
 from skep.model.history import FinishedLease
@@ -26,56 +27,59 @@ TAG = "Status"
 QUEUE = Parameter("queue", str, "the queue", required=True)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/leases", READ_LIST, "See who holds leases, those that run out first before the others",
+    parameters=(
+        Parameter("queue", str, "only of this queue"),
+        Parameter("expiringWithin", float, "only those that run out within so many seconds"),
+        LIMIT,
+    ),
+    answers={200: LeasesResponse},
+)  # fmt: skip
+async def leases(engine: Engine, call: Call) -> Answer:
+    query = call.query
+    within = parameters.duration_seconds(query, "expiringWithin")
+    now = engine.now()
+    limit, sees = page_limit(query), call.visible
+    found = await engine.look.leases(
+        call.tenant,
+        key=call.queue(query["queue"]) if "queue" in query else None,
+        expiring_before=None if within is None else Instant(now + seconds(within)),
+        # Who may not see all of them sees those that run out first among so many.
+        limit=limit if call.sees_all else engine.settings.limits.page,
+    )
+    return json_answer(LeasesResponse([_live(one, now) for one in found if sees(one.queue)][:limit]))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/retention", READ, "See what retention took from a queue, newest first",
+    parameters=(QUEUE, LIMIT), answers={200: RetentionResponse},
+)  # fmt: skip
+async def retention(engine: Engine, call: Call) -> Answer:
+    key = call.queue(parameters.needed(call.query, "queue"))
+    passes = await engine.look.retention_history(key, limit=page_limit(call.query))
+    shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
+    return json_answer(RetentionResponse(key.name, shown))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/lease-history", READ, "See how leases of a queue ended, in order",
+    parameters=(QUEUE, AFTER_SEQ, LIMIT), answers={200: LeaseHistoryResponse},
+)  # fmt: skip
+async def history(engine: Engine, call: Call) -> Answer:
+    key = call.queue(parameters.needed(call.query, "queue"))
+    limit = page_limit(call.query)
+    found = await engine.look.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
+    after = next_after(found, limit, lambda one: one[0])
+    return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Leases and histories."""
-
-    async def leases(call: Call) -> Answer:
-        query = call.query
-        within = parameters.duration_seconds(query, "expiringWithin")
-        now = engine.now()
-        limit, sees = page_limit(query), call.visible
-        found = await engine.look.leases(
-            call.tenant,
-            key=call.queue(query["queue"]) if "queue" in query else None,
-            expiring_before=None if within is None else Instant(now + seconds(within)),
-            # Who may not see all of them sees those that run out first among so many.
-            limit=limit if call.sees_all else engine.settings.limits.page,
-        )
-        return json_answer(LeasesResponse([_live(one, now) for one in found if sees(one.queue)][:limit]))
-
-    async def retention(call: Call) -> Answer:
-        key = call.queue(parameters.needed(call.query, "queue"))
-        passes = await engine.look.retention_history(key, limit=page_limit(call.query))
-        shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
-        return json_answer(RetentionResponse(key.name, shown))
-
-    async def history(call: Call) -> Answer:
-        key = call.queue(parameters.needed(call.query, "queue"))
-        limit = page_limit(call.query)
-        found = await engine.look.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
-        after = next_after(found, limit, lambda one: one[0])
-        return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/status/leases", access=READ_LIST, handler=leases, tag=TAG,
-            parameters=(
-                Parameter("queue", str, "only of this queue"),
-                Parameter("expiringWithin", float, "only those that run out within so many seconds"),
-                LIMIT,
-            ),
-            answers={200: LeasesResponse}, summary="See who holds leases, those that run out first before the others",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/retention", access=READ, handler=retention, tag=TAG, parameters=(QUEUE, LIMIT),
-            answers={200: RetentionResponse}, summary="See what retention took from a queue, newest first",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/lease-history", access=READ, handler=history, tag=TAG,
-            parameters=(QUEUE, AFTER_SEQ, LIMIT), answers={200: LeaseHistoryResponse},
-            summary="See how leases of a queue ended, in order",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _live(one: LeaseInfo, now: Instant) -> LiveLease:

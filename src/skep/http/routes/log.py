@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -18,6 +19,7 @@ from skep.http.request.parameters import COMPRESSIONS
 from skep.http.request.permission import READ
 from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
+from skep.http.routes.table import RouteTable
 from skep.http.views import json_payload
 from skep.ids import id_text
 from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
@@ -63,81 +65,90 @@ _ARROW_ONLY = ("columns", "partition", "compression")
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    answers: Answers
+
+
+ROUTES: RouteTable[Served] = RouteTable("Log")
+
+
+@ROUTES.route(
+    "GET", "/api/v1/log/{queue}", READ, "The raw log by seq, without a lease", parameters=PARAMETERS,
+    answers={200: (LogResponse, Media(ARROW))},
+    description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
+)  # fmt: skip
+async def read(served: Served, call: Call) -> Answer:
+    key = call.queue(call.path("queue"))
+    first = parameters.position(call.query, "from")
+    last = parameters.position(call.query, "to")
+    first, last = 1 if first is None else first, LAST_SEQ if last is None else last
+    if ARROW.encode() in (call.header(b"accept") or b""):
+        return await _read_arrow(served, call, key, first, last)
+    if wrong := [name for name in _ARROW_ONLY if name in call.query]:
+        raise SkepError(Code.INVALID_REQUEST, f"{wrong[0]} is for an Arrow stream: ask for one with Accept: {ARROW}")
+    limit = min(parameters.count(call.query, "limit", JSON_MESSAGES), served.engine.settings.limits.page)
+    # Sizes first: the payloads of so many messages may be more than memory holds.
+    wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
+    sizes = [one.payload_bytes for one in (await served.engine.look.messages(wanted)).messages if one.seq <= last]
+    if not sizes:
+        return json_answer(LogResponse([]))
+    count = fitting(sizes, JSON_BYTES)
+    await call.hold(served.answers, sum(sizes[:count]))
+    page = await served.engine.look.messages(structs.replace(wanted, limit=count, preview_bytes=None))
+    return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
+
+
+async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, last: int) -> Answer:
+    from skep.http.arrow import LogWish, log_stream
+
+    compression = call.query.get("compression", "none")
+    if compression not in COMPRESSIONS:
+        raise SkepError(Code.INVALID_REQUEST, "compression is lz4, zstd or none")
+    columns = call.query["columns"].split(",") if "columns" in call.query else None
+    partitions = call.values("partition") or None
+    served.engine.log.check_wanted(columns, partitions)
+    bounds = await served.engine.log.bounds(key)  # an unknown queue is told before the stream begins
+    wish = LogWish(
+        max(first, bounds.first_seq),
+        # What is pushed while the stream runs is not part of it, or it might never end.
+        min(last, bounds.last_seq),
+        parameters.count(call.query, "limit", ARROW_MESSAGES),
+        columns,
+        partitions,
+        None if compression == "none" else compression,
+    )
+    return Answer(200, log_stream(served.engine, key, wish), ARROW.encode())
+
+
+@ROUTES.route(
+    "GET", "/api/v1/log/{queue}/bounds", READ, "Which seqs the log holds", parameters=BOUNDS,
+    answers={200: LogBoundsResponse},
+    description="With after and wait=true it answers when there is more, or when the timeout is over.",
+)  # fmt: skip
+async def bounds(served: Served, call: Call) -> Answer:
+    return json_answer(await _bounds(served.engine, call))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/logs/bounds", READ, "Which seqs the logs of many queues hold", request=LogsBoundsRequest,
+    answers={200: LogsBoundsResponse},
+    description=f"Of {MOST_QUEUES} queues at the most; those that are not there are left out of the answer.",
+    example={"queues": ["orders", "invoices"]},
+)  # fmt: skip
+async def bounds_of_many(served: Served, call: Call) -> Answer:
+    wanted = (await call.json(_decode_queues)).queues
+    for name in wanted:
+        call.queue(name)
+    found = await served.engine.log.bounds_of(call.tenant, wanted)
+    return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
+
+
 def routes(engine: Engine, answers: Answers) -> list[Route]:
     """The raw log. What is read as JSON is held in the room of ``answers``."""
-
-    async def read(call: Call) -> Answer:
-        key = call.queue(call.path("queue"))
-        first = parameters.position(call.query, "from")
-        last = parameters.position(call.query, "to")
-        first, last = 1 if first is None else first, LAST_SEQ if last is None else last
-        if ARROW.encode() in (call.header(b"accept") or b""):
-            return await read_arrow(call, key, first, last)
-        if wrong := [name for name in _ARROW_ONLY if name in call.query]:
-            raise SkepError(
-                Code.INVALID_REQUEST, f"{wrong[0]} is for an Arrow stream: ask for one with Accept: {ARROW}"
-            )
-        limit = min(parameters.count(call.query, "limit", JSON_MESSAGES), engine.settings.limits.page)
-        # Sizes first: the payloads of so many messages may be more than memory holds.
-        wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
-        sizes = [one.payload_bytes for one in (await engine.look.messages(wanted)).messages if one.seq <= last]
-        if not sizes:
-            return json_answer(LogResponse([]))
-        count = fitting(sizes, JSON_BYTES)
-        await call.hold(answers, sum(sizes[:count]))
-        page = await engine.look.messages(structs.replace(wanted, limit=count, preview_bytes=None))
-        return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
-
-    async def read_arrow(call: Call, key: QueueKey, first: int, last: int) -> Answer:
-        from skep.http.arrow import LogWish, log_stream
-
-        compression = call.query.get("compression", "none")
-        if compression not in COMPRESSIONS:
-            raise SkepError(Code.INVALID_REQUEST, "compression is lz4, zstd or none")
-        columns = call.query["columns"].split(",") if "columns" in call.query else None
-        partitions = call.values("partition") or None
-        engine.log.check_wanted(columns, partitions)
-        bounds = await engine.log.bounds(key)  # an unknown queue is told before the stream begins
-        wish = LogWish(
-            max(first, bounds.first_seq),
-            # What is pushed while the stream runs is not part of it, or it might never end.
-            min(last, bounds.last_seq),
-            parameters.count(call.query, "limit", ARROW_MESSAGES),
-            columns,
-            partitions,
-            None if compression == "none" else compression,
-        )
-        return Answer(200, log_stream(engine, key, wish), ARROW.encode())
-
-    async def bounds(call: Call) -> Answer:
-        return json_answer(await _bounds(engine, call))
-
-    async def bounds_of_many(call: Call) -> Answer:
-        wanted = (await call.json(_decode_queues)).queues
-        for name in wanted:
-            call.queue(name)
-        found = await engine.log.bounds_of(call.tenant, wanted)
-        return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/log/{queue}", access=READ, handler=read, parameters=PARAMETERS,
-            answers={200: (LogResponse, Media(ARROW))},
-            summary="The raw log by seq, without a lease", tag="Log",
-            description=f"With Accept: {ARROW} it comes as an Arrow stream, batch by batch.",
-        ),
-        Route(
-            method="GET", path="/api/v1/log/{queue}/bounds", access=READ, handler=bounds, parameters=BOUNDS,
-            answers={200: LogBoundsResponse}, summary="Which seqs the log holds", tag="Log",
-            description="With after and wait=true it answers when there is more, or when the timeout is over.",
-        ),
-        Route(
-            method="POST", path="/api/v1/logs/bounds", access=READ, handler=bounds_of_many, request=LogsBoundsRequest,
-            answers={200: LogsBoundsResponse}, summary="Which seqs the logs of many queues hold", tag="Log",
-            description=f"Of {MOST_QUEUES} queues at the most; those that are not there are left out of the answer.",
-            example={"queues": ["orders", "invoices"]},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, answers))
 
 
 async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:

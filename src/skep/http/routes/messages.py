@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
@@ -11,6 +13,7 @@ from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.parameters import PREVIEW_BYTES_MAX
 from skep.http.request.permission import READ
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
@@ -42,69 +45,76 @@ LIST_PARAMETERS = (
 )
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    answers: Answers
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/messages", READ, "Browse the log of a queue", parameters=LIST_PARAMETERS,
+    answers={200: MessagesResponse},
+    description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
+)  # fmt: skip
+async def browse(served: Served, call: Call) -> Answer:
+    wanted = _filter(call)
+    taken = min(wanted.limit * (wanted.preview_bytes or 0), served.answers.largest)
+    room = await call.hold(served.answers, taken)
+    page = await served.engine.look.messages(wanted)
+    room.keep(taken, sum(len(message.payload) for message in page.messages), at_any_rate=True)
+    return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/messages/{partition}/{transactionId}", READ,
+    "Show the newest message with a transaction id, also one that is scheduled, with its payload",
+    parameters=(QUEUE,), answers={200: BrowsedMessage},
+)  # fmt: skip
+async def by_transaction_id(served: Served, call: Call) -> Answer:
+    key = call.queue(parameters.needed(call.query, "queue"))
+    partition, transaction_id = call.path("partition"), call.path("transactionId")
+    await call.hold(served.answers, largest_message(served.engine))
+    message = await newest(served.engine, key, partition, transaction_id)
+    if message is None:
+        wanted = ScheduledFilter(tenant=key.tenant, queue=key.name, partition=partition, transaction_id=transaction_id)
+        waiting = (await served.engine.scheduled.page(wanted, limit=1)).messages
+        if waiting:
+            return json_answer(browsed_scheduled(waiting[0]))
+        raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
+    return json_answer(browsed_message(message))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/resources/queues/{queue}/messages/{seq}", READ, "Show the message at a seq, with its payload",
+    parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
+)  # fmt: skip
+async def by_seq(served: Served, call: Call) -> Answer:
+    seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
+    key = call.queue(call.path("queue"))
+    await call.hold(served.answers, largest_message(served.engine))
+    return json_answer(browsed_message(await served.engine.look.message(key, Seq(seq))))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/resources/queues/{queue}/messages/{seq}/attempts", READ,
+    "Show the attempts of the message at a seq: who had it, how that ended, and why it failed",
+    parameters=(Parameter("seq", int, "the message's seq"),), answers={200: AttemptsResponse},
+)  # fmt: skip
+async def attempts(served: Served, call: Call) -> Answer:
+    key = call.queue(call.path("queue"))
+    seq = Seq(parameters.position({"seq": call.path("seq")}, "seq") or 0)
+    message = await served.engine.look.message(key, seq)
+    [found] = await served.engine.past.attempts([Journey(key, message.partition, seq, message.created_at)])
+    return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
+
+
 def routes(engine: Engine, answers: Answers) -> list[Route]:
     """Browsing. What is shown of payloads is held in the room of ``answers``."""
-    limits = engine.settings.limits
-    largest = limits.payload_bytes + limits.headers_bytes
-
-    async def browse(call: Call) -> Answer:
-        wanted = _filter(call)
-        taken = min(wanted.limit * (wanted.preview_bytes or 0), answers.largest)
-        room = await call.hold(answers, taken)
-        page = await engine.look.messages(wanted)
-        room.keep(taken, sum(len(message.payload) for message in page.messages), at_any_rate=True)
-        return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
-
-    async def by_transaction_id(call: Call) -> Answer:
-        key = call.queue(parameters.needed(call.query, "queue"))
-        partition, transaction_id = call.path("partition"), call.path("transactionId")
-        await call.hold(answers, largest)
-        message = await newest(engine, key, partition, transaction_id)
-        if message is None:
-            wanted = ScheduledFilter(
-                tenant=key.tenant, queue=key.name, partition=partition, transaction_id=transaction_id
-            )
-            waiting = (await engine.scheduled.page(wanted, limit=1)).messages
-            if waiting:
-                return json_answer(browsed_scheduled(waiting[0]))
-            raise SkepError(Code.MESSAGE_NOT_FOUND, "there is no message with this partition and transaction id")
-        return json_answer(browsed_message(message))
-
-    async def by_seq(call: Call) -> Answer:
-        seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-        key = call.queue(call.path("queue"))
-        await call.hold(answers, largest)
-        return json_answer(browsed_message(await engine.look.message(key, Seq(seq))))
-
-    async def attempts(call: Call) -> Answer:
-        key = call.queue(call.path("queue"))
-        seq = Seq(parameters.position({"seq": call.path("seq")}, "seq") or 0)
-        message = await engine.look.message(key, seq)
-        [found] = await engine.past.attempts([Journey(key, message.partition, seq, message.created_at)])
-        return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/messages", access=READ, handler=browse, tag=TAG, parameters=LIST_PARAMETERS,
-            answers={200: MessagesResponse}, summary="Browse the log of a queue",
-            description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
-        ),
-        Route(
-            method="GET", path="/api/v1/messages/{partition}/{transactionId}", access=READ, handler=by_transaction_id, tag=TAG,
-            parameters=(QUEUE,), answers={200: BrowsedMessage},
-            summary="Show the newest message with a transaction id, also one that is scheduled, with its payload",
-        ),
-        Route(
-            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}", access=READ, handler=by_seq, tag=TAG,
-            parameters=(Parameter("seq", int, "the message's seq"),), answers={200: BrowsedMessage},
-            summary="Show the message at a seq, with its payload",
-        ),
-        Route(
-            method="GET", path="/api/v1/resources/queues/{queue}/messages/{seq}/attempts", access=READ, handler=attempts, tag=TAG,
-            parameters=(Parameter("seq", int, "the message's seq"),), answers={200: AttemptsResponse},
-            summary="Show the attempts of the message at a seq: who had it, how that ended, and why it failed",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, answers))
 
 
 async def newest(engine: Engine, key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:
@@ -148,3 +158,9 @@ def preview_bytes(query: dict[str, str]) -> int:
     if not 0 <= preview <= PREVIEW_BYTES_MAX:
         raise SkepError(Code.INVALID_REQUEST, f"preview must be from 0 to {PREVIEW_BYTES_MAX}", value=preview)
     return preview
+
+
+def largest_message(engine: Engine) -> int:
+    """What a message with its payload takes of the room for answers at most."""
+    limits = engine.settings.limits
+    return limits.payload_bytes + limits.headers_bytes

@@ -16,6 +16,7 @@ from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.ack import lease_result
+from skep.http.routes.table import RouteTable
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.model.key import Verb
@@ -37,80 +38,83 @@ OPERATION = Parameter("operation", str, "the id that the call was answered with"
 _encode = msgspec.json.Encoder().encode
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/operations", READ_LIST, "List queued calls, newest first", answers={200: OperationsResponse},
+    parameters=(
+        Parameter("status", OperationStatus, "only those"), Parameter("kind", Kind, "only those"),
+        Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
+        AFTER_SEQ, LIMIT,
+    ),
+    description="A page may be short, or empty with `after` set.",
+)  # fmt: skip
+async def list_operations(engine: Engine, call: Call) -> Answer:
+    query = call.query
+    wanted = OperationFilter(
+        tenant=call.tenant,
+        status=parameters.choice(query, "status", OperationStatus),
+        kind=parameters.choice(query, "kind", Kind),
+        queue=query.get("queue"),
+        partition=query.get("partition"),
+    )
+    page = await engine.operations.page(wanted, parameters.position(query, "after"), page_limit(query))
+    now, visible = engine.now(), call.visible
+    shown = [view(one, now) for one in page.operations if visible(one.queue)]
+    return json_answer(OperationsResponse(shown, page.after))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/operations/stats", READ_TENANT, "See how the queue of operations stands",
+    answers={200: OperationStatsResponse},
+    description="Counts are of what is live and of the latest 100,000; completed ones age out. What is of all tenants together "
+    "is null to those who may not read all of them.",
+)  # fmt: skip
+async def stats(engine: Engine, call: Call) -> Answer:
+    figures = [
+        OperationFiguresView(
+            one.kind, one.priority, one.status, one.count, to_datetime(one.oldest_at), to_datetime(one.newest_at),
+            one.average_seconds,
+        )
+        for one in await engine.operations.figures(call.tenant)
+    ]  # fmt: skip
+    if not call.sees_server:
+        return json_answer(OperationStatsResponse(figures))
+    pool, kept = engine.connections(), engine.operations
+    return json_answer(
+        OperationStatsResponse(
+            figures, kept.depth, _age(engine), kept.stuck, kept.blocked, round(kept.drain_rate, 3),
+            PoolView(round(pool.utilisation, 3), pool.active, pool.idle, pool.waiting),
+        )
+    )  # fmt: skip
+
+
+@ROUTES.route(
+    "GET", "/api/v1/operations/{operation}", POP_OR_PUSH, "Show a queued call, with its result once it is completed",
+    parameters=(OPERATION,), answers={200: OperationView},
+)  # fmt: skip
+async def show(engine: Engine, call: Call) -> Answer:
+    found = await engine.operations.find(call.tenant, wanted_id(call.path("operation")))
+    call.check(found.queue, Verb.PUSH if found.kind is Kind.PUSH else Verb.POP)
+    return json_answer(view(found, engine.now()))
+
+
+@ROUTES.route(
+    "DELETE", "/api/v1/operations/{operation}", ADMIN, "Cancel a queued call that nobody performs just now",
+    parameters=(OPERATION,), answers={200: OperationView},
+    description="409 with OPERATION_NOT_PENDING when it is too late.",
+)  # fmt: skip
+async def cancel(engine: Engine, call: Call) -> Answer:
+    id_ = wanted_id(call.path("operation"))
+    call.check((await engine.operations.find(call.tenant, id_)).queue)
+    found = await engine.operations.cancel(call.tenant, id_)
+    return json_answer(view(found, engine.now()))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Operations."""
-    kept = engine.operations
-
-    async def show(call: Call) -> Answer:
-        found = await kept.find(call.tenant, wanted_id(call.path("operation")))
-        call.check(found.queue, Verb.PUSH if found.kind is Kind.PUSH else Verb.POP)
-        return json_answer(view(found, engine.now()))
-
-    async def list_operations(call: Call) -> Answer:
-        query = call.query
-        wanted = OperationFilter(
-            tenant=call.tenant,
-            status=parameters.choice(query, "status", OperationStatus),
-            kind=parameters.choice(query, "kind", Kind),
-            queue=query.get("queue"),
-            partition=query.get("partition"),
-        )
-        page = await kept.page(wanted, parameters.position(query, "after"), page_limit(query))
-        now, visible = engine.now(), call.visible
-        shown = [view(one, now) for one in page.operations if visible(one.queue)]
-        return json_answer(OperationsResponse(shown, page.after))
-
-    async def cancel(call: Call) -> Answer:
-        id_ = wanted_id(call.path("operation"))
-        call.check((await kept.find(call.tenant, id_)).queue)
-        found = await kept.cancel(call.tenant, id_)
-        return json_answer(view(found, engine.now()))
-
-    async def stats(call: Call) -> Answer:
-        figures = [
-            OperationFiguresView(
-                one.kind, one.priority, one.status, one.count, to_datetime(one.oldest_at), to_datetime(one.newest_at),
-                one.average_seconds,
-            )
-            for one in await kept.figures(call.tenant)
-        ]  # fmt: skip
-        if not call.sees_server:
-            return json_answer(OperationStatsResponse(figures))
-        pool = engine.connections()
-        return json_answer(
-            OperationStatsResponse(
-                figures, kept.depth, _age(engine), kept.stuck, kept.blocked, round(kept.drain_rate, 3),
-                PoolView(round(pool.utilisation, 3), pool.active, pool.idle, pool.waiting),
-            )
-        )  # fmt: skip
-
-    return [
-        Route(
-            method="GET", path="/api/v1/operations", handler=list_operations, tag=TAG, answers={200: OperationsResponse},
-            access=READ_LIST,
-            parameters=(
-                Parameter("status", OperationStatus, "only those"), Parameter("kind", Kind, "only those"),
-                Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
-                AFTER_SEQ, LIMIT,
-            ),
-            summary="List queued calls, newest first", description="A page may be short, or empty with `after` set.",
-        ),
-        Route(
-            method="GET", path="/api/v1/operations/stats", handler=stats, tag=TAG, answers={200: OperationStatsResponse},
-            access=READ_TENANT, summary="See how the queue of operations stands",
-            description="Counts are of what is live and of the latest 100,000; completed ones age out. What is of all tenants together "
-            "is null to those who may not read all of them.",
-        ),
-        Route(
-            method="GET", path="/api/v1/operations/{operation}", handler=show, tag=TAG, parameters=(OPERATION,),
-            access=POP_OR_PUSH, answers={200: OperationView}, summary="Show a queued call, with its result once it is completed",
-        ),
-        Route(
-            method="DELETE", path="/api/v1/operations/{operation}", handler=cancel, tag=TAG, parameters=(OPERATION,),
-            access=ADMIN, answers={200: OperationView}, summary="Cancel a queued call that nobody performs just now",
-            description="409 with OPERATION_NOT_PENDING when it is too late.",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def view(one: Kept, now: Instant) -> OperationView:

@@ -8,6 +8,7 @@ from skep.engine.pop.consumers import Connected
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ, READ_LIST
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.http.views import consumer_view
 from skep.model import QueueKey, QueueStats
 from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse
@@ -36,32 +37,34 @@ async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Co
     ]
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/queues/{queue}/pace", READ,
+    "See how a queue keeps up: wait and handler times, and why it is slow", answers={200: PaceResponse},
+)  # fmt: skip
+async def keeps_up(engine: Engine, call: Call) -> Answer:
+    key = call.queue(call.path("queue"))
+    found = await engine.get_queue(key)
+    told, times = await pace_of(engine, await engine.look.queue_stats(key), paused=found.settings.paused)
+    shown = [GroupTiming(group, _durations(one.wait), _durations(one.handler)) for group, one in times.items()]
+    return json_answer(PaceResponse(key.name, told.sentence, told.trend, told.cause, told.group, shown))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/consumers", READ_LIST, "See who waits for messages, popped lately or holds leases",
+    parameters=(Parameter("queue", str, "only of this queue"),), answers={200: ConsumersResponse},
+    description="Those that wait or popped are of the server process that answers; leases are of all.",
+)  # fmt: skip
+async def consumers(engine: Engine, call: Call) -> Answer:
+    key = call.queue(call.query["queue"]) if "queue" in call.query else None
+    return json_answer(ConsumersResponse([_shown(one) for one in await connected(engine, call, key)]))
+
+
 def routes(engine: Engine) -> list[Route]:
     """How queues keep up, and who consumes them."""
-
-    async def keeps_up(call: Call) -> Answer:
-        key = call.queue(call.path("queue"))
-        found = await engine.get_queue(key)
-        told, times = await pace_of(engine, await engine.look.queue_stats(key), paused=found.settings.paused)
-        shown = [GroupTiming(group, _durations(one.wait), _durations(one.handler)) for group, one in times.items()]
-        return json_answer(PaceResponse(key.name, told.sentence, told.trend, told.cause, told.group, shown))
-
-    async def consumers(call: Call) -> Answer:
-        key = call.queue(call.query["queue"]) if "queue" in call.query else None
-        return json_answer(ConsumersResponse([_shown(one) for one in await connected(engine, call, key)]))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/status/queues/{queue}/pace", access=READ, handler=keeps_up, tag=TAG,
-            answers={200: PaceResponse}, summary="See how a queue keeps up: wait and handler times, and why it is slow",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/consumers", access=READ_LIST, handler=consumers, tag=TAG,
-            parameters=(Parameter("queue", str, "only of this queue"),), answers={200: ConsumersResponse},
-            summary="See who waits for messages, popped lately or holds leases",
-            description="Those that wait or popped are of the server process that answers; leases are of all.",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _durations(one: Percentiles | None) -> DurationsView | None:

@@ -9,6 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import LIMIT, page_limit
 from skep.http.request.permission import PUSH_TENANT, READ_TENANT
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime
@@ -20,36 +21,40 @@ _decode = msgspec.json.Decoder(RunReport)
 _encode = msgspec.json.Encoder().encode
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/pipelines", READ_TENANT, "List runs of pipelines, newest first", parameters=(LIMIT,),
+    answers={200: RunsResponse},
+)  # fmt: skip
+async def list_runs(engine: Engine, call: Call) -> Answer:
+    found = await engine.records.runs(call.tenant, limit=page_limit(call.query))
+    return json_answer(RunsResponse([_view(run) for run in found]))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/pipelines/{run}", READ_TENANT, "Show a run of a pipeline", parameters=(RUN,),
+    answers={200: RunView},
+)  # fmt: skip
+async def show(engine: Engine, call: Call) -> Answer:
+    return json_answer(_view(await engine.records.run(call.path("run"), call.tenant)))
+
+
+@ROUTES.route(
+    "PUT", "/api/v1/pipelines/{run}", PUSH_TENANT,
+    "Tell how a run of a pipeline stands, in place of what it told before", parameters=(RUN,), request=RunReport,
+    answers={200: RunView}, description="The last 1,000 runs of a tenant are kept.",
+    example={"name": "archive", "status": "running", "rowsIn": 1000, "rowsOut": 990, "lag": {"orders": 12}},
+)  # fmt: skip
+async def put(engine: Engine, call: Call) -> Answer:
+    report = await call.json(_decode)
+    return json_answer(_view(await engine.records.put_run(call.path("run"), _encode(report), call.tenant)))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Runs of pipelines."""
-
-    async def put(call: Call) -> Answer:
-        report = await call.json(_decode)
-        return json_answer(_view(await engine.records.put_run(call.path("run"), _encode(report), call.tenant)))
-
-    async def show(call: Call) -> Answer:
-        return json_answer(_view(await engine.records.run(call.path("run"), call.tenant)))
-
-    async def list_runs(call: Call) -> Answer:
-        found = await engine.records.runs(call.tenant, limit=page_limit(call.query))
-        return json_answer(RunsResponse([_view(run) for run in found]))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/pipelines", access=READ_TENANT, handler=list_runs, tag=TAG, parameters=(LIMIT,),
-            answers={200: RunsResponse}, summary="List runs of pipelines, newest first",
-        ),
-        Route(
-            method="GET", path="/api/v1/pipelines/{run}", access=READ_TENANT, handler=show, tag=TAG, parameters=(RUN,),
-            answers={200: RunView}, summary="Show a run of a pipeline",
-        ),
-        Route(
-            method="PUT", path="/api/v1/pipelines/{run}", access=PUSH_TENANT, handler=put, tag=TAG, parameters=(RUN,), request=RunReport,
-            answers={200: RunView}, summary="Tell how a run of a pipeline stands, in place of what it told before",
-            description="The last 1,000 runs of a tenant are kept.",
-            example={"name": "archive", "status": "running", "rowsIn": 1000, "rowsOut": 990, "lag": {"orders": 12}},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _view(run: PipelineRun) -> RunView:

@@ -15,6 +15,7 @@ from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import NOTHING, Answer, Call, json_answer
+from skep.http.request.endpoint import Handler
 from skep.http.request.origin import check_popper
 from skep.http.request.permission import POP, POP_LIST
 from skep.http.request.route import Media, Parameter, Route
@@ -122,6 +123,10 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     def lost(result: PopResult) -> None:
         engine.lost(result.deliveries)
 
+    return _declared(pop_queue, pop_partition, pop_matching)
+
+
+def _declared(pop_queue: Handler, pop_partition: Handler, pop_matching: Handler) -> list[Route]:
     told = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
         Route(

@@ -6,6 +6,7 @@ Who may read the webhook's queue sees those of the tenant; what is of no proven 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from skep.apps.catalogue import Catalogue
 from skep.engine import Engine
@@ -13,6 +14,7 @@ from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ_LIST
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.model import QueueKey
 from skep.model.key import SERVER
 from skep.model.refusal import Refusal
@@ -22,23 +24,32 @@ from skep.wire.times import to_datetime
 WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    catalogue: Catalogue
+
+
+ROUTES: RouteTable[Served] = RouteTable("Webhooks")
+
+
+@ROUTES.route(
+    "GET", "/api/v1/webhooks/{webhook}/refusals", READ_LIST, "See the last requests that a webhook refused",
+    parameters=(WEBHOOK,), answers={200: RefusalsResponse},
+    description="The newest 100 of each webhook are kept. Without a proven tenant they are for who may read everything.",
+)  # fmt: skip
+async def refusals(served: Served, call: Call) -> Answer:
+    webhook = call.path("webhook")
+    found = await served.engine.refusals.list(webhook, visible=visible_refusal(call, call.tenant))
+    if not found and served.catalogue.webhook(webhook) is None:  # one that was removed may have some
+        raise SkepError(Code.WEBHOOK_NOT_FOUND, f"there is no webhook {webhook[:100]!r}")
+    return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
+
+
 def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
     """Refusals."""
-
-    async def refusals(call: Call) -> Answer:
-        webhook = call.path("webhook")
-        found = await engine.refusals.list(webhook, visible=visible_refusal(call, call.tenant))
-        if not found and catalogue.webhook(webhook) is None:  # one that was removed may have some
-            raise SkepError(Code.WEBHOOK_NOT_FOUND, f"there is no webhook {webhook[:100]!r}")
-        return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/webhooks/{webhook}/refusals", access=READ_LIST, handler=refusals, tag="Webhooks",
-            parameters=(WEBHOOK,), answers={200: RefusalsResponse}, summary="See the last requests that a webhook refused",
-            description="The newest 100 of each webhook are kept. Without a proven tenant they are for who may read everything.",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, catalogue))
 
 
 def visible_refusal(call: Call, tenant: str) -> Callable[[Refusal], bool]:

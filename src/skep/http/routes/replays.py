@@ -13,6 +13,7 @@ from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, ADMIN_TO_PUSH, READ
 from skep.http.request.route import Route
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
+from skep.http.routes.table import RouteTable
 from skep.http.views import replay_view
 from skep.ids import id_text
 from skep.model import DeadLetterFilter, QueueKey, Seq
@@ -28,67 +29,69 @@ _decode_edited = msgspec.json.Decoder(ReplayEditedRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/dlq/replays", READ, "List replayed dead letters, the newest letters first",
+    parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
+    description="Each with the message that it became, and how far its group has come with that.",
+)  # fmt: skip
+async def list_replays(engine: Engine, call: Call) -> Answer:
+    query = call.query
+    limit, after = page_limit(query), parameters.position(query, "after")
+    named = QueueKey(parameters.needed(query, "queue"), call.tenant)
+    wanted = DeadLetterFilter(queue=named, source_queue=query.get("sourceQueue"))
+    meant = await dead_letters.meant(engine, wanted, call)
+    if meant is None:
+        return json_answer(ReplaysResponse([], None))
+    found = await engine.dead_letters.replays(
+        meant.queue, source_queue=meant.source_queue, before=None if after is None else Seq(after), limit=limit
+    )
+    shown = [replay_view(meant.queue.name, record, state) for record, state in found]
+    return json_answer(ReplaysResponse(shown, next_after(shown, limit, lambda one: one.dead_seq)))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/dlq/replay", ADMIN, "Send dead letters back to their queues, in order",
+    request=DeadLetterSelection, answers={200: ReplayResponse},
+    description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
+    example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
+)  # fmt: skip
+async def replay(engine: Engine, call: Call) -> Answer:
+    selection = await call.json(_decode_selection)
+    wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
+    call.note(count=0, dry_run=selection.dry_run)
+    if wanted is None:
+        return json_answer(ReplayResponse(selection.dry_run, 0, []))
+    if selection.dry_run:
+        wanted = await dead_letters.marked(engine, wanted)
+    done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
+    letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
+    call.note(count=done.count, dry_run=selection.dry_run, target=letters)
+    return json_answer(ReplayResponse(selection.dry_run, done.count, _named(done), wanted.up_to))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/dlq/{queue}/{letter}/replay", ADMIN_TO_PUSH, "Send a dead letter back with another payload",
+    parameters=LETTER_PARAMETERS, request=ReplayEditedRequest, answers={200: ReplayResponse},
+    description="As a replay of this one letter. It needs the right to push to its queue, too, and that queue's schema "
+    "must take the payload. Who sent it is the message's producer from then on.",
+    example={"payload": {"customer": 7}},
+)  # fmt: skip
+async def replay_edited(engine: Engine, call: Call) -> Answer:
+    changed = await call.json(_decode_edited)
+    key, name = QueueKey(call.path("queue"), call.tenant), call.path("letter")
+    letter = await dead_letters.one(engine, key, name, call)
+    done = await dead_letters.replay_edited(engine, letter, bytes(changed.payload), call)
+    if not done.count:  # somebody else replayed or purged it meanwhile
+        raise dead_letters.missing(key, name)
+    return json_answer(ReplayResponse(False, done.count, _named(done)))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Replays."""
-
-    async def replay(call: Call) -> Answer:
-        selection = await call.json(_decode_selection)
-        wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
-        call.note(count=0, dry_run=selection.dry_run)
-        if wanted is None:
-            return json_answer(ReplayResponse(selection.dry_run, 0, []))
-        if selection.dry_run:
-            wanted = await dead_letters.marked(engine, wanted)
-        done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
-        letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
-        call.note(count=done.count, dry_run=selection.dry_run, target=letters)
-        return json_answer(ReplayResponse(selection.dry_run, done.count, _named(done), wanted.up_to))
-
-    async def replay_edited(call: Call) -> Answer:
-        changed = await call.json(_decode_edited)
-        key, name = QueueKey(call.path("queue"), call.tenant), call.path("letter")
-        letter = await dead_letters.one(engine, key, name, call)
-        done = await dead_letters.replay_edited(engine, letter, bytes(changed.payload), call)
-        if not done.count:  # somebody else replayed or purged it meanwhile
-            raise dead_letters.missing(key, name)
-        return json_answer(ReplayResponse(False, done.count, _named(done)))
-
-    async def list_replays(call: Call) -> Answer:
-        query = call.query
-        limit, after = page_limit(query), parameters.position(query, "after")
-        named = QueueKey(parameters.needed(query, "queue"), call.tenant)
-        wanted = DeadLetterFilter(queue=named, source_queue=query.get("sourceQueue"))
-        meant = await dead_letters.meant(engine, wanted, call)
-        if meant is None:
-            return json_answer(ReplaysResponse([], None))
-        found = await engine.dead_letters.replays(
-            meant.queue, source_queue=meant.source_queue, before=None if after is None else Seq(after), limit=limit
-        )
-        shown = [replay_view(meant.queue.name, record, state) for record, state in found]
-        return json_answer(ReplaysResponse(shown, next_after(shown, limit, lambda one: one.dead_seq)))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/dlq/replays", access=READ, handler=list_replays, tag=TAG,
-            parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
-            summary="List replayed dead letters, the newest letters first",
-            description="Each with the message that it became, and how far its group has come with that.",
-        ),
-        Route(
-            method="POST", path="/api/v1/dlq/replay", access=ADMIN, handler=replay, tag=TAG, request=DeadLetterSelection,
-            answers={200: ReplayResponse}, summary="Send dead letters back to their queues, in order",
-            description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
-            example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
-        ),
-        Route(
-            method="POST", path="/api/v1/dlq/{queue}/{letter}/replay", access=ADMIN_TO_PUSH, handler=replay_edited, tag=TAG,
-            parameters=LETTER_PARAMETERS, request=ReplayEditedRequest, answers={200: ReplayResponse},
-            summary="Send a dead letter back with another payload",
-            description="As a replay of this one letter. It needs the right to push to its queue, too, and that queue's schema "
-            "must take the payload. Who sent it is the message's producer from then on.",
-            example={"payload": {"customer": 7}},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def _named(done: Replay) -> list[ReplayedMessage]:

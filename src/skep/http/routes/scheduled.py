@@ -11,6 +11,7 @@ from skep.http.request.paging import AFTER_NAME, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
+from skep.http.routes.table import RouteTable
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
 from skep.http.views import wanted_id
 from skep.ids import id_text
@@ -47,79 +48,86 @@ _decode_selection = msgspec.json.Decoder(ScheduledSelection)
 _decode_move = msgspec.json.Decoder(ScheduledMove)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/scheduled", READ_LIST,
+    "List scheduled messages of a queue, or of all, those that are due first before the others",
+    parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
+    description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
+)  # fmt: skip
+async def list_scheduled(engine: Engine, call: Call) -> Answer:
+    query, sees = call.query, call.visible
+    queue = call.queue(query["queue"]).name if "queue" in query else None
+    page = await engine.scheduled.page(
+        of_query(query, call.tenant, queue), after=place_of(query.get("after")), limit=page_limit(query),
+        preview_bytes=preview_bytes(query),
+    )  # fmt: skip
+    shown = [scheduled_view(message) for message in page.messages if sees(message.queue)]
+    return json_answer(ScheduledResponse(shown, place_text(page.after)))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/scheduled/{queue}/{messageId}", READ, "Show a scheduled message with its payload",
+    parameters=(Parameter("queue", str, "the queue"), Parameter("messageId", str, "the message's id, a UUID")),
+    answers={200: ScheduledView},
+)  # fmt: skip
+async def show(engine: Engine, call: Call) -> Answer:
+    key = call.queue(call.path("queue"))
+    return json_answer(scheduled_view(await engine.scheduled.message(key, wanted_id(call.path("messageId")))))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/scheduled/cancel", ADMIN, "Cancel scheduled messages: they never enter the log",
+    request=ScheduledSelection, answers={200: ScheduledChanged},
+    description=f"{MEANING} A transaction id stays taken until its deduplication window ends.",
+    example={"queue": "orders", "partition": "customer-1", "dryRun": True},
+)  # fmt: skip
+async def cancel(engine: Engine, call: Call) -> Answer:
+    return await _changed(engine, call, await call.json(_decode_selection), Change.CANCEL)
+
+
+async def _changed(
+    engine: Engine, call: Call, selection: ScheduledSelection, what: Change, deliver_at: Instant | None = None
+) -> Answer:
+    call.queue(selection.queue)
+    call.note(dry_run=selection.dry_run)
+    wanted = of_selection(selection, call.tenant)
+    if selection.dry_run:
+        done = await engine.scheduled.count(wanted)
+    else:
+        done = await engine.scheduled.change(wanted, what, deliver_at)
+    call.note(
+        count=done.count,
+        dry_run=selection.dry_run,
+        after=None if deliver_at is None else str(to_datetime(deliver_at)),
+    )
+    named = [ChangedMessage(id_text(one.id), one.seq) for one in done.changed]
+    return json_answer(ScheduledChanged(selection.dry_run, done.count, done.mark, named))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/scheduled/run", ADMIN, "Let scheduled messages enter the log now, in the order of their time",
+    request=ScheduledSelection, answers={200: ScheduledChanged}, description=MEANING,
+    example={"queue": "orders", "dueBefore": "2026-12-01T00:00:00Z", "dryRun": True},
+)  # fmt: skip
+async def run(engine: Engine, call: Call) -> Answer:
+    return await _changed(engine, call, await call.json(_decode_selection), Change.RUN)
+
+
+@ROUTES.route(
+    "POST", "/api/v1/scheduled/move", ADMIN, "Move scheduled messages to another time", request=ScheduledMove,
+    answers={200: ScheduledChanged},
+    description=f"{MEANING} Among those that are due at the same time, moved ones come last.",
+    example={"queue": "orders", "transactionId": "order-1", "deliverAt": "2026-12-24T08:00:00Z"},
+)  # fmt: skip
+async def move(engine: Engine, call: Call) -> Answer:
+    wanted = await call.json(_decode_move)
+    call.queue(wanted.queue)
+    return await _changed(engine, call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Scheduled messages."""
-
-    async def list_scheduled(call: Call) -> Answer:
-        query, sees = call.query, call.visible
-        queue = call.queue(query["queue"]).name if "queue" in query else None
-        page = await engine.scheduled.page(
-            of_query(query, call.tenant, queue), after=place_of(query.get("after")), limit=page_limit(query),
-            preview_bytes=preview_bytes(query),
-        )  # fmt: skip
-        shown = [scheduled_view(message) for message in page.messages if sees(message.queue)]
-        return json_answer(ScheduledResponse(shown, place_text(page.after)))
-
-    async def show(call: Call) -> Answer:
-        key = call.queue(call.path("queue"))
-        return json_answer(scheduled_view(await engine.scheduled.message(key, wanted_id(call.path("messageId")))))
-
-    async def cancel(call: Call) -> Answer:
-        return await changed(call, await call.json(_decode_selection), Change.CANCEL)
-
-    async def run(call: Call) -> Answer:
-        return await changed(call, await call.json(_decode_selection), Change.RUN)
-
-    async def move(call: Call) -> Answer:
-        wanted = await call.json(_decode_move)
-        call.queue(wanted.queue)
-        return await changed(call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
-
-    async def changed(
-        call: Call, selection: ScheduledSelection, what: Change, deliver_at: Instant | None = None
-    ) -> Answer:
-        call.queue(selection.queue)
-        call.note(dry_run=selection.dry_run)
-        wanted = of_selection(selection, call.tenant)
-        if selection.dry_run:
-            done = await engine.scheduled.count(wanted)
-        else:
-            done = await engine.scheduled.change(wanted, what, deliver_at)
-        call.note(
-            count=done.count,
-            dry_run=selection.dry_run,
-            after=None if deliver_at is None else str(to_datetime(deliver_at)),
-        )
-        named = [ChangedMessage(id_text(one.id), one.seq) for one in done.changed]
-        return json_answer(ScheduledChanged(selection.dry_run, done.count, done.mark, named))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/scheduled", access=READ_LIST, handler=list_scheduled, tag=TAG,
-            parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
-            summary="List scheduled messages of a queue, or of all, those that are due first before the others",
-            description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
-        ),
-        Route(
-            method="GET", path="/api/v1/scheduled/{queue}/{messageId}", access=READ, handler=show, tag=TAG,
-            parameters=(Parameter("queue", str, "the queue"), Parameter("messageId", str, "the message's id, a UUID")),
-            answers={200: ScheduledView}, summary="Show a scheduled message with its payload",
-        ),
-        Route(
-            method="POST", path="/api/v1/scheduled/cancel", access=ADMIN, handler=cancel, tag=TAG, request=ScheduledSelection,
-            answers={200: ScheduledChanged}, summary="Cancel scheduled messages: they never enter the log",
-            description=f"{MEANING} A transaction id stays taken until its deduplication window ends.",
-            example={"queue": "orders", "partition": "customer-1", "dryRun": True},
-        ),
-        Route(
-            method="POST", path="/api/v1/scheduled/run", access=ADMIN, handler=run, tag=TAG, request=ScheduledSelection,
-            answers={200: ScheduledChanged}, summary="Let scheduled messages enter the log now, in the order of their time",
-            description=MEANING, example={"queue": "orders", "dueBefore": "2026-12-01T00:00:00Z", "dryRun": True},
-        ),
-        Route(
-            method="POST", path="/api/v1/scheduled/move", access=ADMIN, handler=move, tag=TAG, request=ScheduledMove,
-            answers={200: ScheduledChanged}, summary="Move scheduled messages to another time",
-            description=f"{MEANING} Among those that are due at the same time, moved ones come last.",
-            example={"queue": "orders", "transactionId": "order-1", "deliverAt": "2026-12-24T08:00:00Z"},
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)

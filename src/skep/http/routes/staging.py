@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import PUSH
 from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
+from skep.http.routes.table import RouteTable
 from skep.model import QueueKey
 from skep.model.staging import EpochKey
 from skep.observe.metrics import Meter
@@ -40,74 +42,84 @@ _decode = msgspec.json.Decoder(PublishRequest)
 _decode_answer = msgspec.json.Decoder(PublishedAnswer)
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    meter: Meter
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "POST", EPOCH_PATH + "/{partition}/{attempt}", PUSH, "Stage messages: they are kept, but in no log",
+    request=Media(ARROW),
+    parameters=(
+        QUERY, EPOCH, PARTITION, ATTEMPT,
+        Parameter("chunk", int, "which part of the attempt this is, 0 by default; sent again it replaces the first"),
+        Parameter("queue", str, "the queue of a stream without a column queue"),
+    ),
+    answers={201: StagingResponse},
+    description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
+)  # fmt: skip
+async def stage(served: Served, call: Call) -> Answer:
+    place = StagedAt(
+        epoch_of(call), path_number(call, "partition"), path_number(call, "attempt"),
+        parameters.whole(call.query, "chunk", 0),
+    )  # fmt: skip
+    messages = await _stage(served.engine, call, place)
+    told = StagingResponse(place.epoch.query, place.epoch.epoch, place.partition, place.attempt, place.chunk, messages)
+    return json_answer(told, HTTPStatus.CREATED)
+
+
+@ROUTES.route(
+    "POST", EPOCH_PATH + "/publish", PUSH, "Let one attempt of each partition enter its logs, all at once and once",
+    parameters=(QUERY, EPOCH), request=PublishRequest, answers={200: PublishedAnswer},
+    description="In the order of partition and chunk. The other attempts are dropped. Sent again, it gets the same "
+    "answer and changes nothing. 409 when an attempt is not there in full.",
+    example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
+)  # fmt: skip
+async def publish(served: Served, call: Call) -> Answer:
+    epoch = epoch_of(call)
+    attempts = (await call.json(_decode)).attempts
+    await check_epoch(served.engine, call, epoch)
+    published = await served.engine.staging.publish(epoch, attempts)
+    if published.queues:
+        for name, told in _decode_answer.decode(published.answer).queues.items():
+            served.meter.queue(epoch.tenant, name).pushed += told.messages
+    return Answer(HTTPStatus.OK, published.answer)
+
+
+@ROUTES.route(
+    "GET", EPOCH_PATH, PUSH, "Whether an epoch is published, and what is staged of it", parameters=(QUERY, EPOCH),
+    answers={200: StagingView},
+)  # fmt: skip
+async def show(served: Served, call: Call) -> Answer:
+    epoch = epoch_of(call)
+    await check_epoch(served.engine, call, epoch)
+    found = await served.engine.staging.epoch(epoch)
+    answer = None if found.answer is None else _decode_answer.decode(found.answer)
+    attempts = [StagedAttempt(a.partition, a.attempt, a.messages, chunks) for a, chunks in found.attempts]
+    return json_answer(StagingView(epoch.query, epoch.epoch, answer is not None, answer, attempts))
+
+
+@ROUTES.route(
+    "DELETE", EPOCH_PATH, PUSH, "Forget what is staged of an epoch, or of one attempt",
+    parameters=(QUERY, EPOCH, PARTITION, ATTEMPT), answers={200: StagingAborted},
+    description="What is published stays.",
+)  # fmt: skip
+async def abort(served: Served, call: Call) -> Answer:
+    epoch = epoch_of(call)
+    partition, attempt = (parameters.position(call.query, name) for name in ("partition", "attempt"))
+    await check_epoch(served.engine, call, epoch)
+    chunks = await served.engine.staging.abort(epoch, partition, attempt)
+    return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
+
+
 def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Staging."""
-
-    async def stage(call: Call) -> Answer:
-        place = StagedAt(
-            epoch_of(call), path_number(call, "partition"), path_number(call, "attempt"),
-            parameters.whole(call.query, "chunk", 0),
-        )  # fmt: skip
-        messages = await _stage(engine, call, place)
-        told = StagingResponse(
-            place.epoch.query, place.epoch.epoch, place.partition, place.attempt, place.chunk, messages
-        )
-        return json_answer(told, HTTPStatus.CREATED)
-
-    async def publish(call: Call) -> Answer:
-        epoch = epoch_of(call)
-        attempts = (await call.json(_decode)).attempts
-        await check_epoch(engine, call, epoch)
-        published = await engine.staging.publish(epoch, attempts)
-        if published.queues:
-            for name, told in _decode_answer.decode(published.answer).queues.items():
-                meter.queue(epoch.tenant, name).pushed += told.messages
-        return Answer(HTTPStatus.OK, published.answer)
-
-    async def show(call: Call) -> Answer:
-        epoch = epoch_of(call)
-        await check_epoch(engine, call, epoch)
-        found = await engine.staging.epoch(epoch)
-        answer = None if found.answer is None else _decode_answer.decode(found.answer)
-        attempts = [StagedAttempt(a.partition, a.attempt, a.messages, chunks) for a, chunks in found.attempts]
-        return json_answer(StagingView(epoch.query, epoch.epoch, answer is not None, answer, attempts))
-
-    async def abort(call: Call) -> Answer:
-        epoch = epoch_of(call)
-        partition, attempt = (parameters.position(call.query, name) for name in ("partition", "attempt"))
-        await check_epoch(engine, call, epoch)
-        chunks = await engine.staging.abort(epoch, partition, attempt)
-        return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
-
-    return [
-        Route(
-            method="POST", path=EPOCH_PATH + "/{partition}/{attempt}", access=PUSH, handler=stage, tag=TAG, request=Media(ARROW),
-            parameters=(
-                QUERY, EPOCH, PARTITION, ATTEMPT,
-                Parameter("chunk", int, "which part of the attempt this is, 0 by default; sent again it replaces the first"),
-                Parameter("queue", str, "the queue of a stream without a column queue"),
-            ),
-            answers={201: StagingResponse}, summary="Stage messages: they are kept, but in no log",
-            description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
-        ),
-        Route(
-            method="POST", path=EPOCH_PATH + "/publish", access=PUSH, handler=publish, tag=TAG, parameters=(QUERY, EPOCH),
-            request=PublishRequest, answers={200: PublishedAnswer},
-            summary="Let one attempt of each partition enter its logs, all at once and once",
-            description="In the order of partition and chunk. The other attempts are dropped. Sent again, it gets the same "
-            "answer and changes nothing. 409 when an attempt is not there in full.",
-            example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
-        ),
-        Route(
-            method="GET", path=EPOCH_PATH, access=PUSH, handler=show, tag=TAG, parameters=(QUERY, EPOCH),
-            answers={200: StagingView}, summary="Whether an epoch is published, and what is staged of it",
-        ),
-        Route(
-            method="DELETE", path=EPOCH_PATH, access=PUSH, handler=abort, tag=TAG, parameters=(QUERY, EPOCH, PARTITION, ATTEMPT),
-            answers={200: StagingAborted}, summary="Forget what is staged of an epoch, or of one attempt",
-            description="What is published stays.",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, meter))
 
 
 def epoch_of(call: Call) -> EpochKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from skep.clock import Instant
 from skep.engine import Engine
@@ -14,6 +15,7 @@ from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST, READ_SERVER
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import queue_key
+from skep.http.routes.table import RouteTable
 from skep.http.stuck import stuck_partitions
 from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals
 from skep.http.views import age_seconds, group_figures
@@ -41,110 +43,125 @@ WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
 
 
+class Served(NamedTuple):
+    """What these routes serve from."""
+
+    engine: Engine
+    total: Callable[[], Meter]
+
+
+ROUTES: RouteTable[Served] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/buffers", READ_SERVER, "See what the process that answers has taken and not stored yet",
+    answers={200: BuffersResponse}, description="It is answered while the store is away, too.",
+)  # fmt: skip
+async def buffers(served: Served, call: Call) -> Answer:  # noqa: ARG001 - they are of the process, and of no tenant
+    held = served.engine.buffer.figures()
+    qos0 = BufferStatus(held.pending, held.size_bytes, held.flushed, held.lost)
+    return json_answer(BuffersResponse(_spool_status(served.engine.spool, served.engine.now()), qos0))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status", READ_LIST, "See a tenant at one look, with what may need attention",
+    parameters=(OLDER_THAN,), answers={200: StatusResponse},
+)  # fmt: skip
+async def status(served: Served, call: Call) -> Answer:
+    old = parameters.duration_seconds(call.query, "olderThan")
+    seen = await survey(served.engine, call.tenant, sees=call.visible)
+    warned = concerns(seen, OLD_SECONDS if old is None else old)
+    failed = failed_calls(served.total(), call, served.engine.now())
+    verdict = Verdict.ATTENTION if warned or failed else Verdict.OK
+    return json_answer(StatusResponse(verdict, warned[:WARNINGS], totals(seen, failed), failed))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/queues", READ_LIST, "See queues at one look each", parameters=(AFTER_NAME, LIMIT),
+    answers={200: QueueStatusesResponse},
+)  # fmt: skip
+async def queues(served: Served, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await _page(served, call, limit)
+    shown = [_queue_status(one) for one in await figures(served.engine, found)]
+    return json_answer(QueueStatusesResponse(shown, next_after(found, limit, _name)))
+
+
+async def _page(served: Served, call: Call, limit: int) -> list[Queue]:
+    return await listed(served.engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/queues/{queue}", READ, "See a queue and each of its groups",
+    answers={200: QueueStatusDetail},
+)  # fmt: skip
+async def queue(served: Served, call: Call) -> Answer:
+    key = queue_key(call)
+    one = Scanned(await served.engine.get_queue(key), await served.engine.look.queue_stats(key))
+    groups = [group_figures(group) for group in one.stats.groups]
+    return json_answer(QueueStatusDetail(_queue_status(one), groups))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/queues/{queue}/partitions", READ,
+    "See the partitions that have something to do for a group",
+    parameters=(
+        Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
+    ),
+    answers={200: PartitionsResponse},
+    description="What the group has not come across yet is not among them: it finds work as it pops.",
+)  # fmt: skip
+async def partitions(served: Served, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    group = call.query.get("consumerGroup", QUEUE_MODE_GROUP)
+    found = await served.engine.look.partition_stats(
+        queue_key(call), group, after=call.query.get("after", ""), limit=limit
+    )
+    now = served.engine.now()
+    after = next_after(found, limit, lambda one: one.partition)
+    return json_answer(PartitionsResponse([_partition_status(one, now) for one in found], after))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/stuck", READ_LIST,
+    "Find partitions that do not move: an old message, or one that failed before; the worst first",
+    parameters=(Parameter("queue", str, "only of this queue"), OLDER_THAN, LIMIT), answers={200: StuckResponse},
+)  # fmt: skip
+async def stuck(served: Served, call: Call) -> Answer:
+    old = parameters.duration_seconds(call.query, "olderThan")
+    limit = page_limit(call.query)
+    if "queue" in call.query:
+        named = await served.engine.get_queue(call.queue(call.query["queue"]))
+        seen = TenantScan(await figures(served.engine, [named]), True)
+    else:
+        seen = await survey(served.engine, call.tenant, sees=call.visible)
+    found = await stuck_partitions(served.engine, seen, OLD_SECONDS if old is None else old, limit)
+    now = served.engine.now()
+    return json_answer(StuckResponse([_partition_status(one, now) for one in found.partitions], found.complete))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/status/utilisation", READ_LIST,
+    "See how many of the partitions with work are being worked on, by queue and group",
+    parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
+)  # fmt: skip
+async def utilisation(served: Served, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await _page(served, call, limit)
+    shown = [
+        Utilisation(
+            group.queue.name, group.group, group.partitions_leased, group.partitions_pending,
+            group.partitions_leased / (group.partitions_leased + group.partitions_pending or 1),
+        )
+        for one in await figures(served.engine, found)
+        for group in one.stats.groups
+    ]  # fmt: skip
+    return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
+
+
 def routes(engine: Engine, total: Callable[[], Meter]) -> list[Route]:
     """Queues and partitions as they stand; leases and histories have a module of their own."""
-
-    async def status(call: Call) -> Answer:
-        old = parameters.duration_seconds(call.query, "olderThan")
-        seen = await survey(engine, call.tenant, sees=call.visible)
-        warned = concerns(seen, OLD_SECONDS if old is None else old)
-        failed = failed_calls(total(), call, engine.now())
-        verdict = Verdict.ATTENTION if warned or failed else Verdict.OK
-        return json_answer(StatusResponse(verdict, warned[:WARNINGS], totals(seen, failed), failed))
-
-    async def queues(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await page(call, limit)
-        shown = [_queue_status(one) for one in await figures(engine, found)]
-        return json_answer(QueueStatusesResponse(shown, next_after(found, limit, _name)))
-
-    async def page(call: Call, limit: int) -> list[Queue]:
-        return await listed(engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
-
-    async def queue(call: Call) -> Answer:
-        key = queue_key(call)
-        one = Scanned(await engine.get_queue(key), await engine.look.queue_stats(key))
-        groups = [group_figures(group) for group in one.stats.groups]
-        return json_answer(QueueStatusDetail(_queue_status(one), groups))
-
-    async def partitions(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        group = call.query.get("consumerGroup", QUEUE_MODE_GROUP)
-        found = await engine.look.partition_stats(
-            queue_key(call), group, after=call.query.get("after", ""), limit=limit
-        )
-        now = engine.now()
-        after = next_after(found, limit, lambda one: one.partition)
-        return json_answer(PartitionsResponse([_partition_status(one, now) for one in found], after))
-
-    async def stuck(call: Call) -> Answer:
-        old = parameters.duration_seconds(call.query, "olderThan")
-        limit = page_limit(call.query)
-        if "queue" in call.query:
-            named = await engine.get_queue(call.queue(call.query["queue"]))
-            seen = TenantScan(await figures(engine, [named]), True)
-        else:
-            seen = await survey(engine, call.tenant, sees=call.visible)
-        found = await stuck_partitions(engine, seen, OLD_SECONDS if old is None else old, limit)
-        now = engine.now()
-        return json_answer(StuckResponse([_partition_status(one, now) for one in found.partitions], found.complete))
-
-    async def utilisation(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await page(call, limit)
-        shown = [
-            Utilisation(
-                group.queue.name, group.group, group.partitions_leased, group.partitions_pending,
-                group.partitions_leased / (group.partitions_leased + group.partitions_pending or 1),
-            )
-            for one in await figures(engine, found)
-            for group in one.stats.groups
-        ]  # fmt: skip
-        return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
-
-    async def buffers(call: Call) -> Answer:  # noqa: ARG001 - they are of the process, and of no tenant
-        held = engine.buffer.figures()
-        qos0 = BufferStatus(held.pending, held.size_bytes, held.flushed, held.lost)
-        return json_answer(BuffersResponse(_spool_status(engine.spool, engine.now()), qos0))
-
-    return [
-        Route(
-            method="GET", path="/api/v1/status/buffers", access=READ_SERVER, handler=buffers, tag=TAG, answers={200: BuffersResponse},
-            summary="See what the process that answers has taken and not stored yet",
-            description="It is answered while the store is away, too.",
-        ),
-        Route(
-            method="GET", path="/api/v1/status", access=READ_LIST, handler=status, tag=TAG, parameters=(OLDER_THAN,),
-            answers={200: StatusResponse}, summary="See a tenant at one look, with what may need attention",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/queues", access=READ_LIST, handler=queues, tag=TAG, parameters=(AFTER_NAME, LIMIT),
-            answers={200: QueueStatusesResponse}, summary="See queues at one look each",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/queues/{queue}", access=READ, handler=queue, tag=TAG,
-            answers={200: QueueStatusDetail}, summary="See a queue and each of its groups",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/queues/{queue}/partitions", access=READ, handler=partitions, tag=TAG,
-            parameters=(
-                Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
-            ),
-            answers={200: PartitionsResponse}, summary="See the partitions that have something to do for a group",
-            description="What the group has not come across yet is not among them: it finds work as it pops.",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/stuck", access=READ_LIST, handler=stuck, tag=TAG,
-            parameters=(Parameter("queue", str, "only of this queue"), OLDER_THAN, LIMIT),
-            answers={200: StuckResponse},
-            summary="Find partitions that do not move: an old message, or one that failed before; the worst first",
-        ),
-        Route(
-            method="GET", path="/api/v1/status/utilisation", access=READ_LIST, handler=utilisation, tag=TAG,
-            parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
-            summary="See how many of the partitions with work are being worked on, by queue and group",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(Served(engine, total))
 
 
 def _spool_status(spool: Spool | None, now: Instant) -> SpoolStatus:

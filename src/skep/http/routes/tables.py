@@ -11,6 +11,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST
 from skep.http.request.route import Media, Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.wire.log import ARROW
 
 TABLE_ROWS = 1_000_000
@@ -35,39 +36,41 @@ PARAMETERS = (
 )
 
 
+ROUTES: RouteTable[Engine] = RouteTable("Log")
+
+
+@ROUTES.route(
+    "GET", "/api/v1/tables/{table}", READ_LIST, "Lease history, dead letters, queues or groups, as an Arrow stream",
+    parameters=PARAMETERS, answers={200: Media(ARROW)},
+)  # fmt: skip
+async def read(engine: Engine, call: Call) -> Answer:
+    try:
+        name = TableName(call.path("table"))
+    except ValueError:
+        raise SkepError(Code.INVALID_REQUEST, f"there are the tables {', '.join(TableName)}") from None
+    try:
+        from skep.http.tables import TABLES, Row, TableWish, stream
+    except ModuleNotFoundError:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+    query = call.query
+    limit = parameters.count(query, "limit", TABLE_ROWS)
+    table = TABLES[name]
+    if "queue" in query:
+        call.queue(query["queue"])
+    wish = TableWish(
+        call.tenant,
+        query.get("queue"),
+        query.get("after"),
+        parameters.position(query, "until"),
+        parameters.time(query, "since"),
+        limit,
+        call.visible,
+    )
+    pages = table.pages(engine, wish)
+    first: list[Row] = await anext(pages, [])
+    return Answer(200, stream(table, pages, first, limit), ARROW.encode())
+
+
 def routes(engine: Engine) -> list[Route]:
     """Tables."""
-
-    async def read(call: Call) -> Answer:
-        try:
-            name = TableName(call.path("table"))
-        except ValueError:
-            raise SkepError(Code.INVALID_REQUEST, f"there are the tables {', '.join(TableName)}") from None
-        try:
-            from skep.http.tables import TABLES, Row, TableWish, stream
-        except ModuleNotFoundError:
-            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
-        query = call.query
-        limit = parameters.count(query, "limit", TABLE_ROWS)
-        table = TABLES[name]
-        if "queue" in query:
-            call.queue(query["queue"])
-        wish = TableWish(
-            call.tenant,
-            query.get("queue"),
-            query.get("after"),
-            parameters.position(query, "until"),
-            parameters.time(query, "since"),
-            limit,
-            call.visible,
-        )
-        pages = table.pages(engine, wish)
-        first: list[Row] = await anext(pages, [])
-        return Answer(200, stream(table, pages, first, limit), ARROW.encode())
-
-    return [
-        Route(
-            method="GET", path="/api/v1/tables/{table}", access=READ_LIST, handler=read, tag="Log", parameters=PARAMETERS,
-            answers={200: Media(ARROW)}, summary="Lease history, dead letters, queues or groups, as an Arrow stream",
-        )
-    ]  # fmt: skip
+    return ROUTES.serve(engine)

@@ -13,6 +13,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import POP, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter, Route
+from skep.http.routes.table import RouteTable
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import browsed_message, wanted_id
 from skep.ids import id_text
@@ -39,77 +40,82 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TellRequest)
 
 
+ROUTES: RouteTable[Engine] = RouteTable(TAG)
+
+
+@ROUTES.route(
+    "POST", "/api/v1/traces", POP, "Tell what happened on the way of a trace", request=TellRequest,
+    answers={201: TellResponse}, description="The time is that of telling. Events are kept for a week.",
+    example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
+                         "data": {"amount": 99.5}}]},
+)  # fmt: skip
+async def tell(engine: Engine, call: Call) -> Answer:
+    request = await call.json(_decode)
+    for event in request.events:
+        if event.queue is None:
+            call.check_tenant(Verb.POP)
+        else:
+            call.queue(event.queue)
+    await engine.past.tell([_event(event) for event in request.events], call.tenant)
+    return json_answer(TellResponse(len(request.events)), 201)
+
+
+@ROUTES.route(
+    "GET", "/api/v1/traces/names", READ_TENANT, "List the names of events, and when each last happened",
+    parameters=(AFTER_NAME, LIMIT), answers={200: TraceNamesResponse},
+)  # fmt: skip
+async def names(engine: Engine, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    found = await engine.past.names(call.tenant, after=call.query.get("after", ""), limit=limit)
+    shown = [NamedTrace(one.name, to_datetime(one.last_at)) for one in found]
+    return json_answer(TraceNamesResponse(shown, next_after(found, limit, lambda one: one.name)))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/traces/by-name", READ_LIST, "Find events by their name, newest first, and so their traces",
+    parameters=(
+        Parameter("name", str, "the name of the events", required=True),
+        Parameter("after", int, "the `after` of the page before"), LIMIT,
+    ),
+    answers={200: TraceEventsResponse},
+)  # fmt: skip
+async def by_name(engine: Engine, call: Call) -> Answer:
+    limit = page_limit(call.query)
+    before = parameters.position(call.query, "after")
+    name = parameters.needed(call.query, "name")
+    call.visible  # noqa: B018 - it may find nothing to ask it for
+    found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
+    told = [_view(event) for event in found if is_seen(event, call)]
+    return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
+
+
+@ROUTES.route(
+    "GET", "/api/v1/traces/{traceId}", READ_LIST,
+    "Follow a trace across queues, oldest message first, then scheduled ones, with its events",
+    parameters=(
+        Parameter("traceId", str, "the trace's id, a UUID"),
+        Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
+    ),
+    answers={200: TraceResponse},
+)  # fmt: skip
+async def trace(engine: Engine, call: Call) -> Answer:
+    trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
+    limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
+    found = await engine.look.trace(trace_id, call.tenant, limit=limit)
+    events = await engine.past.events(trace_id, call.tenant, limit=limit)
+    sees = call.visible
+    shown = [browsed_message(message) for message in found if sees(message.queue)]
+    if len(found) < limit:
+        wanted = ScheduledFilter(tenant=call.tenant, trace_id=trace_id)
+        page = await engine.scheduled.page(wanted, limit=limit - len(found))
+        shown += [browsed_scheduled(message) for message in page.messages if sees(message.queue)]
+    told = [_view(event) for event in events if is_seen(event, call)]
+    return json_answer(TraceResponse(id_text(trace_id), shown, told))
+
+
 def routes(engine: Engine) -> list[Route]:
     """Traces."""
-
-    async def trace(call: Call) -> Answer:
-        trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
-        limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-        found = await engine.look.trace(trace_id, call.tenant, limit=limit)
-        events = await engine.past.events(trace_id, call.tenant, limit=limit)
-        sees = call.visible
-        shown = [browsed_message(message) for message in found if sees(message.queue)]
-        if len(found) < limit:
-            wanted = ScheduledFilter(tenant=call.tenant, trace_id=trace_id)
-            page = await engine.scheduled.page(wanted, limit=limit - len(found))
-            shown += [browsed_scheduled(message) for message in page.messages if sees(message.queue)]
-        told = [_view(event) for event in events if is_seen(event, call)]
-        return json_answer(TraceResponse(id_text(trace_id), shown, told))
-
-    async def tell(call: Call) -> Answer:
-        request = await call.json(_decode)
-        for event in request.events:
-            if event.queue is None:
-                call.check_tenant(Verb.POP)
-            else:
-                call.queue(event.queue)
-        await engine.past.tell([_event(event) for event in request.events], call.tenant)
-        return json_answer(TellResponse(len(request.events)), 201)
-
-    async def names(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        found = await engine.past.names(call.tenant, after=call.query.get("after", ""), limit=limit)
-        shown = [NamedTrace(one.name, to_datetime(one.last_at)) for one in found]
-        return json_answer(TraceNamesResponse(shown, next_after(found, limit, lambda one: one.name)))
-
-    async def by_name(call: Call) -> Answer:
-        limit = page_limit(call.query)
-        before = parameters.position(call.query, "after")
-        name = parameters.needed(call.query, "name")
-        call.visible  # noqa: B018 - it may find nothing to ask it for
-        found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
-        told = [_view(event) for event in found if is_seen(event, call)]
-        return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
-
-    return [
-        Route(
-            method="POST", path="/api/v1/traces", access=POP, handler=tell, tag=TAG, request=TellRequest, answers={201: TellResponse},
-            summary="Tell what happened on the way of a trace",
-            description="The time is that of telling. Events are kept for a week.",
-            example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
-                                 "data": {"amount": 99.5}}]},
-        ),
-        Route(
-            method="GET", path="/api/v1/traces/names", access=READ_TENANT, handler=names, tag=TAG, parameters=(AFTER_NAME, LIMIT),
-            answers={200: TraceNamesResponse}, summary="List the names of events, and when each last happened",
-        ),
-        Route(
-            method="GET", path="/api/v1/traces/by-name", access=READ_LIST, handler=by_name, tag=TAG,
-            parameters=(
-                Parameter("name", str, "the name of the events", required=True),
-                Parameter("after", int, "the `after` of the page before"), LIMIT,
-            ),
-            answers={200: TraceEventsResponse}, summary="Find events by their name, newest first, and so their traces",
-        ),
-        Route(
-            method="GET", path="/api/v1/traces/{traceId}", access=READ_LIST, handler=trace, tag=TAG,
-            parameters=(
-                Parameter("traceId", str, "the trace's id, a UUID"),
-                Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
-            ),
-            answers={200: TraceResponse}, summary="Follow a trace across queues, oldest message first, then scheduled ones, with its events",
-        ),
-    ]  # fmt: skip
+    return ROUTES.serve(engine)
 
 
 def is_seen(event: TraceEvent, call: Call) -> bool:
