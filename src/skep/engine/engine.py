@@ -34,7 +34,7 @@ from skep.engine.history import History
 from skep.engine.inflight import InFlight
 from skep.engine.lifecycle import Lifecycle
 from skep.engine.log import Logs
-from skep.engine.logical import LogicalQueue, Surroundings
+from skep.engine.logical import LogicalQueue, Settlements, Surroundings
 from skep.engine.polls import Safety
 from skep.engine.pop.consumers import Consumed, Consumers
 from skep.engine.pop.dispenser import Dispenser
@@ -372,7 +372,7 @@ class Engine:
             minted = self._ids.mint_many(len(messages))
             sealed = PushBatch(await self.encryption.seal(messages, minted), minted)
             size_bytes = sum(len(message.payload) for message in sealed.messages)
-            return appended(key, await self._registry.get(key).push(sealed, size_bytes, None))
+            return appended(key, await self._registry.get(key).pushes.submit((sealed, None), len(minted), size_bytes))
 
     async def _append(self, key: QueueKey, rows: NewRows) -> Appended:
         now = self._clock.now()
@@ -390,11 +390,14 @@ class Engine:
         with self._in_flight:
             validate.check_key(request.queue)
             validate.check_pop(request, wait_seconds, self._limits)
-            self.admission.decide(self.admission.pop, self._registry.get(request.queue).pop_wait_seconds)
+            queue = self._registry.get(request.queue)
+            self.admission.decide(self.admission.pop, queue.pops.wait_seconds)
             waits = wait_seconds > 0
             consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
             try:
-                return await self._dispenser.pop(Want(request, room), wait_seconds)
+                if waits:
+                    return await self._dispenser.wait(queue, Want(request, room), wait_seconds)
+                return await self._dispenser.take(queue, Want(request, room))
             finally:
                 self.consumers.answered(consumer, waits=waits)
 
@@ -450,13 +453,11 @@ class Engine:
             lanes = self._across if key is None else self._registry.get(key)
             kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
             gate = self.admission.ack_single if kind is Kind.ACK_SINGLE else self.admission.ack_batch
-            if self.admission.decide(gate, lanes.settle_wait_seconds) is Decision.QUEUE:
+            if self.admission.decide(gate, lanes.settles.wait_seconds) is Decision.QUEUE:
                 return await self.operations.settle(settlements, kind, QueuedReason.SYSTEM_BUSY)
             if self.operations.settles_queued(settlements):
                 return await self.operations.settle(settlements, kind, QueuedReason.MAINTAINING_ORDER)
-            if key is not None:
-                return await self._registry.get(key).settle(settlements, plain=plain)
-            return await self._across.settle(settlements)
+            return await lanes.settles.submit(Settlements(settlements, plain), len(settlements))
 
     async def _completed(self, settlements: list[Settlement]) -> list[Settlement]:
         """Settlements as they may be stored: with their jitter, and with errors that are cut, and sealed where payloads are."""
@@ -468,9 +469,9 @@ class Engine:
             renewals = list(renewals)
             validate.check_renewals(renewals, self._limits)
             key = renewals[0].queue
-            if all(renewal.queue == key for renewal in renewals):
-                return await self._registry.get(key).renew(renewals)
-            return await self._across.renew(renewals)
+            of_one = all(renewal.queue == key for renewal in renewals)
+            lanes = self._registry.get(key) if of_one else self._across
+            return await lanes.renewals.submit(renewals, len(renewals))
 
     async def transact(
         self,
@@ -511,11 +512,12 @@ class Engine:
             # An outcome is remembered by the first settlement; without one there is nothing to compare.
             fingerprint = fingerprint_of(said, asked, effects, receipts) if said else b""
             transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
-            outcome = await self._across.transact(transaction, size_bytes, weight.deliver_at)
+            size = (len(settlements) + len(ids) + len(transaction.effects) + len(transaction.receipts), size_bytes)
+            outcome = await self._across.transactions.submit((transaction, weight.deliver_at), *size)
             if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
                 return outcome
             transaction = Transaction(settlements, sealed, list(effects), list(receipts), fingerprint)
-            return await self._across.transact(transaction, size_bytes, weight.deliver_at)
+            return await self._across.transactions.submit((transaction, weight.deliver_at), *size)
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:
         """Make a queue; QUEUE_EXISTS when there is one."""

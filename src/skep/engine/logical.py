@@ -6,7 +6,6 @@ made ready is announced after the store has answered: to parked polls, and to th
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -80,15 +79,15 @@ class LogicalQueue:
 
     __slots__ = (
         "_lifecycle",
-        "_pop_lane",
-        "_push_lane",
-        "_renew_lane",
-        "_settle_lane",
         "_shared",
         "is_used",
         "key",
         "message_bytes",
         "parking",
+        "pops",
+        "pushes",
+        "renewals",
+        "settles",
         "used_at",
         "watched_until",
     )
@@ -104,10 +103,10 @@ class LogicalQueue:
         self.watched_until = Instant(0)
         self._shared = shared
         self._lifecycle = shared.lifecycle
-        self._push_lane: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
-        self._pop_lane: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
-        self._settle_lane: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
-        self._renew_lane: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
+        self.pushes: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
+        self.pops: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
+        self.settles: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
+        self.renewals: Lane[list[Renewal], list[RenewResult]] = Lane("renew", self._renew, limits)
         self.parking: Parking[LogicalQueue] = Parking(
             lambda: Waiters(self, self._shared.clock, self._shared.timers, self._shared.safety)
         )
@@ -115,55 +114,12 @@ class LogicalQueue:
     @property
     def idle(self) -> bool:
         """Whether nobody waits for anything here, so that it may be dropped."""
-        return (
-            self._push_lane.idle
-            and self._pop_lane.idle
-            and self._settle_lane.idle
-            and self._renew_lane.idle
-            and not self.parking
-        )
+        return self.pushes.idle and self.pops.idle and self.settles.idle and self.renewals.idle and not self.parking
 
     @property
     def wait_seconds(self) -> float:
         """How long whatever comes now would wait, at the longest."""
-        return max(self.push_wait_seconds, self.pop_wait_seconds, self.settle_wait_seconds)
-
-    @property
-    def push_wait_seconds(self) -> float:
-        """How long a push that comes now would wait."""
-        return self._push_lane.wait_seconds
-
-    @property
-    def pop_wait_seconds(self) -> float:
-        """The same of a pop."""
-        return self._pop_lane.wait_seconds
-
-    @property
-    def settle_wait_seconds(self) -> float:
-        """The same of settlements."""
-        return self._settle_lane.wait_seconds
-
-    def push(self, batch: PushBatch, size_bytes: int, deliver_at: Instant | None) -> Future[PushOutcome]:
-        """Append a batch that is for this queue alone."""
-        return self._push_lane.submit((batch, deliver_at), len(batch.ids), size_bytes)
-
-    async def pop(self, request: PopRequest) -> PopResult:
-        """Lease what is ready. What was leased for a caller who is cancelled in the very turn of the loop is given back."""
-        future = self._pop_lane.submit(request, request.batch)
-        try:
-            return await future
-        except CancelledError:
-            if future.done() and not future.cancelled() and not future.exception():
-                self._shared.give_back(request, future.result())
-            raise
-
-    def settle(self, settlements: list[Settlement], *, plain: bool = False) -> Future[list[SettleResult]]:
-        """Settle messages of this queue; ``plain`` when all are acks, so that none can die of it."""
-        return self._settle_lane.submit(Settlements(settlements, plain), len(settlements))
-
-    def renew(self, renewals: list[Renewal]) -> Future[list[RenewResult]]:
-        """Keep leases of this queue."""
-        return self._renew_lane.submit(renewals, len(renewals))
+        return max(self.pushes.wait_seconds, self.pops.wait_seconds, self.settles.wait_seconds)
 
     def gave(self, largest_bytes: int) -> None:
         """Note the largest message of a pop; smaller ones make that forgotten little by little."""
@@ -181,7 +137,7 @@ class LogicalQueue:
 
     async def drained(self) -> None:
         """Return once no store call is under way."""
-        for lane in (self._push_lane, self._pop_lane, self._settle_lane, self._renew_lane):
+        for lane in (self.pushes, self.pops, self.settles, self.renewals):
             await lane.drained()
 
     # What follows from a call is said here and not by its caller, who may have been cancelled meanwhile.

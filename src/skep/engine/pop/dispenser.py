@@ -17,7 +17,7 @@ from skep.config import EngineSettings
 from skep.engine.answers import Room, bytes_of, most_of_pop
 from skep.engine.batching import Lane
 from skep.engine.inflight import InFlight
-from skep.engine.logical import LogicalQueue
+from skep.engine.logical import LogicalQueue, Settlements
 from skep.engine.polls import Poll, Waiters
 from skep.engine.pop.matching import Match, Matching
 from skep.engine.pop.want import ClaimForPoll, Want
@@ -77,12 +77,9 @@ class Dispenser:
         """How many pops sleep until there are messages."""
         return sum(poll.asleep for poll in self._polls)
 
-    async def pop(self, want: Want, wait_seconds: float) -> PopResult:
-        """Messages of one queue."""
-        queues = [self._queue_of(want.request.queue)]
-        if not wait_seconds:
-            return await self._take(queues, want)
-        return await self._wait(queues, want, self._deadline(wait_seconds), wait_seconds)
+    async def wait(self, queue: LogicalQueue, want: Want, wait_seconds: float) -> PopResult:
+        """Messages of one queue, once there are some or the time is over."""
+        return await self._wait([queue], want, self._deadline(wait_seconds), wait_seconds)
 
     async def pop_matching(
         self,
@@ -162,7 +159,7 @@ class Dispenser:
             self._in_flight.spawn(self._release(key, released(theirs)), "give messages back")
 
     async def _release(self, key: QueueKey, settlements: list[Settlement]) -> None:
-        await self._queue_of(key).settle(settlements)
+        await self._queue_of(key).settles.submit(Settlements(settlements, plain=False), len(settlements))
         log.info("messages given back", queue=key.name, messages=len(settlements))
 
     def _deadline(self, wait_seconds: float) -> Instant:
@@ -218,6 +215,8 @@ class Dispenser:
         room_seconds: float = 0.0,
     ) -> PopResult:
         """What the queues have ready, in their order, up to the batch. It waits so long for room, or as long as any call may."""
+        if not queues:
+            return PopResult([])
         limits = self._settings.limits
         token = Token(self._ids.mint())
         taken: list[Delivery] = []
@@ -229,7 +228,7 @@ class Dispenser:
                 if poll is not None:
                     poll.look(queue)
                 left = want.request.batch - len(taken)
-                result = await self._take_into(queue, want, token, left, room_bytes, room_seconds)
+                result = await self.take(queue, want, token, left, room_bytes, room_seconds)
                 if poll is not None:
                     poll.looked(queue, result)
                 if len(queues) == 1:
@@ -255,21 +254,32 @@ class Dispenser:
             log.warning("a pop over several queues ended early", error=str(error), messages=len(taken))
         return PopResult(taken, next_ready_at, more)
 
-    async def _take_into(
-        self, queue: LogicalQueue, want: Want, token: Token, batch: int, max_bytes: int, seconds: float
+    async def take(
+        self,
+        queue: LogicalQueue,
+        want: Want,
+        token: Token | None = None,
+        batch: int = 0,
+        max_bytes: int = 0,
+        room_seconds: float = 0.0,
     ) -> PopResult:
-        """As `_take_one`, with room taken first; what there proves to be no room for is given back, and taken with more."""
+        """What one queue has ready, with room taken first; what there proves to be no room for is given back, and taken with more.
+
+        The token, the batch and the bytes are those of the whole pop, unless other queues have a part in it.
+        """
         room, limits = want.room, self._settings.limits
+        token = token or Token(self._ids.mint())
+        batch, max_bytes = batch or want.request.batch, max_bytes or limits.pop_bytes
         if room is None:
-            return await self._take_one(queue, want.of(queue, token, batch, max_bytes), want)
+            return await self._lease(queue, want.of(queue, token, batch, max_bytes), want)
         size = want.room_bytes(queue, batch, limits)
         while True:
             if not room.try_take(size):
                 if room.held_bytes:  # who holds something does not wait for more: others may do the same
                     return PopResult([], next_ready_at=self._clock.now(), more=True)
-                await self._wait_for(room, size, seconds)
+                await self._wait_for(room, size, room_seconds)
             try:
-                result = await self._take_one(queue, want.of(queue, token, batch, min(size, max_bytes)), want)
+                result = await self._lease(queue, want.of(queue, token, batch, min(size, max_bytes)), want)
             except BaseException:
                 room.shrink(size)
                 raise
@@ -294,17 +304,24 @@ class Dispenser:
         finally:
             self._rooms_waited_for.discard(room)
 
-    async def _take_one(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
-        try:
-            for _ in range(EMPTY_PASSES):
-                result = await queue.pop(request)
-                if result.deliveries or not result.more:
-                    return result
-        except SkepError as error:
-            if want.matching and error.code is Code.QUEUE_NOT_FOUND:
-                self._matching.forget()
-                return PopResult([])
-            raise
+    async def _lease(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
+        """What the queue has ready, asked for again while the store says that there is more and gave nothing."""
+        for _ in range(EMPTY_PASSES):
+            leasing = queue.pops.submit(request, request.batch)
+            try:
+                result = await leasing
+            except asyncio.CancelledError:
+                # It may have come in the very turn of the loop in which the caller was cancelled.
+                if leasing.done() and not leasing.cancelled() and not leasing.exception():
+                    self.abandoned(request, leasing.result())
+                raise
+            except SkepError as error:
+                if want.matching and error.code is Code.QUEUE_NOT_FOUND:
+                    self._matching.forget()
+                    return PopResult([])
+                raise
+            if result.deliveries or not result.more:
+                return result
         return PopResult([], next_ready_at=self._clock.now())
 
     # several servers

@@ -58,13 +58,13 @@ class Entrance:
             return await spool.push(batch)
         lanes = self._lanes(weight)
         if not was_taken:
-            decision = self._admission.decide(self._admission.push, lanes.push_wait_seconds)
+            decision = self._admission.decide(self._admission.push, lanes.pushes.wait_seconds)
             if decision is Decision.QUEUE and push_groups(batch) == 1:
                 return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
         if not operations.overtakes(batch):
             since = self._clock.now()
             try:
-                outcome = await lanes.push(batch, weight.size_bytes, weight.deliver_at)
+                outcome = await lanes.pushes.submit((batch, weight.deliver_at), len(batch.ids), weight.size_bytes)
             except SkepError as error:
                 return await self._tried(batch, since, error)
             if outcome.held:
@@ -108,7 +108,9 @@ class Entrance:
             # The lanes are asked for anew: while this one waited, its queue may have been dropped as idle.
             since = self._clock.now()
             try:
-                outcome = await self._lanes(weight).push(batch, weight.size_bytes, weight.deliver_at)
+                outcome = await self._lanes(weight).pushes.submit(
+                    (batch, weight.deliver_at), len(batch.ids), weight.size_bytes
+                )
             except SkepError as error:
                 return await self._tried(batch, since, error)
             if not outcome.held:

@@ -176,7 +176,9 @@ class Writer:
                 if calls[0].long:
                     self._hand_over(self._served, calls)
                 else:
-                    self._serve_here(calls)
+                    deliver(self._committed(calls, here=True))
+                    if not self._away:
+                        self._checkpoint()
                 break
         self._go_on()
 
@@ -230,26 +232,6 @@ class Writer:
             return calls
         return [waiting.popleft() for _ in range(self._max_together)]
 
-    def _serve_here(self, calls: list[StoreCall]) -> None:
-        try:
-            self._session.db.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            self._hand_over(self._served, calls)  # another process has the file: that is waited for in the thread
-            return
-        except Exception as error:
-            deliver(self._failed(calls, error))
-            return
-        try:
-            answers = self._worked(calls)
-        except Exception as error:
-            deliver(self._failed(calls, error))
-            return
-        if self._commit_seconds > SLOW_COMMIT_SECONDS:
-            self._hand_over(self._ended, calls, answers)
-            return
-        deliver(self._ended(calls, answers))
-        self._checkpoint()
-
     def _hand_over(
         self, work: Callable[..., list[CallOutcome]], *arguments: list[StoreCall] | list[CallOutcome]
     ) -> None:
@@ -300,28 +282,31 @@ class Writer:
 
     # in either
 
-    def _committed(self, calls: list[StoreCall]) -> list[CallOutcome]:
-        """Run the calls in one transaction."""
-        try:
-            self._session.db.execute("BEGIN IMMEDIATE")
-            answers = self._worked(calls)
-        except Exception as error:
-            return self._failed(calls, error)
-        return self._ended(calls, answers)
-
-    def _worked(self, calls: list[StoreCall]) -> list[CallOutcome]:
-        if self.refused is not None:
-            self._changes_before = self._session.db.total_changes()
+    def _committed(self, calls: list[StoreCall], *, here: bool = False) -> list[CallOutcome]:
+        """Run the calls in one transaction. On the event loop (``here``) there is no answer yet when the thread goes on with it."""
+        session = self._session
         begun = time.perf_counter()
-        if len(calls) == 1:
-            call = calls[0]
-            answers = [CallOutcome(call.future, call.work(self._session, *call.arguments), None)]
-            self._session.flush()
-        else:
-            answers = [self._isolated(call) for call in calls]
+        try:
+            session.db.execute("BEGIN IMMEDIATE")
+            if self.refused is not None:
+                self._changes_before = session.db.total_changes()
+            if len(calls) == 1:
+                call = calls[0]
+                answers = [CallOutcome(call.future, call.work(session, *call.arguments), None)]
+                session.flush()
+            else:
+                answers = [self._isolated(call) for call in calls]
+        except Exception as error:
+            if here and isinstance(error, apsw.BusyError) and not session.db.in_transaction:
+                self._hand_over(self._served, calls)  # another process has the file: that is waited for in the thread
+                return []
+            return self._failed(calls, error)
         if not self._at_a_piece:
             self._callers_seconds = time.perf_counter() - begun
-        return answers
+        if here and self._commit_seconds > SLOW_COMMIT_SECONDS:
+            self._hand_over(self._ended, calls, answers)
+            return []
+        return self._ended(calls, answers)
 
     def _ended(self, calls: list[StoreCall], answers: list[CallOutcome]) -> list[CallOutcome]:
         """Commit, and note how long that took."""
