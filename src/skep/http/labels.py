@@ -20,8 +20,7 @@ async def label_queues(engine: Engine, items: Sequence[PushItem], tenant: str) -
     """Make the queues that items label and that are not there; INVALID_REQUEST when a label is not the one that its queue has."""
     wanted: dict[str, dict[str, str]] = {}
     for item in items:
-        if item.namespace is not None or item.task is not None:
-            _collect(wanted.setdefault(item.queue, {}), item)
+        _collect(wanted.setdefault(item.queue, {}), item)
     for name, labels in wanted.items():
         queue = await _labelled(engine, QueueKey(name, tenant), labels)
         if queue is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -30,10 +30,10 @@ LEVELS_ABOVE_PAYLOADS = 3
 """A payload stands in an item, in a list, in the body."""
 
 
-def new_messages(items: Sequence[PushItem], call: Call, now: Instant | None = None) -> list[NewMessage]:
+def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instant] | None = None) -> list[NewMessage]:
     """The messages the items mean, if they may be pushed, in the request's trace where they bring none.
 
-    Delays count from ``now``; without it there may be none.
+    Delays count from what ``now`` tells; without it there may be none.
     """
     context = call.trace_context
     keys: dict[str, QueueKey] = {}
@@ -67,7 +67,7 @@ def new_messages(items: Sequence[PushItem], call: Call, now: Instant | None = No
     return messages
 
 
-def _due_at(item: PushItem, now: Instant | None) -> Instant:
+def _due_at(item: PushItem, now: Callable[[], Instant] | None) -> Instant:
     """When an item is due that says so, in one of two ways."""
     delay = item.delay_seconds
     if delay is None:
@@ -79,7 +79,7 @@ def _due_at(item: PushItem, now: Instant | None) -> Instant:
         raise SkepError(Code.INVALID_REQUEST, "within a transaction a message has a deliverAt, and no delaySeconds")
     if not 0 <= delay <= SECONDS_MAX:  # NaN is within nothing
         raise SkepError(Code.INVALID_TIME, f"delaySeconds is a number from 0 to {SECONDS_MAX}")
-    return Instant(now + seconds(delay))
+    return Instant(now() + seconds(delay))
 
 
 def trace_id_in(headers: bytes | None) -> Id | None:

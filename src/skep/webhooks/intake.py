@@ -103,13 +103,12 @@ class Intake:
         # The payload stands in an envelope, and the whole must be no deeper than what can be pushed.
         self._json_depth = json_depth - 1
 
-    def check(self, name: str) -> None:
-        """Raise when there is no such webhook, or none that can be served here."""
-        self._hooks.find(name)
+    def find(self, name: str) -> CompiledWebhook:
+        """The webhook of that name; raises when there is none, or none that can be served here."""
+        return self._hooks.find(name)
 
-    async def receive(self, request: HookRequest) -> HookAnswer:
+    async def receive(self, webhook: CompiledWebhook, request: HookRequest) -> HookAnswer:
         """The answer to a request; raises what it is refused for."""
-        webhook = self._hooks.find(request.name)
         counts = self._meter.hook(webhook.name)
         tenant: str | None = None
         try:
@@ -137,9 +136,8 @@ class Intake:
             self._note(webhook, request, tenant, error)
             raise
 
-    def refused(self, request: HookRequest, error: SkepError) -> None:
+    def refused(self, webhook: CompiledWebhook, request: HookRequest, error: SkepError) -> None:
         """Note a request that was refused before its body was there."""
-        webhook = self._hooks.find(request.name)
         self._meter.hook(webhook.name).refused += 1
         self._note(webhook, request, None, error)
 

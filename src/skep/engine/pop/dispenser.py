@@ -174,7 +174,7 @@ class Dispenser:
         look = [] if poll.need_not_look else queues
         try:
             while True:
-                result = await self._take(look, want, poll, room_seconds)
+                result = await self._take(look, want, poll, room_seconds) if look else PopResult([])
                 if result.deliveries or (poll.over and not poll.signals):
                     return result
                 for queue in queues:
@@ -215,8 +215,6 @@ class Dispenser:
         room_seconds: float = 0.0,
     ) -> PopResult:
         """What the queues have ready, in their order, up to the batch. It waits so long for room, or as long as any call may."""
-        if not queues:
-            return PopResult([])
         limits = self._settings.limits
         token = Token(self._ids.mint())
         taken: list[Delivery] = []

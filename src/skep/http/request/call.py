@@ -368,6 +368,7 @@ class Call:
 
         ``undo`` gets a result that came all the same: there is nobody to take it.
         """
+        self.waits = True
         cycle = self.scope.get(CYCLE)
         if cycle is not None and cycle.disconnected:
             work.close()

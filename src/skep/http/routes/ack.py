@@ -66,7 +66,9 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
 
     async def ack(call: Call) -> Answer:
         one = await call.json(_decode_ack)
-        [result] = await settled([one], call)
+        meant = settlements([one], call)
+        [result] = done = await engine.settle(meant)
+        count_settled(meter, meant, done)
         if result.status is SettleStatus.REFUSED:
             raise refusal(result.code)
         if result.status is SettleStatus.QUEUED:
@@ -78,16 +80,12 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
         acks = request.acknowledgments
         if request.consumer_group is not None:
             _check_group(acks, request.consumer_group, call)
-        done = await settled(acks, call)
-        if done[0].status is SettleStatus.QUEUED:
-            return queued.ack_answer(acks, done)
-        return json_answer(AckBatchResponse(results(acks, done)))
-
-    async def settled(acks: Sequence[Ack], call: Call) -> list[SettleResult]:
         meant = settlements(acks, call)
         done = await engine.settle(meant)
         count_settled(meter, meant, done)
-        return done
+        if done[0].status is SettleStatus.QUEUED:
+            return queued.ack_answer(acks, done)
+        return json_answer(AckBatchResponse(results(acks, done)))
 
     return [
         Route(

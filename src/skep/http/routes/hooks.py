@@ -34,7 +34,7 @@ def routes(intake: Intake) -> list[Route]:
 
     async def receive(call: Call) -> Answer:
         name = call.path("webhook")
-        intake.check(name)  # the body of a request that goes nowhere need not be taken in
+        webhook = intake.find(name)  # first: the body of a request that goes nowhere need not be taken in
         client = call.scope["client"]
         tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
         source_ip = client[0] if client is not None else ""
@@ -43,11 +43,11 @@ def routes(intake: Intake) -> list[Route]:
                 raise SkepError(Code.INVALID_REQUEST, NO_QUERY)
             body = await call.body()
         except SkepError as error:
-            intake.refused(HookRequest(name, tenant, call.scope["headers"], b"", source_ip), error)
+            intake.refused(webhook, HookRequest(name, tenant, call.scope["headers"], b"", source_ip), error)
             raise
         request = HookRequest(name, tenant, call.scope["headers"], body, source_ip)
         try:
-            answer = await intake.receive(request)
+            answer = await intake.receive(webhook, request)
         except SkepError as error:
             told = error_answer(error)
             if told.status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -72,18 +71,15 @@ MATCHING = (
 def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     """Popping; what is popped is held in the room of ``answers``."""
 
-    async def pop_queue(call: Call) -> Answer:
-        return await pop(call, None)
-
-    async def pop_partition(call: Call) -> Answer:
-        return await pop(call, call.path("partition"))
-
-    async def pop(call: Call, partition: str | None) -> Answer:
+    async def pop(call: Call) -> Answer:
         check(call)
         wait_seconds = read_wait_seconds(call.query)
         call.room = answers.room()
-        request = read(call, call.queue(call.path("queue")), partition)
-        return await taken(call, engine.pop(request, wait_seconds=wait_seconds, room=call.room), request, wait_seconds)
+        request = read(call, call.queue(call.path("queue")))
+        taking = engine.pop(request, wait_seconds=wait_seconds, room=call.room)
+        undo = lost if request.auto_ack else give_back
+        result = await (call.unless_gone(taking, undo) if wait_seconds else taking)
+        return popped(call, result, undo)
 
     async def pop_matching(call: Call) -> Answer:
         check(call)
@@ -98,17 +94,11 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
             allowed=call.visible,
             room=call.room,
         )
-        return await taken(call, taking, request, wait_seconds)
-
-    async def taken(
-        call: Call, taking: Coroutine[Any, Any, PopResult], request: PopRequest, wait_seconds: float
-    ) -> Answer:
         undo = lost if request.auto_ack else give_back
-        if wait_seconds:
-            call.waits = True
-            result = await call.unless_gone(taking, undo)
-        else:
-            result = await taking
+        result = await (call.unless_gone(taking, undo) if wait_seconds else taking)
+        return popped(call, result, undo)
+
+    def popped(call: Call, result: PopResult, undo: Callable[[PopResult], None]) -> Answer:
         if not result.deliveries:
             return NOTHING
         count_popped(meter, result.deliveries)
@@ -130,11 +120,11 @@ def _declared(pop_queue: Handler, pop_partition: Handler, pop_matching: Handler)
     told = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
         Route(
-            method="POST", path="/api/v1/pop/queue/{queue}", handler=pop_queue, parameters=PARAMETERS, answers=told,
+            method="POST", path="/api/v1/pop/queue/{queue}", handler=pop, parameters=PARAMETERS, answers=told,
             summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
         ),
         Route(
-            method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop_partition,
+            method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop,
             parameters=PARAMETERS, answers=told, summary="Lease messages of one partition", description=_NONE,
             tag="Messages", verb="pop", access=POP,
         ),
@@ -168,14 +158,14 @@ def read_wait_seconds(query: dict[str, str]) -> float:
     return (DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout) if parameters.flag(query, "wait") else 0
 
 
-def read(call: Call, queue: QueueKey, partition: str | None = None) -> PopRequest:
-    """What the query of a pop asks for."""
+def read(call: Call, queue: QueueKey) -> PopRequest:
+    """What the path and the query of a pop ask for."""
     query = call.query
     return PopRequest(
         queue=queue,
         group=query.get("consumerGroup", QUEUE_MODE_GROUP),
         batch=parameters.whole(query, "batch", 1),
-        partition=partition,
+        partition=call.path("partition") if "partition" in call.scope.get("path_params", ()) else None,
         max_partitions=parameters.whole(query, "partitions", 0),
         lease_seconds=parameters.number(query, "leaseSeconds"),
         auto_ack=parameters.flag(query, "autoAck"),

@@ -29,8 +29,9 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
-        messages = pushing.new_messages(request.items, call, engine.now())
-        await label_queues(engine, request.items, call.tenant)
+        messages = pushing.new_messages(request.items, call, engine.now)
+        if labelled := [item for item in request.items if item.namespace is not None or item.task is not None]:
+            await label_queues(engine, labelled, call.tenant)
         qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:
             if qos0:
