@@ -16,11 +16,17 @@ from skep.wire.messages import PushItem
 LABELS = ("namespace", "task")
 
 
+def has_labels(items: Sequence[PushItem]) -> bool:
+    """Whether an item labels its queue, which few do."""
+    return True in [item.namespace is not None or item.task is not None for item in items]
+
+
 async def label_queues(engine: Engine, items: Sequence[PushItem], tenant: str) -> None:
     """Make the queues that items label and that are not there; INVALID_REQUEST when a label is not the one that its queue has."""
     wanted: dict[str, dict[str, str]] = {}
     for item in items:
-        _collect(wanted.setdefault(item.queue, {}), item)
+        if item.namespace is not None or item.task is not None:
+            _collect(wanted.setdefault(item.queue, {}), item)
     for name, labels in wanted.items():
         queue = await _labelled(engine, QueueKey(name, tenant), labels)
         if queue is not None:

@@ -163,7 +163,6 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
     if after is None:
         found = await engine.log.bounds(key)
     else:
-        call.waits = True
         wait_seconds = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
         found = await call.unless_gone(engine.log.bounds(key, after=Seq(after), wait_seconds=wait_seconds))
     at_seq = None if at is None else await engine.log.first_seq_at(key, at)

@@ -7,7 +7,7 @@ import msgspec
 from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http import pushing
-from skep.http.labels import label_queues
+from skep.http.labels import has_labels, label_queues
 from skep.http.pushing import count_misfits, count_pushed
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import PUSH
@@ -30,8 +30,8 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
         messages = pushing.new_messages(request.items, call, engine.now)
-        if labelled := [item for item in request.items if item.namespace is not None or item.task is not None]:
-            await label_queues(engine, labelled, call.tenant)
+        if has_labels(request.items):
+            await label_queues(engine, request.items, call.tenant)
         qos0 = request.buffer_ms is not None or request.buffer_max is not None
         try:
             if qos0:
