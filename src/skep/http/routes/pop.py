@@ -113,10 +113,10 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     def lost(result: PopResult) -> None:
         engine.lost(result.deliveries)
 
-    return _declared(pop_queue, pop_partition, pop_matching)
+    return _declared(pop, pop_matching)
 
 
-def _declared(pop_queue: Handler, pop_partition: Handler, pop_matching: Handler) -> list[Route]:
+def _declared(pop: Handler, pop_matching: Handler) -> list[Route]:
     told = {200: (PopResponse, Media(ARROW)), 204: None}
     by_post = [
         Route(
