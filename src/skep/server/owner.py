@@ -11,18 +11,18 @@ import os
 import socket
 import sys
 
-import msgspec
 import structlog
 from msgspec import Struct
 
 from skep.clock import SystemClock
 from skep.config import ServerSettings
 from skep.errors import SkepError
+from skep.runtime.child import on_stdin_end, read_order, tell_ready
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.runtime.signals import stop_signals
 from skep.server.compose import open_store, store_url
-from skep.server.process import exit_status, stop_with_supervisor, tell_ready, tune_interpreter
+from skep.server.process import exit_status, tune_interpreter
 from skep.store.remote.owner import Owner
 
 log = structlog.get_logger("skep.server")
@@ -40,7 +40,7 @@ async def own(settings: ServerSettings, listening: socket.socket) -> None:
     stop = asyncio.Event()
     tune_interpreter()
     with stop_signals(stop.set):
-        stop_with_supervisor(stop)
+        on_stdin_end(stop.set)
         clock = SystemClock()
         store = open_store(store_url(settings), clock)
         await store.open()
@@ -58,7 +58,7 @@ async def own(settings: ServerSettings, listening: socket.socket) -> None:
 
 def main() -> int:
     """Be the owner."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=OwnerOrder)
+    order = read_order(OwnerOrder)
     configure_logs(order.settings.log_level, order.settings.log_format)
     try:
         run(own(order.settings, socket.socket(fileno=order.socket)))

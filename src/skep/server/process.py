@@ -25,6 +25,7 @@ from skep.config.load import hide_password, without_password
 from skep.errors import Code, SkepError
 from skep.http.connection.address import bind, check_exposure, resolve, url_of
 from skep.observe.tally import Tally
+from skep.runtime.child import on_stdin_end, read_order, tell_ready
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.runtime.signals import stop_signals
@@ -39,7 +40,6 @@ GARBAGE_OBJECTS = 20_000
 GARBAGE_ROUNDS = 20
 """So many new objects before cycles are looked for, and so many rounds before older ones are looked at too. A push of a hundred messages
 makes as many objects as Python's own 700, and hardly anything here is in a cycle."""
-READY = b"ready\n"
 
 log = structlog.get_logger("skep.server")
 
@@ -100,7 +100,7 @@ async def serve_here(
     tune_interpreter()
     with stop_signals(stop.set):
         if tally is not None:
-            stop_with_supervisor(stop)
+            on_stdin_end(stop.set)
         try:
             await serve(with_room(settings), sockets, stop, listening, tally, owned=owned)
         except SkepError as error:
@@ -136,26 +136,9 @@ def tune_interpreter() -> None:
     gc.set_threshold(GARBAGE_OBJECTS, GARBAGE_ROUNDS, GARBAGE_ROUNDS)
 
 
-def tell_ready() -> None:
-    """Tell the supervisor. When it has gone meanwhile, stdin has ended as well, and that is what counts."""
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, READY)
-
-
-def stop_with_supervisor(stop: asyncio.Event) -> None:
-    """Stop when stdin ends: the supervisor has gone."""
-    asyncio.get_running_loop().add_reader(0, _look_at_stdin, stop)
-
-
-def _look_at_stdin(stop: asyncio.Event) -> None:
-    if not os.read(0, 1):
-        asyncio.get_running_loop().remove_reader(0)
-        stop.set()
-
-
 def main() -> int:
     """Be a worker."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ProcessOrder)
+    order = read_order(ProcessOrder)
     settings = order.settings
     configure_logs(settings.log_level, settings.log_format)
     sockets = [socket.socket(fileno=number) for number in order.sockets]

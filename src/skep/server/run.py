@@ -6,17 +6,11 @@ A stop goes from the outside in: the workers finish what they have begun and giv
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
-import signal
 import socket
-import sys
-import time
-from asyncio.subprocess import PIPE, Process
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import structlog
 
 from skep.client.async_client import AsyncClient
@@ -25,6 +19,7 @@ from skep.config.load import hide_password
 from skep.errors import Code, SkepError
 from skep.http.connection.address import local_url
 from skep.runtime.signals import stop_signals
+from skep.server.children import Child, Children
 from skep.server.compose import serve
 from skep.server.process import describe, open_sockets, with_room
 from skep.spec import secret_problems
@@ -34,10 +29,6 @@ from skep.worker.loading import load_app
 from skep.worker.plan import plans
 from skep.worker.process import WorkerOrder
 
-STEADY_SECONDS = 10.0
-"""A worker that lived this long did not die of its start; its successor is started at once."""
-FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 10.0
 FUNCTION_THREADS = 32
 """Functions that are not async and that webhooks call run in so many threads; others wait for one."""
 
@@ -64,52 +55,22 @@ class Crew:
     def __init__(self, order: WorkerOrder, count: int) -> None:
         self._order = order
         self._count = count
-        self._processes: set[Process] = set()
-        self._stopping = asyncio.Event()
+        self._children = Children(log, "a worker ended and is replaced")
+        self.stop = self._children.stop
+        self.kill = self._children.kill
 
     async def run(self) -> None:
         """Keep them all running until `stop`, and wait for their end."""
-        await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        await asyncio.gather(*(self._keep(f"worker-{number}") for number in range(1, self._count + 1)))
 
-    def stop(self) -> None:
-        """Let them finish what they have begun."""
-        self._stopping.set()
-        self.signal(signal.SIGTERM)
+    async def _keep(self, name: str) -> None:
+        async def start() -> Child:
+            child = await self._children.start(name, "skep.worker.process", self._order, says_ready=False)
+            log.info("worker started", pid=child.process.pid)
+            return child
 
-    def signal(self, number: int) -> None:
-        """Send all of them a signal."""
-        for process in list(self._processes):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
-
-    async def _keep(self) -> None:
-        pause = 0.0
-        while not self._stopping.is_set():
-            started = time.monotonic()
-            process = await self._start()
-            status = await process.wait()
-            self._processes.discard(process)
-            if self._stopping.is_set():
-                return
-            is_steady = time.monotonic() - started >= STEADY_SECONDS
-            pause = 0.0 if is_steady else min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
-            log.warning("a worker ended and is replaced", pid=process.pid, status=status)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
-
-    async def _start(self) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "skep.worker.process", stdin=PIPE,
-            # In a group of its own: Ctrl-C on a terminal reaches this process only, which passes it on once.
-            process_group=0,
-        )  # fmt: skip
-        self._processes.add(process)
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(self._order) + b"\n")
-        log.info("worker started", pid=process.pid)
-        if self._stopping.is_set():
-            self.signal(signal.SIGTERM)
-        return process
+        if not self._children.stopping.is_set():
+            await self._children.keep(await start(), start)
 
 
 async def run_here(
@@ -123,7 +84,7 @@ async def run_here(
     crew = Crew(order, workers if plans(app.spec, app.functions) else 0)
     stop_server, stopping, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
     pool = ThreadPoolExecutor(FUNCTION_THREADS, thread_name_prefix="skep-webhook")
-    with stop_signals(stopping.set, lambda: crew.signal(signal.SIGKILL)):
+    with stop_signals(stopping.set, crew.kill):
         serving = asyncio.create_task(
             serve(
                 with_room(settings),

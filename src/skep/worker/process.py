@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
 
-import msgspec
 from msgspec import Struct
 
 from skep.client.settings import client_settings
 from skep.config import LogFormat, LogLevel
 from skep.errors import SkepError
+from skep.runtime.child import on_stdin_end, read_order
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.worker.app import App
@@ -38,19 +36,13 @@ class WorkerOrder(Struct):
 async def _work(app: App, order: WorkerOrder) -> None:
     options = WorkOptions(allow_private=order.allow_private, signals=True)
     working = Working(app.spec, app.functions, client_settings(order.url, {"token": order.token}), options)
-    asyncio.get_running_loop().add_reader(0, _look_at_stdin, working)
+    on_stdin_end(working.stop)
     await working.run()
-
-
-def _look_at_stdin(working: Working) -> None:
-    if not os.read(0, 1):
-        asyncio.get_running_loop().remove_reader(0)
-        working.stop()
 
 
 def main() -> int:
     """Be a worker."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerOrder)
+    order = read_order(WorkerOrder)
     configure_logs(order.log_level, order.log_format)
     try:
         run(_work(load_app(order.target), order))
