@@ -169,7 +169,7 @@ async def test_several_servers_of_one_store_push_one_message_per_firing(postgres
 
 
 @pytest.mark.parametrize("ahead", [3_600, 86_400, 10 * 365 * 86_400])
-async def test_A3_a_schedule_goes_on_when_a_clock_that_was_ahead_is_put_back(
+async def test_a_schedule_goes_on_when_a_clock_that_was_ahead_is_put_back(
     opened: Opened, clock: ManualClock, ahead: int
 ) -> None:
     clock.advance(ahead)

@@ -28,7 +28,7 @@ def test_a_queued_push_is_returned_as_queued() -> None:
     assert (pushed.stored, pushed.failed, len(server.requests)) == ([], [], 1)
 
 
-def test_000_17_a_queued_push_is_waited_for_and_its_stored_result_returned() -> None:
+def test_a_queued_push_is_waited_for_and_its_stored_result_returned() -> None:
     with (
         ScriptedServer(QUEUED, PENDING, PROCESSING, COMPLETED) as server,
         skep.Client(server.url, queued_operation="poll", poll_seconds=0.001) as client,
@@ -82,7 +82,7 @@ def part(*seqs: int) -> bytes:
     return reply(200, {"status": "completed", "result": {**RESULT, "messages": messages}})
 
 
-def test_000_14_a_push_of_several_partitions_has_a_result_for_every_message() -> None:
+def test_a_push_of_several_partitions_has_a_result_for_every_message() -> None:
     with (
         ScriptedServer(TWO, part(1, 3), part(2)) as server,
         skep.Client(server.url, queued_operation="poll", poll_seconds=0.001) as client,

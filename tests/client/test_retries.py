@@ -58,7 +58,7 @@ def test_I3_a_push_whose_answer_was_lost_is_stored_once(client: skep.Client) -> 
     assert [message.json() for message in client.pop("orders", batch=9)] == [1]
 
 
-def test_000_17_tries_end_after_so_many_and_without_a_last_pause(waits: list[float]) -> None:
+def test_tries_end_after_so_many_and_without_a_last_pause(waits: list[float]) -> None:
     with ScriptedServer(problem(503, "STORE_BUSY")) as server:
         client = skep.Client(server.url, attempts=3, backoff_seconds=QUICK, breaker_failures=100)
         with client, pytest.raises(skep.SkepError) as raised:
@@ -248,7 +248,7 @@ def test_retries_obey_staminas_switch() -> None:
     assert len(server.requests) == 1
 
 
-def test_000_429_is_not_tried_again_by_those_who_do_not_want_it(waits: list[float]) -> None:
+def test_429_is_not_tried_again_by_those_who_do_not_want_it(waits: list[float]) -> None:
     with (
         ScriptedServer(problem(429, "QUEUE_FULL", retry_after="0"), stored) as server,
         skep.Client(server.url, retry_on_429=False) as client,
@@ -260,7 +260,7 @@ def test_000_429_is_not_tried_again_by_those_who_do_not_want_it(waits: list[floa
     assert (len(server.requests), waits) == (1, [])
 
 
-def test_000_retry_after_does_not_set_the_pause_for_those_who_do_not_want_it(waits: list[float]) -> None:
+def test_retry_after_does_not_set_the_pause_for_those_who_do_not_want_it(waits: list[float]) -> None:
     script: list[bytes | Script] = [problem(429, "TOO_MANY_REQUESTS", retry_after="3600"), stored]
     with (
         ScriptedServer(*script) as server,
@@ -280,7 +280,7 @@ def test_a_5xx_is_tried_again_whatever_is_wanted_of_429() -> None:
         assert len(client.push("orders", [1]).stored) == 1
 
 
-async def test_000_the_asynchronous_client_and_its_likes_keep_to_it(waits: list[float]) -> None:
+async def test_the_asynchronous_client_and_its_likes_keep_to_it(waits: list[float]) -> None:
     with ScriptedServer(problem(429, "TOO_MANY_REQUESTS"), stored) as server:
         async with skep.AsyncClient(server.url, retry_on_429=False) as client:
             with pytest.raises(AnsweredError):

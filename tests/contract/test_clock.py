@@ -44,7 +44,7 @@ async def stamps(driver: Driver) -> list[Instant]:
 
 @AHEAD
 @ORDERINGS
-async def test_A3_what_is_pushed_after_the_clock_was_put_back_is_delivered_at_once(
+async def test_what_is_pushed_after_the_clock_was_put_back_is_delivered_at_once(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering)
@@ -66,7 +66,7 @@ async def test_A3_what_is_pushed_after_the_clock_was_put_back_is_delivered_at_on
 
 @AHEAD
 @ORDERINGS
-async def test_A3_what_was_left_by_the_clock_that_was_ahead_is_delivered_in_order(
+async def test_what_was_left_by_the_clock_that_was_ahead_is_delivered_in_order(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering)
@@ -89,7 +89,7 @@ async def test_A3_what_was_left_by_the_clock_that_was_ahead_is_delivered_in_orde
 
 @AHEAD
 @ORDERINGS
-async def test_A3_created_at_never_falls_along_the_log(driver: Driver, ordering: Ordering, ahead: int) -> None:
+async def test_created_at_never_falls_along_the_log(driver: Driver, ordering: Ordering, ahead: int) -> None:
     await driver.create(ordering=ordering)
     right = driver.now
     await driver.push("1")
@@ -111,7 +111,7 @@ async def test_A3_created_at_never_falls_along_the_log(driver: Driver, ordering:
 
 @AHEAD
 @ORDERINGS
-async def test_A3_I9_a_lease_of_the_clock_that_was_ahead_lasts_as_long_as_it_was_asked_for(
+async def test_I9_a_lease_of_the_clock_that_was_ahead_lasts_as_long_as_it_was_asked_for(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering)
@@ -130,7 +130,7 @@ async def test_A3_I9_a_lease_of_the_clock_that_was_ahead_lasts_as_long_as_it_was
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_lease_that_was_renewed_ahead_of_time_lasts_no_longer_than_the_renewal(
+async def test_a_lease_that_was_renewed_ahead_of_time_lasts_no_longer_than_the_renewal(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering)
@@ -150,7 +150,7 @@ async def test_A3_a_lease_that_was_renewed_ahead_of_time_lasts_no_longer_than_th
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_retry_comes_when_it_was_asked_for(driver: Driver, ordering: Ordering, ahead: int) -> None:
+async def test_a_retry_comes_when_it_was_asked_for(driver: Driver, ordering: Ordering, ahead: int) -> None:
     await driver.create(ordering=ordering, initial_backoff_ms=20_000, max_backoff_ms=20_000)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -166,7 +166,7 @@ async def test_A3_a_retry_comes_when_it_was_asked_for(driver: Driver, ordering: 
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_delay_counts_from_when_the_message_is_found(driver: Driver, ordering: Ordering, ahead: int) -> None:
+async def test_a_delay_counts_from_when_the_message_is_found(driver: Driver, ordering: Ordering, ahead: int) -> None:
     await driver.create(ordering=ordering, delayed_processing_seconds=60)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -182,7 +182,7 @@ async def test_A3_a_delay_counts_from_when_the_message_is_found(driver: Driver, 
 
 
 @AHEAD
-async def test_A3_a_window_buffer_opens_although_the_log_ends_ahead(driver: Driver, ahead: int) -> None:
+async def test_a_window_buffer_opens_although_the_log_ends_ahead(driver: Driver, ahead: int) -> None:
     await driver.create(window_buffer_seconds=5)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -196,7 +196,7 @@ async def test_A3_a_window_buffer_opens_although_the_log_ends_ahead(driver: Driv
 
 
 @AHEAD
-async def test_A3_claims_and_backoffs_of_operations_do_not_wait_for_the_wrong_time(ops: Ops, ahead: int) -> None:
+async def test_claims_and_backoffs_of_operations_do_not_wait_for_the_wrong_time(ops: Ops, ahead: int) -> None:
     driver = ops.driver
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -214,7 +214,7 @@ async def test_A3_claims_and_backoffs_of_operations_do_not_wait_for_the_wrong_ti
 
 @AHEAD
 @ORDERINGS
-async def test_A3_retention_goes_on(driver: Driver, ordering: Ordering, ahead: int) -> None:
+async def test_retention_goes_on(driver: Driver, ordering: Ordering, ahead: int) -> None:
     await driver.create(ordering=ordering, retention_seconds=DAY)
     right = driver.now
     await driver.push("before")
@@ -232,7 +232,7 @@ async def test_A3_retention_goes_on(driver: Driver, ordering: Ordering, ahead: i
 
 
 @AHEAD
-async def test_A3_retention_of_what_is_completed_goes_on(driver: Driver, ahead: int) -> None:
+async def test_retention_of_what_is_completed_goes_on(driver: Driver, ahead: int) -> None:
     await driver.create(completed_retention_seconds=HOUR)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -251,7 +251,7 @@ async def test_A3_retention_of_what_is_completed_goes_on(driver: Driver, ahead: 
 
 @AHEAD
 @ORDERINGS
-async def test_A3_messages_expire_at_their_age(driver: Driver, ordering: Ordering, ahead: int) -> None:
+async def test_messages_expire_at_their_age(driver: Driver, ordering: Ordering, ahead: int) -> None:
     await driver.create(ordering=ordering, max_age_seconds=2 * HOUR, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
     right = driver.now
     await driver.pop()  # there is a group that they expire for
@@ -270,7 +270,7 @@ async def test_A3_messages_expire_at_their_age(driver: Driver, ordering: Orderin
 
 
 @AHEAD
-async def test_A3_I3_a_deduplication_key_ends_with_its_window(driver: Driver, ahead: int) -> None:
+async def test_I3_a_deduplication_key_ends_with_its_window(driver: Driver, ahead: int) -> None:
     await driver.create(dedup_window_seconds=HOUR)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -285,7 +285,7 @@ async def test_A3_I3_a_deduplication_key_ends_with_its_window(driver: Driver, ah
 
 
 @AHEAD
-async def test_A3_the_lease_history_is_swept_although_its_first_row_is_from_ahead(driver: Driver, ahead: int) -> None:
+async def test_the_lease_history_is_swept_although_its_first_row_is_from_ahead(driver: Driver, ahead: int) -> None:
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
     await driver.push("ahead")
@@ -301,7 +301,7 @@ async def test_A3_the_lease_history_is_swept_although_its_first_row_is_from_ahea
 
 
 @AHEAD
-async def test_A3_I13_a_push_that_was_stored_ahead_of_time_is_not_stored_again(driver: Driver, ahead: int) -> None:
+async def test_I13_a_push_that_was_stored_ahead_of_time_is_not_stored_again(driver: Driver, ahead: int) -> None:
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
     await driver.push("0")
@@ -318,7 +318,7 @@ async def test_A3_I13_a_push_that_was_stored_ahead_of_time_is_not_stored_again(d
 
 
 @AHEAD
-async def test_A3_a_clock_that_is_not_proven_puts_no_stamp_right(driver: Driver, ahead: int) -> None:
+async def test_a_clock_that_is_not_proven_puts_no_stamp_right(driver: Driver, ahead: int) -> None:
     """A machine that starts with a clock that is behind, and is set some minutes later, finds everything as it was."""
     right = driver.now
     await put_right(driver)
@@ -340,7 +340,7 @@ async def test_A3_a_clock_that_is_not_proven_puts_no_stamp_right(driver: Driver,
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_clock_that_was_behind_and_is_put_right_delivers_on(
+async def test_a_clock_that_was_behind_and_is_put_right_delivers_on(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     right = driver.now
@@ -358,7 +358,7 @@ async def test_A3_a_clock_that_was_behind_and_is_put_right_delivers_on(
 
 
 @AHEAD
-async def test_A3_a_session_from_ahead_lasts_no_longer_than_any(driver: Driver, ahead: int) -> None:
+async def test_a_session_from_ahead_lasts_no_longer_than_any(driver: Driver, ahead: int) -> None:
     right = driver.now
     id_ = driver.mint.mint().hex()
     await set_clock(driver, right + seconds(ahead))
@@ -373,7 +373,7 @@ async def test_A3_a_session_from_ahead_lasts_no_longer_than_any(driver: Driver, 
 
 
 @AHEAD
-async def test_A3_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahead: int) -> None:
+async def test_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahead: int) -> None:
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
     await driver.store.records.report_endpoint(
@@ -388,7 +388,7 @@ async def test_A3_an_endpoint_rests_no_longer_than_it_was_to(driver: Driver, ahe
 
 @AHEAD
 @ORDERINGS
-async def test_A3_I9_a_lease_taken_since_the_clock_was_put_back_is_not_cut_short(
+async def test_I9_a_lease_taken_since_the_clock_was_put_back_is_not_cut_short(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering)
@@ -409,7 +409,7 @@ async def test_A3_I9_a_lease_taken_since_the_clock_was_put_back_is_not_cut_short
 
 @pytest.mark.parametrize("ahead", [120, HOUR, YEARS])
 @ORDERINGS
-async def test_A3_I9_a_lease_renewed_since_the_clock_was_put_back_is_not_cut_short(
+async def test_I9_a_lease_renewed_since_the_clock_was_put_back_is_not_cut_short(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering, lease_seconds=30)
@@ -431,7 +431,7 @@ async def test_A3_I9_a_lease_renewed_since_the_clock_was_put_back_is_not_cut_sho
 
 @pytest.mark.parametrize("ahead", [HOUR, YEARS])
 @ORDERINGS
-async def test_A3_I9_a_lease_that_was_renewed_again_and_again_ahead_of_time_is_soon_over(
+async def test_I9_a_lease_that_was_renewed_again_and_again_ahead_of_time_is_soon_over(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering, lease_seconds=30)
@@ -454,7 +454,7 @@ async def test_A3_I9_a_lease_that_was_renewed_again_and_again_ahead_of_time_is_s
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_retry_asked_for_since_the_clock_was_put_back_does_not_come_early(
+async def test_a_retry_asked_for_since_the_clock_was_put_back_does_not_come_early(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering, initial_backoff_ms=20_000, max_backoff_ms=20_000)
@@ -475,7 +475,7 @@ async def test_A3_a_retry_asked_for_since_the_clock_was_put_back_does_not_come_e
 
 @AHEAD
 @ORDERINGS
-async def test_A3_a_delay_that_began_ahead_of_time_is_no_longer_than_it_was_to_be(
+async def test_a_delay_that_began_ahead_of_time_is_no_longer_than_it_was_to_be(
     driver: Driver, ordering: Ordering, ahead: int
 ) -> None:
     await driver.create(ordering=ordering, delayed_processing_seconds=60)
@@ -491,7 +491,7 @@ async def test_A3_a_delay_that_began_ahead_of_time_is_no_longer_than_it_was_to_b
 
 
 @AHEAD
-async def test_A3_a_claim_made_since_the_clock_was_put_back_is_not_cut_short(ops: Ops, ahead: int) -> None:
+async def test_a_claim_made_since_the_clock_was_put_back_is_not_cut_short(ops: Ops, ahead: int) -> None:
     driver = ops.driver
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -509,7 +509,7 @@ async def test_A3_a_claim_made_since_the_clock_was_put_back_is_not_cut_short(ops
 
 
 @ORDERINGS
-async def test_A3_I9_servers_that_slew_cut_no_lease_short(driver: Driver, ordering: Ordering) -> None:
+async def test_I9_servers_that_slew_cut_no_lease_short(driver: Driver, ordering: Ordering) -> None:
     """One server has started with the right clock; another is ten seconds ahead, and loses one in ten."""
     await driver.create(ordering=ordering)
     await driver.push("a")
@@ -525,7 +525,7 @@ async def test_A3_I9_servers_that_slew_cut_no_lease_short(driver: Driver, orderi
 
 
 @AHEAD
-async def test_A3_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Driver, ahead: int) -> None:
+async def test_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Driver, ahead: int) -> None:
     await driver.create(group_idle_seconds=HOUR)
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -543,7 +543,7 @@ async def test_A3_a_group_that_was_used_ahead_of_time_becomes_idle(driver: Drive
 
 
 @AHEAD
-async def test_A3_I13_an_operation_that_was_blocked_ahead_of_time_is_blocked_since_now(ops: Ops, ahead: int) -> None:
+async def test_I13_an_operation_that_was_blocked_ahead_of_time_is_blocked_since_now(ops: Ops, ahead: int) -> None:
     driver = ops.driver
     right = driver.now
     await set_clock(driver, right + seconds(ahead))
@@ -565,7 +565,7 @@ async def test_A3_I13_an_operation_that_was_blocked_ahead_of_time_is_blocked_sin
     assert one.blocked_since(Code.QUEUE_FULL, driver.now) == proven
 
 
-async def test_A3_I13_a_block_from_ahead_that_is_not_put_right_yet_counts_from_now(ops: Ops) -> None:
+async def test_I13_a_block_from_ahead_that_is_not_put_right_yet_counts_from_now(ops: Ops) -> None:
     driver = ops.driver
     right = driver.now
     await set_clock(driver, right + seconds(YEARS))
@@ -580,7 +580,7 @@ async def test_A3_I13_a_block_from_ahead_that_is_not_put_right_yet_counts_from_n
     assert one.blocked_since(Code.QUEUE_FULL, driver.now) == driver.now
 
 
-async def test_A3_an_operation_that_nobody_has_begun_is_not_begun_by_a_clock_that_is_put_back(ops: Ops) -> None:
+async def test_an_operation_that_nobody_has_begun_is_not_begun_by_a_clock_that_is_put_back(ops: Ops) -> None:
     driver = ops.driver
     right = driver.now
     await set_clock(driver, right + seconds(HOUR))

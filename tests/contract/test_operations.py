@@ -24,7 +24,7 @@ from tests.contract.queueing import Ops, texts
 # --- push, held, perform ---------------------------------------------------------------------------------------
 
 
-async def test_000_7_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
+async def test_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
     batch = driver.batch(driver.message("a"), driver.message("b"))
     (kept,) = await ops.enqueue_batch(batch)
 
@@ -61,7 +61,7 @@ async def test_I13_a_later_push_to_the_partition_is_held_until_the_queued_one_is
     assert payloads(await driver.pop(partition="Default")) == ["x", "y", "z"]
 
 
-async def test_000_3_a_partition_without_a_name_is_the_default_one(driver: Driver, ops: Ops) -> None:
+async def test_a_partition_without_a_name_is_the_default_one(driver: Driver, ops: Ops) -> None:
     kept = await ops.push("first")
 
     (held,) = await driver.push_batches(driver.batch(driver.message("second")))
@@ -70,7 +70,7 @@ async def test_000_3_a_partition_without_a_name_is_the_default_one(driver: Drive
     assert held.held
 
 
-async def test_000_15_names_with_colons_are_no_other_partition(driver: Driver, ops: Ops) -> None:
+async def test_names_with_colons_are_no_other_partition(driver: Driver, ops: Ops) -> None:
     await ops.push("first", queue="a:b", partition="c")
 
     (other,) = await driver.push_batches(driver.batch(driver.message("second", "a", partition="b:c")))
@@ -141,7 +141,7 @@ async def test_I15_a_queued_batch_that_does_not_fit_is_not_stored_in_part(driver
     assert payloads(await driver.pop("q.dead")) == ["1", "2"]
 
 
-async def test_000_14_acks_become_one_operation_per_partition_all_or_none(driver: Driver, ops: Ops) -> None:
+async def test_acks_become_one_operation_per_partition_all_or_none(driver: Driver, ops: Ops) -> None:
     for n, partition in enumerate(["P1", "P2", "P1"]):
         await driver.push(str(n), partition=partition)
     deliveries = await driver.pop()
@@ -240,7 +240,7 @@ async def test_a_push_with_a_receipt_and_several_partitions_is_not_queued(driver
 # --- claims ------------------------------------------------------------------------------------------------------
 
 
-async def test_000_5_a_claim_takes_a_partition_only_from_its_oldest_live_one_on(driver: Driver, ops: Ops) -> None:
+async def test_a_claim_takes_a_partition_only_from_its_oldest_live_one_on(driver: Driver, ops: Ops) -> None:
     for text in "abc":
         await ops.push(text)
     first_token, first = await ops.claim(operations=1)
@@ -264,7 +264,7 @@ async def test_a_claim_is_bounded_in_operations_messages_and_bytes(driver: Drive
     assert texts((await ops.claim())[1]) == ["3-a", "3-b"]
 
 
-async def test_000_4_two_claims_never_share_an_operation(driver: Driver, ops: Ops) -> None:
+async def test_two_claims_never_share_an_operation(driver: Driver, ops: Ops) -> None:
     for n in range(10):
         await ops.push(str(n), partition=f"P{n}")
 
@@ -318,7 +318,7 @@ async def test_acks_come_before_pushes_and_batches_of_them_before_single_ones(dr
     assert [one.kind for one in second] == [Kind.PUSH]
 
 
-async def test_000_6_a_claim_that_ran_out_is_worthless(driver: Driver, ops: Ops) -> None:
+async def test_a_claim_that_ran_out_is_worthless(driver: Driver, ops: Ops) -> None:
     await ops.push("a")
     await ops.push("b")
     slow_token, slow = await ops.claim()
@@ -346,7 +346,7 @@ async def test_a_claim_whose_time_is_up_counts_while_nobody_else_wanted_it(drive
     assert list(performed.done) == [claimed[0].position]
 
 
-async def test_000_9_reclaiming_counts_as_a_try_and_each_claim_lasts_longer(driver: Driver, ops: Ops) -> None:
+async def test_reclaiming_counts_as_a_try_and_each_claim_lasts_longer(driver: Driver, ops: Ops) -> None:
     await driver.create()
     kept = await ops.push("poison")
     first = driver.now
@@ -545,7 +545,7 @@ async def test_what_was_not_tried_loses_no_try(driver: Driver, ops: Ops) -> None
     assert (shown.status, shown.tries, shown.error) == (OperationStatus.PENDING, 0, None)
 
 
-async def test_000_8_what_fails_for_good_is_among_the_dead_letters(driver: Driver, ops: Ops) -> None:
+async def test_what_fails_for_good_is_among_the_dead_letters(driver: Driver, ops: Ops) -> None:
     await driver.create()
     batch = driver.batch(driver.message("a", partition="P", transaction_id="t"), driver.message("b", partition="P"))
     (kept,) = await ops.enqueue_batch(batch)
@@ -633,7 +633,7 @@ async def test_a_queued_ack_settles(driver: Driver, ops: Ops) -> None:
     assert payloads(await driver.pop("q.dead")) == ["b"]
 
 
-async def test_000_16_a_queued_ack_with_a_stale_token_is_completed_and_says_so(driver: Driver, ops: Ops) -> None:
+async def test_a_queued_ack_with_a_stale_token_is_completed_and_says_so(driver: Driver, ops: Ops) -> None:
     await driver.push("a")
     (a,) = await driver.pop(lease_seconds=10)
     (kept,) = await ops.settle(driver.settlement(a), kind=Kind.ACK_SINGLE)
@@ -650,7 +650,7 @@ async def test_000_16_a_queued_ack_with_a_stale_token_is_completed_and_says_so(d
     assert [r.status for r in await driver.ack(again)] == [SettleStatus.COMPLETED]
 
 
-async def test_000_10_acks_keep_their_own_partition_and_drain_together(driver: Driver, ops: Ops) -> None:
+async def test_acks_keep_their_own_partition_and_drain_together(driver: Driver, ops: Ops) -> None:
     for n in range(20):
         await driver.push(str(n), partition=f"P{n}")
     deliveries: list[Delivery] = await driver.pop()

@@ -75,7 +75,7 @@ async def test_figures_and_what_waits(driver: Driver, ops: Ops) -> None:
     assert (await driver.store.waiting_operations(driver.now, 100)).stuck == 1
 
 
-async def test_000_18_both_kinds_of_ended_operations_age_out(driver: Driver, ops: Ops) -> None:
+async def test_both_kinds_of_ended_operations_age_out(driver: Driver, ops: Ops) -> None:
     await driver.create()
     done, failed, live = await ops.push("a"), await ops.push("b"), await ops.push("c")
     token, claimed = await ops.claim()

@@ -20,7 +20,7 @@ ROUNDS = 20
 # --- whose turn it is ------------------------------------------------------------------------------------------------
 
 
-async def test_000_1_order_rests_on_the_place_in_the_queue_and_never_on_ids(driver: Driver, ops: Ops) -> None:
+async def test_order_rests_on_the_place_in_the_queue_and_never_on_ids(driver: Driver, ops: Ops) -> None:
     falling = driver.mint.mint_many(8)
     for text in "abcd":
         batch = PushBatch([driver.message(text)], [falling.pop()])
@@ -34,7 +34,7 @@ async def test_000_1_order_rests_on_the_place_in_the_queue_and_never_on_ids(driv
 
 
 @pytest.mark.parametrize("ordering", list(Ordering))
-async def test_000_2_I13_a_push_beside_one_that_is_being_performed_does_not_overtake_it(
+async def test_I13_a_push_beside_one_that_is_being_performed_does_not_overtake_it(
     driver: Driver, ops: Ops, ordering: Ordering
 ) -> None:
     """Whether something waits is decided where it is acted on: in the push's own transaction, under the queue's lock."""
@@ -56,7 +56,7 @@ async def test_000_2_I13_a_push_beside_one_that_is_being_performed_does_not_over
     assert await log(driver) == [f"{n} {way}" for n in range(ROUNDS) for way in ("queued", "direct")]
 
 
-async def test_000_2_I13_calls_at_once_enter_the_log_once_and_each_pushers_in_order(driver: Driver, ops: Ops) -> None:
+async def test_I13_calls_at_once_enter_the_log_once_and_each_pushers_in_order(driver: Driver, ops: Ops) -> None:
     """Pushers that go now one way and now the other, to one partition, while others perform."""
     pushers, each = 4, 6
     pushed = 0

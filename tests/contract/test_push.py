@@ -327,7 +327,7 @@ async def test_a_fifo_queue_is_one_partition(driver: Driver) -> None:
     assert seqs(await driver.pop()) == [3, 4, 5, 6]
 
 
-async def test_003_8_I15_a_large_push_is_stored_whole_though_it_is_written_in_pieces(driver: Driver) -> None:
+async def test_I15_a_large_push_is_stored_whole_though_it_is_written_in_pieces(driver: Driver) -> None:
     sizes = [3_000_000, 10, 2_500_000, *[100_000] * 20, 1]
     texts = [f'"{"x" * size}"' for size in sizes]
     results = await driver.push(*texts)
@@ -336,7 +336,7 @@ async def test_003_8_I15_a_large_push_is_stored_whole_though_it_is_written_in_pi
     assert [found.payload.decode() for found in stored if found is not None] == texts
 
 
-async def test_003_8_I15_a_large_push_that_is_refused_leaves_nothing(driver: Driver) -> None:
+async def test_I15_a_large_push_that_is_refused_leaves_nothing(driver: Driver) -> None:
     await driver.create(max_depth=150)
     results = await driver.push(*[f'"{"x" * 100_000}"'] * 151)
     assert {result.status for result in results} == {PushStatus.REFUSED}

@@ -1,4 +1,4 @@
-"""Pushes of which nobody knows whether they were stored: done again, they are stored once (003.4)."""
+"""Pushes of which nobody knows whether they were stored: done again, they are stored once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def log(driver: Driver) -> list[str]:
     return [message.payload.decode() for message in (await driver.browse(limit=1000)).messages]
 
 
-async def test_003_4_I13_a_push_that_was_stored_after_all_is_not_stored_again(driver: Driver) -> None:
+async def test_I13_a_push_that_was_stored_after_all_is_not_stored_again(driver: Driver) -> None:
     batch = driver.batch(driver.message("1"), driver.message("2", partition="b"))
     since = driver.now
     await driver.store.push([batch], driver.now)
@@ -34,7 +34,7 @@ async def test_003_4_I13_a_push_that_was_stored_after_all_is_not_stored_again(dr
     await driver.check_accounts()
 
 
-async def test_003_4_I13_a_push_that_was_not_stored_is(driver: Driver) -> None:
+async def test_I13_a_push_that_was_not_stored_is(driver: Driver) -> None:
     await driver.push("0")
     batch = driver.batch(driver.message("1"), driver.message("2"))
     since = driver.now

@@ -1,4 +1,4 @@
-"""QoS 0: answered at once, stored together soon, in order, never twice, and within bounds (003.6)."""
+"""QoS 0: answered at once, stored together soon, in order, never twice, and within bounds."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_another_queue_does_not_wait(driver: EngineDriver) -> None:
     assert pending(driver) == 1
 
 
-async def test_003_6_a_flush_of_which_only_the_answer_may_be_lost_is_not_repeated(driver: EngineDriver) -> None:
+async def test_a_flush_of_which_only_the_answer_may_be_lost_is_not_repeated(driver: EngineDriver) -> None:
     driver.store.fail_next("push", SkepError(Code.STORE_UNAVAILABLE, "gone"))
     await buffer(driver, "1", "2")
     await settled(driver)

@@ -27,7 +27,7 @@ async def put_back(driver: EngineDriver, by_seconds: float) -> None:
 
 
 @AHEAD
-async def test_A3_pushes_are_delivered_at_once_though_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
+async def test_pushes_are_delivered_at_once_though_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
     driver.clock.advance(ahead)
     await driver.push("1")
     await driver.ack(await driver.pop())
@@ -40,7 +40,7 @@ async def test_A3_pushes_are_delivered_at_once_though_the_clock_is_put_back(driv
 
 
 @AHEAD
-async def test_A3_I9_a_lease_from_ahead_runs_out_for_a_poll_that_waits(driver: EngineDriver, ahead: int) -> None:
+async def test_I9_a_lease_from_ahead_runs_out_for_a_poll_that_waits(driver: EngineDriver, ahead: int) -> None:
     await driver.push("1")
     await driver.quiet()
     driver.clock.advance(ahead)
@@ -55,7 +55,7 @@ async def test_A3_I9_a_lease_from_ahead_runs_out_for_a_poll_that_waits(driver: E
 
 
 @AHEAD
-async def test_A3_a_poll_ends_when_it_was_to_end(driver: EngineDriver, ahead: int) -> None:
+async def test_a_poll_ends_when_it_was_to_end(driver: EngineDriver, ahead: int) -> None:
     await driver.engine.create_queue(ORDERS)
     poll = await driver.polling(wait_seconds=30)
     driver.clock.put_back(ahead)
@@ -65,7 +65,7 @@ async def test_A3_a_poll_ends_when_it_was_to_end(driver: EngineDriver, ahead: in
 
 
 @AHEAD
-async def test_A3_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
+async def test_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
     await driver.quiet()
     driver.clock.put_back(ahead)
     chores = ("put_right", "sample", "sweep", "maintain")
@@ -75,7 +75,7 @@ async def test_A3_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, 
 
 
 @AHEAD
-async def test_A3_an_engine_that_starts_with_the_right_clock_delivers_what_comes(tmp_path: Path, ahead: int) -> None:
+async def test_an_engine_that_starts_with_the_right_clock_delivers_what_comes(tmp_path: Path, ahead: int) -> None:
     key = QueueKey("orders")
     right = ManualClock().now()
     async with open_engine(str(tmp_path / "s.db"), clock=ManualClock(right + seconds(ahead))) as engine:

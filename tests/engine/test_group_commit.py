@@ -103,7 +103,7 @@ async def test_transactions_of_many_callers_are_one_call(driver: EngineDriver) -
     assert all(outcome.committed for outcome in outcomes)
 
 
-async def test_002_6_a_failed_store_call_fails_every_caller_in_it(driver: EngineDriver) -> None:
+async def test_a_failed_store_call_fails_every_caller_in_it(driver: EngineDriver) -> None:
     driver.store.fail_next("push", SkepError(Code.STORE_UNAVAILABLE, "gone"))
     outcomes = await asyncio.gather(*(driver.push(str(number)) for number in range(5)), return_exceptions=True)
 

@@ -27,7 +27,7 @@ async def calm(driver: EngineDriver, key: QueueKey = ORDERS) -> None:
     await driver.quiet()
 
 
-async def test_002_3_a_scheduled_message_enters_the_log_when_it_is_due_and_not_before(driver: EngineDriver) -> None:
+async def test_a_scheduled_message_enters_the_log_when_it_is_due_and_not_before(driver: EngineDriver) -> None:
     await driver.engine.create_queue(ORDERS)
     await calm(driver)
     before = passes(driver, "promote")
@@ -142,7 +142,7 @@ class TestBounded:
     def settings(self) -> EngineSettings:
         return EngineSettings(limits=Limits(chore_rows=10, logical_queues=3))
 
-    async def test_002_4_a_pass_is_bounded_and_runs_again_while_there_is_more(self, driver: EngineDriver) -> None:
+    async def test_a_pass_is_bounded_and_runs_again_while_there_is_more(self, driver: EngineDriver) -> None:
         await driver.engine.create_queue(ORDERS)
         await calm(driver)
         before = passes(driver, "promote")

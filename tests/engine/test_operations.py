@@ -96,7 +96,7 @@ async def test_a_waiting_pop_gets_what_was_queued(driver: EngineDriver) -> None:
         assert [delivery.payload for delivery in (await waiting).deliveries] == [b"1"]
 
 
-async def test_000_11_many_calls_are_queued_in_one_statement_and_done_in_one_transaction(
+async def test_many_calls_are_queued_in_one_statement_and_done_in_one_transaction(
     driver: EngineDriver, store: RecordingStore
 ) -> None:
     store.hold("enqueue")
@@ -159,7 +159,7 @@ async def test_one_that_cannot_be_done_does_not_hold_up_the_others(driver: Engin
     assert await payloads(driver, full) == ["0", "b", "b2"]
 
 
-async def test_000_8_000_9_what_finds_no_room_for_a_time_fails_for_all_to_see(driver: EngineDriver) -> None:
+async def test_what_finds_no_room_for_a_time_fails_for_all_to_see(driver: EngineDriver) -> None:
     full = QueueKey("full")
     await driver.engine.create_queue(full, QueueSettings(max_depth=1))
     await driver.push("0", queue=full)

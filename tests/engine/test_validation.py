@@ -144,7 +144,7 @@ class TestSizes:
         outcome = await driver.push('"' + "x" * 59 + '"')
         assert outcome.results[0].code is Code.PAYLOAD_TOO_LARGE
 
-    async def test_003_8_a_request_over_the_limit_is_refused_and_not_split(self, driver: EngineDriver) -> None:
+    async def test_a_request_over_the_limit_is_refused_and_not_split(self, driver: EngineDriver) -> None:
         payload = '"' + "x" * 50 + '"'
         with pytest.raises(SkepError, match="PAYLOAD_TOO_LARGE") as refused:
             await driver.push(payload, payload)

@@ -1,4 +1,4 @@
-"""A connection that is cut at every byte of a push: the caller is told that it is buffered, and it is stored once (003.4, I13)."""
+"""A connection that is cut at every byte of a push: the caller is told that it is buffered, and it is stored once (I13)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def cut(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Cut]:
     ("count", "step"),
     [(1, 97), (40, 331), pytest.param(1, 5, marks=pytest.mark.slow), pytest.param(40, 17, marks=pytest.mark.slow)],
 )
-async def test_003_4_I13_a_push_cut_at_every_byte_is_stored_once(cut: Cut, count: int, step: int) -> None:
+async def test_I13_a_push_cut_at_every_byte_is_stored_once(cut: Cut, count: int, step: int) -> None:
     """The first way, with one statement, and the long way, with a transaction and a COMMIT."""
     await cut.push(count)
     await cut.push(count)
@@ -128,7 +128,7 @@ async def test_003_4_I13_a_push_cut_at_every_byte_is_stored_once(cut: Cut, count
     assert PushStatus.BUFFERED in seen
 
 
-async def test_003_4_I13_an_answer_that_does_not_come_is_no_answer(postgres_dsn: str, tmp_path: Path) -> None:
+async def test_I13_an_answer_that_does_not_come_is_no_answer(postgres_dsn: str, tmp_path: Path) -> None:
     """Nothing is cut, nothing comes: after a while the store counts as away, and what it did meanwhile is found out."""
     async with engine_behind_proxy(postgres_dsn, tmp_path / "spool", store_seconds=1) as stalled:
         await stalled.push(1)

@@ -69,13 +69,13 @@ async def check(path: Path, answered: list[int]) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_000_7_I13_operations_killed_at_any_write_take_effect_once(tmp_path: Path, mode: str) -> None:
+def test_I13_operations_killed_at_any_write_take_effect_once(tmp_path: Path, mode: str) -> None:
     kill_at_some(tmp_path, mode, SAMPLES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_000_7_I13_operations_killed_at_every_write_take_effect_once(tmp_path: Path, mode: str) -> None:
+def test_I13_operations_killed_at_every_write_take_effect_once(tmp_path: Path, mode: str) -> None:
     kill_at_some(tmp_path, mode, 100_000)
 
 

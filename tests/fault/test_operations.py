@@ -1,4 +1,4 @@
-"""The three tests of seed 000, and its story of a hundred pushes on few connections: real servers on PostgreSQL."""
+"""Operations under load, after a crash, at their limit, and with few connections: real servers on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def server(dsn: str, folder: Path, *settings: str) -> Iterator[Server]:
 
 
 @pytest.mark.slow
-def test_000_order_under_load(dsn: str, tmp_path: Path) -> None:
+def test_each_partition_keeps_its_order_under_load(dsn: str, tmp_path: Path) -> None:
     with (
         server(dsn, tmp_path, *NEVER_BUSY, *PERFORMS_NOTHING) as calm,
         server(dsn, tmp_path, *BUSY, *PERFORMS_NOTHING) as busy,
@@ -94,7 +94,7 @@ def test_000_order_under_load(dsn: str, tmp_path: Path) -> None:
             assert [message["seq"] for message in done["result"]["messages"]] == [3, 4]
 
 
-def test_000_crash_recovery(dsn: str, tmp_path: Path) -> None:
+def test_operations_of_a_killed_server_are_done_by_another(dsn: str, tmp_path: Path) -> None:
     timeout = ("--set", "operations.timeout_seconds=4")
     with server(dsn, tmp_path, *NEVER_BUSY, *PERFORMS_NOTHING) as calm:
         calm.push("0")
@@ -133,7 +133,7 @@ async def _die_while_performing(dsn: str, doomed: Server) -> None:
 
 
 @pytest.mark.slow
-def test_000_queue_full(dsn: str, tmp_path: Path) -> None:
+def test_a_full_queue_of_operations_refuses_more(dsn: str, tmp_path: Path) -> None:
     few = ("--set", "admission.push_operations=5", "--set", "operations.look_seconds=0.1")
     with server(dsn, tmp_path, *BUSY, *few, *PERFORMS_NOTHING) as busy:
         answers = [busy.push(n, partition=f"P{n}") for n in range(8)]
@@ -152,7 +152,7 @@ def test_000_queue_full(dsn: str, tmp_path: Path) -> None:
         assert sorted(str(payload) for _, payload in busy.log()) == sorted([*map(str, accepted), "again"])
 
 
-def test_000_a_hundred_pushes_at_once_on_few_connections(dsn: str, tmp_path: Path) -> None:
+def test_a_hundred_pushes_at_once_on_few_connections(dsn: str, tmp_path: Path) -> None:
     pushers, each = 100, 3
     with server(dsn, tmp_path, "--set", "store_connections=4") as one:
 

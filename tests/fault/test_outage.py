@@ -1,5 +1,5 @@
 """PostgreSQL dies, hangs or is cut off under a load of pushes, and so does the server: nothing answered is lost, nothing is
-stored twice, and every partition is in order (I1, I13, 003.3, 003.4).
+stored twice, and every partition is in order (I1, I13).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def family(server: PostgresServer) -> list[psutil.Process]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, 15])
-async def test_003_4_I13_postgres_stopped_and_continued_under_load(
+async def test_I13_postgres_stopped_and_continued_under_load(
     mortal: PostgresServer, dsn: str, tmp_path: Path, seconds: int
 ) -> None:
     """What it had got before it stopped it does when it goes on, unless it is kept from it."""
@@ -239,7 +239,7 @@ async def test_I13_two_workers_have_a_spool_each_and_one_takes_over_from_a_dead_
 
 
 @pytest.mark.slow
-async def test_003_6_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_outage(
+async def test_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_outage(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
     with serving("--store", dsn, folder=tmp_path) as server:
@@ -257,7 +257,7 @@ async def test_003_6_what_is_buffered_is_stored_on_SIGTERM_and_goes_through_an_o
     load.check(await stored(dsn))
 
 
-async def test_003_5_pushes_are_taken_with_real_ids_and_all_else_is_told_to_come_again(
+async def test_pushes_are_taken_with_real_ids_and_all_else_is_told_to_come_again(
     mortal: PostgresServer, dsn: str, tmp_path: Path
 ) -> None:
     """What callers see while the database is away, and once it is back."""

@@ -231,7 +231,7 @@ def test_other_tenants_see_nothing_of_it(server: RunningServer, api: Api) -> Non
     other.close()
 
 
-def test_000_13_the_limit_comes_first_and_operations_resume_when_there_is_room(server: RunningServer, api: Api) -> None:
+def test_the_limit_comes_first_and_operations_resume_when_there_is_room(server: RunningServer, api: Api) -> None:
     server.engine.admission.push.operations = 3
     statuses = [api.push("q", n, partition="P").status for n in range(4)]
     full = api.push("q", 5, partition="P")

@@ -195,7 +195,7 @@ def test_I2_who_asks_for_no_body_takes_no_messages(api: Api, path: str) -> None:
     assert [m["payload"] for m in api.pop("q")] == [1]
 
 
-def test_003_8_a_push_over_the_limit_is_refused_whole_and_told_the_limit(api: Api) -> None:
+def test_a_push_over_the_limit_is_refused_whole_and_told_the_limit(api: Api) -> None:
     limit = Limits().request_bytes
     piece = "x" * (limit // 16)
 

@@ -48,7 +48,7 @@ def statuses(results: list[PushResult]) -> set[PushStatus]:
     return {result.status for result in results}
 
 
-async def test_003_5_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(driver: SpoolDriver) -> None:
+async def test_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(driver: SpoolDriver) -> None:
     await driver.cut()
     results = await driver.push("1", "2")
     assert statuses(results) == {PushStatus.BUFFERED}
@@ -82,7 +82,7 @@ async def test_a_failed_push_makes_the_server_notice_and_is_spooled_itself(drive
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-async def test_003_4_I13_a_push_of_which_only_the_answer_may_be_lost_is_stored_once(
+async def test_I13_a_push_of_which_only_the_answer_may_be_lost_is_stored_once(
     driver: SpoolDriver, store: CutOff, lost: str
 ) -> None:
     store.lose = [lost]
@@ -115,7 +115,7 @@ async def test_a_store_that_hangs_is_away(driver: SpoolDriver, store: CutOff) ->
     await driver.drained()
 
 
-async def test_003_3_I13_a_later_push_to_the_partition_follows_though_the_store_is_back(
+async def test_I13_a_later_push_to_the_partition_follows_though_the_store_is_back(
     driver: SpoolDriver, store: CutOff
 ) -> None:
     await driver.push("0")
@@ -745,7 +745,7 @@ async def test_a_push_with_a_receipt_is_stored_once_though_it_came_twice(driver:
     assert kept.answer == b'{"call": 0}'
 
 
-async def test_003_3_I13_what_cannot_be_spooled_does_not_overtake_what_is(driver: SpoolDriver, store: CutOff) -> None:
+async def test_I13_what_cannot_be_spooled_does_not_overtake_what_is(driver: SpoolDriver, store: CutOff) -> None:
     import pyarrow as pa
 
     columns = pa.record_batch({"partition": ["other"], "payload": [b"5"]})

@@ -42,7 +42,7 @@ def watch(machine: Machine, clock: SystemClock, for_seconds: int) -> list[int]:
     return shown
 
 
-def test_A3_it_shows_what_the_wall_clock_shows(machine: Machine) -> None:
+def test_it_shows_what_the_wall_clock_shows(machine: Machine) -> None:
     clock = machine.clock()
     machine.run(86_400)
 
@@ -50,7 +50,7 @@ def test_A3_it_shows_what_the_wall_clock_shows(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("asleep", [2, 3_600, 86_400, YEARS])
-def test_A3_after_a_sleep_it_shows_the_right_time_at_once(machine: Machine, asleep: int) -> None:
+def test_after_a_sleep_it_shows_the_right_time_at_once(machine: Machine, asleep: int) -> None:
     clock = machine.clock()
     machine.wall += seconds(asleep)  # the monotonic clock stands still while a laptop is suspended
     machine.run(0.1)
@@ -59,7 +59,7 @@ def test_A3_after_a_sleep_it_shows_the_right_time_at_once(machine: Machine, asle
 
 
 @pytest.mark.parametrize("off", [0.9, -0.9, -9.0])
-def test_A3_a_small_error_is_slewed_by_a_tenth_and_time_never_goes_back(machine: Machine, off: float) -> None:
+def test_a_small_error_is_slewed_by_a_tenth_and_time_never_goes_back(machine: Machine, off: float) -> None:
     clock = machine.clock()
     machine.wall += seconds(off)
     shown = watch(machine, clock, 120)
@@ -72,9 +72,7 @@ def test_A3_a_small_error_is_slewed_by_a_tenth_and_time_never_goes_back(machine:
 
 
 @pytest.mark.parametrize("ahead", [60, 3_600, 86_400, YEARS])
-def test_A3_a_clock_that_was_far_ahead_is_right_at_once_and_the_steady_line_goes_on(
-    machine: Machine, ahead: int
-) -> None:
+def test_a_clock_that_was_far_ahead_is_right_at_once_and_the_steady_line_goes_on(machine: Machine, ahead: int) -> None:
     clock = machine.clock()
     before = clock.steady()
     machine.wall -= seconds(ahead)
@@ -89,7 +87,7 @@ def test_A3_a_clock_that_was_far_ahead_is_right_at_once_and_the_steady_line_goes
     assert steady == sorted(steady)
 
 
-async def test_A3_who_sleeps_sleeps_no_longer_when_the_clock_is_put_back(machine: Machine) -> None:
+async def test_who_sleeps_sleeps_no_longer_when_the_clock_is_put_back(machine: Machine) -> None:
     clock = machine.clock()
     asleep = asyncio.ensure_future(clock.sleep_until(Instant(clock.now() + seconds(0.05))))
     await asyncio.sleep(0)
@@ -101,7 +99,7 @@ async def test_A3_who_sleeps_sleeps_no_longer_when_the_clock_is_put_back(machine
     assert clock.now() == machine.wall
 
 
-def test_A3_the_database_leads_once_it_is_followed(machine: Machine) -> None:
+def test_the_database_leads_once_it_is_followed(machine: Machine) -> None:
     clock = machine.clock()
     clock.follow(Instant(START + seconds(3)))
     assert clock.now() == START + seconds(3)  # at once, the first time
@@ -112,7 +110,7 @@ def test_A3_the_database_leads_once_it_is_followed(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("off", "shown"), [(-3_600, -3_600), (3_600, 3_600), (-5, 0), (0.5, 0)])
-def test_A3_a_database_whose_clock_steps_is_followed_as_the_wall_clock_is(
+def test_a_database_whose_clock_steps_is_followed_as_the_wall_clock_is(
     machine: Machine, off: float, shown: float
 ) -> None:
     clock = machine.clock()
@@ -123,7 +121,7 @@ def test_A3_a_database_whose_clock_steps_is_followed_as_the_wall_clock_is(
     assert clock.now() == machine.wall + seconds(shown)
 
 
-def test_A3_an_answer_that_took_long_does_not_put_the_clock_back(machine: Machine) -> None:
+def test_an_answer_that_took_long_does_not_put_the_clock_back(machine: Machine) -> None:
     clock = machine.clock()
     clock.follow(clock.now())
     asked_at = clock.now()
@@ -133,7 +131,7 @@ def test_A3_an_answer_that_took_long_does_not_put_the_clock_back(machine: Machin
     assert clock.now() == clock.steady() == machine.wall
 
 
-async def test_A3_a_manual_clock_that_is_put_back_keeps_nobody_asleep() -> None:
+async def test_a_manual_clock_that_is_put_back_keeps_nobody_asleep() -> None:
     clock = ManualClock()
     asleep = asyncio.ensure_future(clock.sleep_until(Instant(clock.now() + seconds(10))))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Ids are UUIDv7s of RFC 9562 that rise within a process, whatever its clock does (000.1)."""
+"""Ids are UUIDv7s of RFC 9562 that rise within a process, whatever its clock does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mint(clock: ManualClock) -> IdMint:
     return IdMint(clock)
 
 
-def test_000_1_an_id_is_a_version_7_of_the_rfc(clock: ManualClock, mint: IdMint) -> None:
+def test_an_id_is_a_version_7_of_the_rfc(clock: ManualClock, mint: IdMint) -> None:
     for id_ in mint.mint_many(1000):
         text = id_text(id_)
         read = UUID(text)
@@ -31,13 +31,13 @@ def test_000_1_an_id_is_a_version_7_of_the_rfc(clock: ManualClock, mint: IdMint)
         assert minted_at(id_) == clock.now() // MICROS_PER_MS * MICROS_PER_MS
 
 
-def test_000_1_ids_rise_within_a_millisecond(mint: IdMint) -> None:
+def test_ids_rise_within_a_millisecond(mint: IdMint) -> None:
     ids = [*(mint.mint() for _ in range(1000)), *mint.mint_many(1000), *(mint.mint() for _ in range(1000))]
 
     assert all(earlier < later for earlier, later in pairwise(ids))
 
 
-def test_000_1_ids_rise_though_the_clock_goes_back(mint: IdMint, clock: ManualClock) -> None:
+def test_ids_rise_though_the_clock_goes_back(mint: IdMint, clock: ManualClock) -> None:
     before = mint.mint()
     clock.advance(-3600)
     behind = mint.mint_many(10)
@@ -48,7 +48,7 @@ def test_000_1_ids_rise_though_the_clock_goes_back(mint: IdMint, clock: ManualCl
     assert minted_at(after) == clock.now() // MICROS_PER_MS * MICROS_PER_MS
 
 
-def test_000_1_threads_share_a_mint_and_never_an_id(mint: IdMint) -> None:
+def test_threads_share_a_mint_and_never_an_id(mint: IdMint) -> None:
     def several(_: int) -> list[Id]:
         return [id_ for _ in range(50) for id_ in mint.mint_many(3)]
 
@@ -60,7 +60,7 @@ def test_000_1_threads_share_a_mint_and_never_an_id(mint: IdMint) -> None:
 
 
 @pytest.mark.parametrize("counter", [2**62 - 3, 2**73 + 2**62 - 2, 2**74 - 3])
-def test_000_1_a_counter_that_runs_over_spoils_neither_variant_nor_order(
+def test_a_counter_that_runs_over_spoils_neither_variant_nor_order(
     mint: IdMint, clock: ManualClock, counter: int
 ) -> None:
     before = mint.mint()

@@ -105,7 +105,7 @@ async def work_while_more_come(url: str, port: int, numbers: list[int]) -> tuple
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def test_8_ten_thousand_webhooks_are_each_enqueued_once_and_processed_once(
+def test_ten_thousand_webhooks_are_each_enqueued_once_and_processed_once(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     store = str(tmp_path / "skep.db") if kind == "sqlite" else request.getfixturevalue("postgres_dsn")

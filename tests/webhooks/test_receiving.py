@@ -1,7 +1,4 @@
-"""A webhook answers 202 once its message is stored with its receipt; a repeat gets that answer again and stores nothing.
-
-The numbers are those of the acceptance criteria of seed 001; the names in capitals those of its tests.
-"""
+"""A webhook answers 202 once its message is stored with its receipt; a repeat gets that answer again and stores nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ def message_of(reply: Reply) -> str:
 # --- Enqueue --------------------------------------------------------------------------------------------------
 
 
-def test_1_ENQUEUE_a_webhook_with_a_queue_is_accepted_and_its_message_is_in_the_queue(alerts: Sender) -> None:
+def test_a_webhook_with_a_queue_is_accepted_and_its_message_is_in_the_queue(alerts: Sender) -> None:
     body = b'{"incident": {"id": 7, "title": "fire \xf0\x9f\x94\xa5", "big": 12345678901234567890}}'
 
     reply = alerts.signed("Alert", body, X_Kind="page", X_Other="no")
@@ -104,7 +101,7 @@ async def parked(engine: Engine) -> None:
     await until(lambda: engine.parked_polls > 0)
 
 
-def test_2_a_message_is_handed_at_once_to_whoever_waits_for_it(alerts: Sender) -> None:
+def test_a_message_is_handed_at_once_to_whoever_waits_for_it(alerts: Sender) -> None:
     """Criterion 2: visible within 100 ms. The clock stands still, so no timer and no safety poll can have found it."""
     got: list[list[dict[str, Any]]] = []
     waiting = Api(alerts.server, alerts.api.tenant)
@@ -146,7 +143,7 @@ def test_secrets_are_rotated_without_a_gap(alerts: Sender) -> None:
 # --- Idempotency ----------------------------------------------------------------------------------------------
 
 
-def test_5_IDEMPOTENCY_a_repeat_gets_the_recorded_answer_and_stores_nothing(alerts: Sender) -> None:
+def test_a_repeat_gets_the_recorded_answer_and_stores_nothing(alerts: Sender) -> None:
     first = alerts.signed("ByHeader", {"id": 1}, X_Request_Id="r-1")
     again = alerts.signed("ByHeader", {"id": 2}, X_Request_Id="r-1")
     other = alerts.signed("ByHeader", {"id": 1}, X_Request_Id="r-2")
@@ -242,7 +239,7 @@ def test_a_key_counts_until_the_end_of_its_window(alerts: Sender) -> None:
     assert message_of(alerts.signed("ByHeader", {"id": 1}, X_Request_Id="r-1")) != message_of(first)
 
 
-def test_5_a_key_counts_for_a_day_unless_another_window_is_said(alerts: Sender) -> None:
+def test_a_key_counts_for_a_day_unless_another_window_is_said(alerts: Sender) -> None:
     first = alerts.signed("Alert", {"id": 1})
     alerts.clock.advance(86_399)
     assert alerts.signed("Alert", {"id": 1}).body == first.body
@@ -277,7 +274,7 @@ def test_a_repeat_gets_its_answer_though_the_app_has_changed_and_would_refuse_it
 # --- Backpressure ---------------------------------------------------------------------------------------------
 
 
-def test_BACKPRESSURE_a_full_queue_sends_its_webhooks_away_until_there_is_room(alerts: Sender) -> None:
+def test_a_full_queue_sends_its_webhooks_away_until_there_is_room(alerts: Sender) -> None:
     for number in range(3):
         assert alerts.signed("Alert", {"id": number}).status == 202
 
@@ -296,7 +293,7 @@ def test_BACKPRESSURE_a_full_queue_sends_its_webhooks_away_until_there_is_room(a
 # --- Ordering -------------------------------------------------------------------------------------------------
 
 
-def test_ORDERING_a_fifo_queue_keeps_the_order_of_each_source(sender: Sender) -> None:
+def test_a_fifo_queue_keeps_the_order_of_each_source(sender: Sender) -> None:
     sender.apply(ALERTS.replace("max_depth: 3", "max_depth: 1000"))
     for number in range(100):
         assert sender.signed("Alert" if number % 2 else "Always", {"n": number}).status == 202
@@ -305,7 +302,7 @@ def test_ORDERING_a_fifo_queue_keeps_the_order_of_each_source(sender: Sender) ->
     assert got == list(range(100))
 
 
-def test_ORDERING_a_key_divides_a_queue_into_partitions_in_order(sender: Sender) -> None:
+def test_a_key_divides_a_queue_into_partitions_in_order(sender: Sender) -> None:
     sender.apply(f"""
         app Incidents {{
           queue Events {{

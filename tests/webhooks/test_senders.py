@@ -207,7 +207,7 @@ def test_a_large_form_is_decoded_whole(shift: int) -> None:
 
 
 def test_verify_hmac_with_the_header_of_pagerduty_takes_what_pagerduty_signs(senders: Sender) -> None:
-    """The webhook of seed 001."""
+    """A spec that names the header and not the prefix."""
     bodies = [json.dumps(samples.pagerduty(event_id=f"event-{number}")).encode() for number in range(4)]
     secrets = [(SECRET,), (OLD_SECRET,), ("another secret", SECRET), ("another secret",)]
 

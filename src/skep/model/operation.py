@@ -42,7 +42,7 @@ class Kind(StrEnum):
 
 
 PRIORITY = {Kind.ACK_BATCH: 3, Kind.ACK_SINGLE: 4, Kind.PUSH: 5}
-"""Who comes first between partitions. Of the other kinds of seed 000 none is ever queued."""
+"""Who comes first between partitions. Calls of other kinds are never queued."""
 
 
 class Lane(StrEnum):

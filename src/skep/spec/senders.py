@@ -22,7 +22,7 @@ _OTHER_SCHEMES = {
 def effective_verify(verify: Verify) -> Verify:
     """How signatures are verified: as the spec says, or by the scheme whose header a plain `verify_hmac` names.
 
-    Seed 001 has `verify_hmac` with PagerDuty's header and without its prefix.
+    Specs are written with `verify_hmac`, PagerDuty's header, and no prefix: PagerDuty signs with one all the same.
     """
     if verify.scheme is not Scheme.HMAC or verify.header is None:
         return verify

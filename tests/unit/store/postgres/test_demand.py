@@ -1,4 +1,4 @@
-"""How busy the connections are: those at work and those waited for, over as many as there may be (000.12)."""
+"""How busy the connections are: those at work and those waited for, over as many as there may be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def until(store: PostgresStore, condition: Callable[[Connections], bool]) 
             await asyncio.sleep(0)
 
 
-async def test_000_12_open_connections_are_no_load_and_those_who_wait_are(
+async def test_open_connections_are_no_load_and_those_who_wait_are(
     narrow: PostgresStore, other: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     driver = Driver(narrow, ManualClock(), "tenant")
@@ -81,7 +81,7 @@ async def test_what_servers_tell_each_other_does_not_wait_for_a_connection_of_th
     assert [event.key for event in told] == [driver.key()]
 
 
-def test_000_12_the_load_is_that_of_a_moment_and_not_of_an_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_load_is_that_of_a_moment_and_not_of_an_instant(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(demand, "time", SimpleNamespace(monotonic=lambda: now))
     wanted = Demand()

@@ -1,4 +1,4 @@
-"""A large push is written in pieces inside its transaction (003.8)."""
+"""A large push is written in pieces inside its transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row(seq: int, size: int) -> MessageRow:
 
 
 @given(st.lists(st.one_of(st.integers(0, 2000), st.integers(PIECE_BYTES // 5, PIECE_BYTES * 2)), max_size=30))
-def test_003_8_pieces_are_all_rows_in_order_and_none_is_too_large(sizes: list[int]) -> None:
+def test_pieces_are_all_rows_in_order_and_none_is_too_large(sizes: list[int]) -> None:
     rows = [row(seq, size) for seq, size in enumerate(sizes)]
     found = list(pieces(rows))
     assert [one for piece in found for one in piece] == rows
