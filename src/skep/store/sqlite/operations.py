@@ -44,8 +44,8 @@ from skep.model.operation import (
     split,
 )
 from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED, SEQ_MAX, in_turn, ready_heads
-from skep.store.sqlite import receipts
 from skep.store.sqlite.bury import bury_new
+from skep.store.sqlite.push import push
 from skep.store.sqlite.session import Row, Session
 from skep.store.sqlite.settle import settle
 from skep.store.statements import load_statements
@@ -157,7 +157,7 @@ def perform(
 
 def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: bool) -> list[bytes]:
     if lane_of(todo[0].kind) is Lane.PUSH:
-        outcomes = receipts.push_in_turn(session, [one.batch for one in todo], now, create_queues)
+        outcomes = push(session, [one.batch for one in todo], now, create_queues, in_turn=True)
         refused = {
             one.position: refusal(outcome) for one, outcome in zip(todo, outcomes, strict=True) if outcome.refused
         }

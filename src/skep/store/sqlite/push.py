@@ -1,4 +1,4 @@
-"""Appending batches to the log: deduplication, depth, the schedule, and seqs given out in commit order.
+"""Appending batches to the log: receipts, deduplication, depth, the schedule, and seqs given out in commit order.
 
 The common batch (one queue, no transaction id, no trace id, nothing scheduled) takes a short cut with as little Python
 per message as possible; both ways store the same.
@@ -28,7 +28,21 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
-from skep.store.rules import PIECE_BYTES, TRACE_SLACK_MICROS, are_sealed, not_encrypted_reason, queue_full_reason
+from skep.store.rules import (
+    PIECE_BYTES,
+    SEQ_MAX,
+    TRACE_SLACK_MICROS,
+    are_sealed,
+    holds,
+    not_encrypted_reason,
+    queue_full_reason,
+    receipt_after,
+    sought_of,
+    stored_before,
+    was_stored,
+)
+from skep.store.sqlite import order, receipts
+from skep.store.sqlite.log_position import first_seq_at
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements, repeated
@@ -53,17 +67,92 @@ class _Planned(Struct):
     reason: str | None = None
 
 
-def push_batches(
+def push(
+    session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True, *, in_turn: bool = False
+) -> list[PushOutcome]:
+    """Append every batch that is neither refused nor held; one with a receipt only while no such receipt lives.
+
+    Operations come ``in_turn``: they are performed in their order, whoever waits.
+    """
+    if not in_turn and session.has_operations():
+        places = {place for batch in batches for place in _places(session, batch)}
+        if waiting := order.waiting_partitions(session, places):
+            return [_push_behind(session, waiting, batch, now, create_queues) for batch in batches]
+    wanted = [batch.receipt for batch in batches if batch.receipt is not None]
+    if any(batch.tried is not None for batch in batches) or (wanted and not receipts.take_all(session, wanted, now)):
+        return [_push_once(session, batch, now, create_queues) for batch in batches]
+    outcomes = _append_batches(session, batches, now, create_queues)
+    if wanted:
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if batch.receipt is not None:
+                _put_right(session, batch, outcome)
+    return outcomes
+
+
+def _places(session: Session, batch: PushBatch) -> set[order.Place]:
+    return {(message.queue, message.partition) for message in order.as_stored(session, batch).messages}
+
+
+def _push_behind(
+    session: Session, waiting: set[order.Place], batch: PushBatch, now: Instant, create_queues: bool
+) -> PushOutcome:
+    """One batch while operations wait, which it must not overtake."""
+    if batch.receipt is not None and receipts.find(session, batch.receipt.key, now) is not None:
+        return receipts.recorded(session, batch.receipt.key, now)
+    done = batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now))
+    if not done and holds(waiting, order.as_stored(session, batch)):
+        return PushOutcome([], {}, held=True)
+    return _push_once(session, batch, now, create_queues)
+
+
+def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
+    receipt = batch.receipt
+    if receipt is not None and not receipts.take(session, receipt, now):
+        return receipts.recorded(session, receipt.key, now)
+    if batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now)):
+        return stored_before(batch)
+    outcome = push_batch(session, batch, now, create_queues)
+    if receipt is not None:
+        _put_right(session, batch, outcome)
+    return outcome
+
+
+def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
+    """Which messages of a batch that was tried are in the log, or in the schedule."""
+    found: set[Id] = set()
+    for key, sought in sought_of([batch], now).items():
+        queue = session.find_queue(key)
+        if queue is not None:
+            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
+            until = SEQ_MAX if queue.last_at > now else sought.until
+            low, high = (first_seq_at(session, queue, at) for at in (sought.since, until))
+            found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
+            for scheduled in sought.scheduled:
+                found.update(id_ for (id_,) in session.rows(SQL["id_scheduled"], (queue.id, scheduled)))
+    return found
+
+
+def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None:
+    """A refused batch leaves no receipt, and that of a duplicate names the message that is stored."""
+    assert batch.receipt is not None
+    if outcome.refused:
+        receipts.drop(session, batch.receipt.key)
+    elif (right := receipt_after(batch, outcome)) is not batch.receipt and right is not None:
+        receipts.rewrite(session, right)
+
+
+def _append_batches(
     session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool
 ) -> list[PushOutcome]:
-    """Append every batch that is not refused, in order."""
-    if len(batches) > 1:
-        # Many callers with a message each: one statement for all of them costs a fraction of one for each.
-        messages = [message for batch in batches for message in batch.messages]
-        if (queue := _plain_queue(session, messages)) is not None:
-            whole = PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
-            return _split(_push_plain(session, queue, whole, now), batches)
-    return [push_batch(session, batch, now, create_queues) for batch in batches]
+    """Append every batch that is not refused, in order. Plain ones of one queue go in one statement, which costs a fraction."""
+    one = batches[0] if len(batches) == 1 else None
+    messages = [message for batch in batches for message in batch.messages] if one is None else one.messages
+    if (queue := _plain_queue(session, messages)) is None:
+        return [push_batch(session, batch, now, create_queues) for batch in batches]
+    if one is not None:
+        return [_append_plain(session, queue, one, now)]
+    whole = PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
+    return _split(_append_plain(session, queue, whole, now), batches)
 
 
 def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
@@ -71,7 +160,7 @@ def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: 
     if not batch.messages:
         return PushOutcome([], {})
     if (queue := _plain_queue(session, batch.messages)) is not None:
-        return _push_plain(session, queue, batch, now)
+        return _append_plain(session, queue, batch, now)
     return _Batch(session, batch, now, create_queues).push()
 
 
@@ -107,7 +196,7 @@ def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
     return True not in unusual
 
 
-def _push_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> PushOutcome:
+def _append_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> PushOutcome:
     ids = batch.ids
     at, first = next_place(queue, now)
     position = queue.base + first

@@ -31,3 +31,11 @@ SELECT trace_id FROM scheduled INDEXED BY scheduled_id WHERE id = ?1
 -- name: schedule
 INSERT INTO scheduled (queue_id, due_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: ids_between
+-- A stretch of the log, by its own b-tree: which messages an attempt with an unknown end may have stored.
+SELECT id FROM message WHERE position >= ?1 AND position < ?2
+
+-- name: id_scheduled
+-- The same in the schedule, by id: it may have been moved to another time. Rides scheduled_id.
+SELECT id FROM scheduled INDEXED BY scheduled_id WHERE id = ?2 AND queue_id = ?1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from skep.clock import Instant
 from skep.model import PopRequest, PopResult, PushBatch, PushOutcome
 from skep.store.sqlite.pop import pop_if_any
-from skep.store.sqlite.receipts import push
+from skep.store.sqlite.push import push
 from skep.store.sqlite.session import Session
 
 

@@ -7,13 +7,8 @@ from hashlib import blake2b
 from itertools import chain
 
 from skep.clock import Instant
-from skep.ids import Id
-from skep.model import PushBatch, PushOutcome
+from skep.model import PushOutcome
 from skep.model.record import Receipt, ReceiptKey
-from skep.store.rules import SEQ_MAX, holds, receipt_after, sought_of, stored_before, was_stored
-from skep.store.sqlite import order
-from skep.store.sqlite.log_position import first_seq_at
-from skep.store.sqlite.push import push_batch, push_batches
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements, repeated
 
@@ -33,83 +28,6 @@ def name_of(key: ReceiptKey) -> bytes:
     """
     text = f"{key.scope}\0{key.tenant}\0{key.key}".encode()
     return text if len(text) <= NAME_BYTES else b"\0" + blake2b(text, digest_size=DIGEST_BYTES).digest()
-
-
-def push(session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
-    """Append every batch that is neither refused nor held; one with a receipt only while no such receipt lives."""
-    if session.has_operations():
-        places = {place for batch in batches for place in _places(session, batch)}
-        if waiting := order.waiting_partitions(session, places):
-            return [_push_behind(session, waiting, batch, now, create_queues) for batch in batches]
-    return push_in_turn(session, batches, now, create_queues)
-
-
-def _places(session: Session, batch: PushBatch) -> set[order.Place]:
-    return {(message.queue, message.partition) for message in order.as_stored(session, batch).messages}
-
-
-def _push_behind(
-    session: Session, waiting: set[order.Place], batch: PushBatch, now: Instant, create_queues: bool
-) -> PushOutcome:
-    """One batch while operations wait, which it must not overtake."""
-    if batch.receipt is not None and find(session, batch.receipt.key, now) is not None:
-        return recorded(session, batch.receipt.key, now)
-    done = batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now))
-    if not done and holds(waiting, order.as_stored(session, batch)):
-        return PushOutcome([], {}, held=True)
-    return _push_once(session, batch, now, create_queues)
-
-
-def push_in_turn(
-    session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool
-) -> list[PushOutcome]:
-    """Append every batch that is not refused, whoever waits: operations themselves are performed in their order."""
-    if any(batch.tried is not None for batch in batches):
-        return [_push_once(session, batch, now, create_queues) for batch in batches]
-    wanted = [batch.receipt for batch in batches if batch.receipt is not None]
-    if wanted and not take_all(session, wanted, now):
-        return [_push_once(session, batch, now, create_queues) for batch in batches]
-    outcomes = push_batches(session, batches, now, create_queues)
-    for batch, outcome in zip(batches, outcomes, strict=True):
-        if batch.receipt is not None:
-            _put_right(session, batch, outcome)
-    return outcomes
-
-
-def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
-    receipt = batch.receipt
-    if receipt is not None and not take(session, receipt, now):
-        return recorded(session, receipt.key, now)
-    if batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now)):
-        return stored_before(batch)
-    outcome = push_batch(session, batch, now, create_queues)
-    if receipt is not None:
-        _put_right(session, batch, outcome)
-    return outcome
-
-
-def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
-    """Which messages of a batch that was tried are in the log, or in the schedule."""
-    found: set[Id] = set()
-    for key, sought in sought_of([batch], now).items():
-        queue = session.find_queue(key)
-        if queue is not None:
-            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
-            until = SEQ_MAX if queue.last_at > now else sought.until
-            low, high = (first_seq_at(session, queue, at) for at in (sought.since, until))
-            found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
-            for scheduled in sought.scheduled:
-                found.update(id_ for (id_,) in session.rows(SQL["id_scheduled"], (queue.id, scheduled)))
-    return found
-
-
-def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None:
-    """A refused batch leaves no receipt, and that of a duplicate names the message that is stored."""
-    assert batch.receipt is not None
-    if outcome.refused:
-        drop(session, batch.receipt.key)
-    elif (right := receipt_after(batch, outcome)) is not batch.receipt and right is not None:
-        session.db.execute(SQL["rewrite"], (name_of(right.key), right.answer))
 
 
 def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
@@ -134,6 +52,11 @@ def take(session: Session, receipt: Receipt, now: Instant) -> bool:
     row = (name_of(key), key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer)
     session.db.execute(_TAKE[1], (now, *row))
     return session.db.changes() == 1
+
+
+def rewrite(session: Session, receipt: Receipt) -> None:
+    """Give a receipt another answer: the message turned out to be there already, so it names that one."""
+    session.db.execute(SQL["rewrite"], (name_of(receipt.key), receipt.answer))
 
 
 def drop(session: Session, key: ReceiptKey) -> None:

@@ -17,11 +17,3 @@ DELETE FROM receipt WHERE name = ?1
 -- name: rewrite
 -- Index receipt_name. The message turned out to be there already, so the answer names that one.
 UPDATE receipt SET answer = ?2 WHERE name = ?1
-
--- name: ids_between
--- A stretch of the log, by its own b-tree: which messages an attempt with an unknown end may have stored.
-SELECT id FROM message WHERE position >= ?1 AND position < ?2
-
--- name: id_scheduled
--- The same in the schedule, by id: it may have been moved to another time. Rides scheduled_id.
-SELECT id FROM scheduled INDEXED BY scheduled_id WHERE id = ?2 AND queue_id = ?1

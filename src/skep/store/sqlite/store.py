@@ -45,10 +45,10 @@ from skep.store.sqlite import (
     log_position,
     operations,
     pop,
+    push,
     push_and_pop,
     put_right,
     queues,
-    receipts,
     retain,
     settle,
     settle_and_pop,
@@ -117,7 +117,7 @@ class SqliteStore(Database):
     # messages and leases
 
     push_and_pop = written(push_and_pop.push_and_pop, _pushed_and_popped)
-    push = written(receipts.push, _pushed)
+    push = written(push.push, _pushed)
     settle_and_pop = written(settle_and_pop.settle_and_pop, _settled_and_popped)
     pop = written(pop.pop, _popped)
     renew = written(settle.renew, _settled)

@@ -16,7 +16,7 @@ from skep.clock import Instant, ManualClock
 from skep.ids import IdMint
 from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings, Token
 from skep.store import pieces
-from skep.store.sqlite import SqliteStore, receipts, retain, writer
+from skep.store.sqlite import SqliteStore, push, retain, writer
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.database import MANY_MESSAGES, written
 from skep.store.sqlite.session import Session
@@ -193,7 +193,7 @@ async def retained(store: SqliteStore) -> int:
 async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     pushing: list[asyncio.Task[object]] = []
-    delete, push = retain.retain, receipts.push
+    delete, append = retain.retain, push.push
 
     def a_piece(*args: Any) -> Any:
         order.append("piece")
@@ -202,7 +202,7 @@ async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, m
 
     def a_push(*args: Any) -> Any:
         order.append("push")
-        return push(*args)
+        return append(*args)
 
     monkeypatch.setattr(retain, "retain", a_piece)
     monkeypatch.setattr(SqliteStore, "push", written(a_push, lambda *_: 1))
