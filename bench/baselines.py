@@ -41,9 +41,6 @@ def rows_of(items: list[NewMessage], batch: int) -> Iterator[list[Row]]:
         ]
 
 
-# --- SQLite ---------------------------------------------------------------------------------------------------
-
-
 def _sqlite(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
@@ -101,9 +98,6 @@ def sqlite_baseline(folder: Path, items: list[NewMessage], batch: int) -> float:
     seconds = time.perf_counter() - started
     connection.close()
     return seconds
-
-
-# --- PostgreSQL -----------------------------------------------------------------------------------------------
 
 
 def _same(value: bytes) -> bytes:

@@ -279,9 +279,6 @@ def tab_to(page: Page, wanted: Locator) -> int:
     raise AssertionError("the keyboard does not get there")
 
 
-# --- a key that may only look ---
-
-
 @pytest.fixture
 def guarded() -> Iterator[RunningServer]:
     with running_server(access=AccessSettings(required=True)) as server:

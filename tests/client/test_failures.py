@@ -236,9 +236,6 @@ def test_a_block_around_a_message_tells_the_traceback_too(client: skep.Client) -
     assert (letter.error or "").startswith("ValueError: out of stock\n\nTraceback (most recent call last):\n")
 
 
-# --- what is refused when it is registered ---
-
-
 def takes_nothing() -> None: ...
 
 

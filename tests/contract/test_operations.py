@@ -21,8 +21,6 @@ from skep.model.operation import GivenBack, Kind, OperationStatus, decode_result
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
 
-# --- push, held, perform ---------------------------------------------------------------------------------------
-
 
 async def test_I13_a_queued_push_takes_effect_once_with_its_own_ids(driver: Driver, ops: Ops) -> None:
     batch = driver.batch(driver.message("a"), driver.message("b"))
@@ -237,9 +235,6 @@ async def test_a_push_with_a_receipt_and_several_partitions_is_not_queued(driver
     assert refused.value.code is Code.OPERATIONS_AHEAD
 
 
-# --- claims ------------------------------------------------------------------------------------------------------
-
-
 async def test_a_claim_takes_a_partition_only_from_its_oldest_live_one_on(driver: Driver, ops: Ops) -> None:
     for text in "abc":
         await ops.push(text)
@@ -392,9 +387,6 @@ async def test_one_that_was_tried_before_is_claimed_alone(driver: Driver, ops: O
     first, second = (await ops.claim())[1], (await ops.claim())[1]
 
     assert [texts(first), texts(second)] == [["0"], ["1", "2"]]
-
-
-# --- giving back, failing, dead letters --------------------------------------------------------------------------
 
 
 async def test_a_refused_operation_undoes_the_whole_claim(driver: Driver, ops: Ops) -> None:
@@ -617,9 +609,6 @@ async def test_dead_letters_of_operations_can_be_replayed(driver: Driver, ops: O
     assert payloads(await driver.pop()) == ["a"]
 
 
-# --- acks --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_queued_ack_settles(driver: Driver, ops: Ops) -> None:
     await driver.push("a", "b")
     a, b = await driver.pop()
@@ -669,9 +658,6 @@ async def test_queued_acks_hold_no_pushes(driver: Driver, ops: Ops) -> None:
     (outcome,) = await driver.push_batches(driver.batch(driver.message("b")))
 
     assert not outcome.held
-
-
-# --- queues that go ----------------------------------------------------------------------------------------------
 
 
 async def test_a_deleted_queue_takes_its_operations_with_it(driver: Driver, ops: Ops) -> None:

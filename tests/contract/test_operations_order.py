@@ -17,9 +17,6 @@ from tests.contract.test_staging import Stage, log
 ROUNDS = 20
 
 
-# --- whose turn it is ------------------------------------------------------------------------------------------------
-
-
 async def test_order_rests_on_the_place_in_the_queue_and_never_on_ids(driver: Driver, ops: Ops) -> None:
     falling = driver.mint.mint_many(8)
     for text in "abcd":
@@ -94,9 +91,6 @@ async def test_a_partition_that_waits_takes_no_room_in_claims_from_others(driver
     _, claimed = await ops.claim(operations=2)
 
     assert texts(claimed) == ["other"]
-
-
-# --- what cannot be queued ---------------------------------------------------------------------------------------
 
 
 async def test_a_transaction_that_would_overtake_is_refused_whole(driver: Driver, ops: Ops) -> None:

@@ -424,9 +424,6 @@ async def test_a_delay_that_was_raised_holds_for_what_was_ready_before(driver: D
     assert payloads(await driver.pop()) == ["second"]
 
 
-# --- how much one pop carries
-
-
 async def test_a_pop_gives_as_many_as_fit_and_leaves_the_rest_unleased(driver: Driver) -> None:
     await driver.push("12345678", "abcdefgh", "x")
 

@@ -95,9 +95,6 @@ def test_times_are_of_one_zone_and_say_which(api: Api, visitor: Visitor) -> None
     assert 'id="zone"' in page.html
 
 
-# --- colours ---
-
-
 def themes() -> dict[str, dict[str, str]]:
     """The colours of the style, light and dark, by their names."""
     style = (files("skep.dashboard") / "static/skep.css").read_text()

@@ -121,9 +121,6 @@ def test_every_setting_has_help_beside_its_field(api: Api, visitor: Visitor) -> 
     assert [name for name, setting in SETTINGS.items() if setting.help_text not in page.text] == ["paused"]
 
 
-# --- keys that may only look ---
-
-
 @pytest.fixture
 def guarded() -> Iterator[RunningServer]:
     with running_server(access=AccessSettings(required=True)) as server:

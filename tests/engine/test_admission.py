@@ -122,9 +122,7 @@ def test_switched_off_it_executes_everything() -> None:
     assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
 
 
-# --- in an engine: what is in flight is the backlog, and a thousandth of a second of it is too much
-
-
+# What is in flight is the backlog, and a billionth of a second of it is too much.
 BUSY = EngineSettings(admission=AdmissionSettings(backlog_seconds=1e-9), operations=OperationSettings(drain=False))
 
 

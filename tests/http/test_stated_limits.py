@@ -153,9 +153,6 @@ def test_limits_that_are_settings_are_those_of_the_server() -> None:
     assert (refused.status, taken.status) == (422, 201)
 
 
-# --- what is beyond is refused ------------------------------------------------------------------------------------
-
-
 ANYTHING = "no limit"
 """Of a value that may be anything: what no store can hold is no fault of the server's."""
 WAITING = {"/api/v1/log/{queue}/bounds": {"wait": "true", "after": 0}}
@@ -311,9 +308,6 @@ def test_what_is_beyond_a_stated_limit_is_refused(stocked: Api, operation: Route
             taken.append((one.place, one.limit, reply.status, reply.body[:200]))
 
     assert taken == []
-
-
-# --- what is at a limit is not ------------------------------------------------------------------------------------
 
 
 def schema(path: str, name: str) -> dict[str, Any]:

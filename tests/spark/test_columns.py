@@ -52,9 +52,6 @@ def test_columns_have_the_values_of_the_table(spark: SparkSession, reader: bool)
     assert sorted(missing) == sorted(LEFT_TO_THE_EVALUATOR)
 
 
-# --- random expressions and messages ----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [20, pytest.param(240, marks=pytest.mark.slow)])
@@ -186,8 +183,6 @@ def _odd_payload(generator: random.Random) -> str:
     return msgspec.json.encode(message).decode()
 
 
-# --- messages that do not fit -----------------------------------------------------------------------------------
-
 GOOD: dict[str, Any] = {"id": "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d", "s": "x", "n": 1, "f": 2.5, "b": True, "at": "2026-01-01T00:00:00Z", "l": ["a"], "m": {"k": "v"}, "j": {"t": 1}}  # fmt: skip
 TYPES = {
     "id": "uuid", "s": "string", "n": "int", "f": "float", "b": "bool", "at": "time", "e": "enum(open, closed) = open",
@@ -238,9 +233,6 @@ def test_what_does_not_fit_its_type_is_never_let_through(spark: SparkSession, ex
         _with(s='a": b'),
     ]
     assert [payload for payload in sure if results["n"][ODD.index(payload)] is None] == []
-
-
-# --- patterns and budgets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -133,9 +133,6 @@ def test_a_large_value_is_not_spelled_out_to_say_that_it_does_not_fit() -> None:
         compile_expression("bool(j)", {"j": JSON}).run(Scope({"j": _Loud([1])}, None, BUDGET))
 
 
-# --- off the loop ---------------------------------------------------------------------------------------------
-
-
 def _evaluating(expression: str, message: object, seen: list[str]) -> Callable[[], object]:
     compiled = compile_expression(expression, {"j": JSON})
 

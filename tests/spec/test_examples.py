@@ -72,9 +72,6 @@ def test_every_function_is_documented() -> None:
     assert FUNCTIONS.keys() <= IMPLEMENTATIONS.keys()
 
 
-# --- payloads, by the public documentation of those who send them ---------------------------------------------
-
-
 def example(name: str) -> App:
     return load((ROOT / "examples" / f"{name}.skep").read_text(encoding="utf-8"), name)
 

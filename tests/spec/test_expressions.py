@@ -65,8 +65,6 @@ def test_the_table(case: Case) -> None:
     assert msgspec.json.encode(value) == msgspec.json.encode(case.expected)  # 1 is not 1.0, nor is it true
 
 
-# --- the reference --------------------------------------------------------------------------------------------
-
 _KINDS = {
     Kind.INT: cel.Type.INT,
     Kind.FLOAT: cel.Type.DOUBLE,
@@ -170,9 +168,6 @@ def test_the_reference_agrees_on_whatever_comes_thoroughly(text: str) -> None:
     hold_to_the_reference(text)
 
 
-# --- types of results -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("expression", "wanted", "complaint"),
     [
@@ -221,8 +216,6 @@ def test_the_tree_names_the_fields_it_reads() -> None:
     assert ast.variables(expression.tree) == {"paid", "tags", "name"}
     assert expression.type.kind is Kind.BOOL
 
-
-# --- budgets --------------------------------------------------------------------------------------------------
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
 RUNAWAYS: Mapping[str, str] = {

@@ -108,9 +108,6 @@ def test_no_bytes_make_the_validator_crash(message: bytes) -> None:
     misfit(STRICT, message)
 
 
-# --- what other tools are told --------------------------------------------------------------------------------
-
-
 def test_json_schema_of_every_message_type() -> None:
     document = msgspec.json.decode(export(load(INCIDENTS, "i.skep"), ExportFormat.JSONSCHEMA))
     assert document["$defs"]["Incoming"] == {

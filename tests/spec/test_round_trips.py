@@ -82,8 +82,6 @@ def test_every_comment_survives() -> None:
     assert all(comment in formatted for comment in comments)
 
 
-# --- no input is too odd --------------------------------------------------------------------------------------
-
 PIECES = st.sampled_from([
     "app", "queue", "A", "B", "{", "}", "\n", "\n", ":", "message_type", "int", "list<", ">", "?", "enum(", ")", "(", '"', "'",
     "//", "#", "map_to: command X.Y {", "then: queue A {", "webhook", "verify_hmac", "entity", "id: x", "command", "emits",

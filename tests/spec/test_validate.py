@@ -288,8 +288,6 @@ def test_what_is_wrong_with_checks_is_told(before: str, after: str, told: str) -
     assert any(told in text for text in found.rendered)
 
 
-# --- what is signed, and what is secret -----------------------------------------------------------------------
-
 HOOK = "app A {{ queue Q {{}}\n webhook W {{ queue: Q\n {} }} }}"
 GITHUB = 'verify_github { secret_env: "S" }'
 STANDARD = 'verify_standard_webhooks { secret_env: "S", tolerance: 5m }'

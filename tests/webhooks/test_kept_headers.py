@@ -86,9 +86,6 @@ def test_a_message_of_expressions_has_the_harmless_headers_as_its_own(kept: Send
     assert not {"cookie", "x-signature", "host"} & message["headers"].keys()
 
 
-# --- bounds ---
-
-
 def test_a_flood_of_headers_is_kept_within_bounds() -> None:
     many = [(b"x-%d" % number, b"v") for number in range(1_000)]
     assert len(kept_headers(Kept(["*"]), many)) == HEADERS_MAX
@@ -103,9 +100,6 @@ def test_a_flood_of_headers_is_no_reason_to_refuse_a_request(kept: Sender) -> No
 
     assert kept.signed("Message", {}, X_GitHub_Event="push", **flood).status == 202
     assert kept.signed("All", {}, **flood).status == 202
-
-
-# --- check ---
 
 
 def warnings(webhook: str) -> list[tuple[int, int, str, str | None]]:
@@ -168,9 +162,6 @@ def test_check_warns_of_a_key_and_of_a_command_that_read_what_is_not_kept() -> N
 @pytest.mark.parametrize("keep", ["", 'keep_headers: ["*"]', 'keep_headers: ["X-Kind"]'])
 def test_check_takes_an_expression_that_reads_what_is_kept(keep: str) -> None:
     assert warnings(f'    message {{ kind: headers["x-kind"] }}\n    {keep}') == []
-
-
-# --- the list ---
 
 
 def test_the_list_has_a_reason_for_every_header_it_leaves_out() -> None:

@@ -64,9 +64,6 @@ def message_of(reply: Reply) -> str:
     return str(reply.json["message_id"])
 
 
-# --- Enqueue --------------------------------------------------------------------------------------------------
-
-
 def test_a_webhook_with_a_queue_is_accepted_and_its_message_is_in_the_queue(alerts: Sender) -> None:
     body = b'{"incident": {"id": 7, "title": "fire \xf0\x9f\x94\xa5", "big": 12345678901234567890}}'
 
@@ -116,9 +113,6 @@ def test_a_message_is_handed_at_once_to_whoever_waits_for_it(alerts: Sender) -> 
     assert [message["id"] for message in got[0]] == [id_]
 
 
-# --- signatures -----------------------------------------------------------------------------------------------
-
-
 def test_a_wrong_signature_is_refused_and_nothing_is_stored(alerts: Sender) -> None:
     reply = alerts.signed("Alert", {"id": 1}, secret="a guess")
 
@@ -138,9 +132,6 @@ def test_a_signature_is_asked_for_before_anything_is_read(alerts: Sender) -> Non
 def test_secrets_are_rotated_without_a_gap(alerts: Sender) -> None:
     assert alerts.signed("Alert", {"id": 1}, OLD_SECRET).status == 202
     assert alerts.signed("Alert", {"id": 2}, SECRET).status == 202
-
-
-# --- Idempotency ----------------------------------------------------------------------------------------------
 
 
 def test_a_repeat_gets_the_recorded_answer_and_stores_nothing(alerts: Sender) -> None:
@@ -271,9 +262,6 @@ def test_a_repeat_gets_its_answer_though_the_app_has_changed_and_would_refuse_it
     assert alerts.signed("Alert", {"id": 2}).code == "MESSAGE_INVALID"
 
 
-# --- Backpressure ---------------------------------------------------------------------------------------------
-
-
 def test_a_full_queue_sends_its_webhooks_away_until_there_is_room(alerts: Sender) -> None:
     for number in range(3):
         assert alerts.signed("Alert", {"id": number}).status == 202
@@ -288,9 +276,6 @@ def test_a_full_queue_sends_its_webhooks_away_until_there_is_room(alerts: Sender
     alerts.api.ack(message)
     # The refused one left no receipt behind, so it is taken now.
     assert alerts.signed("Alert", {"id": 3}).status == 202
-
-
-# --- Ordering -------------------------------------------------------------------------------------------------
 
 
 def test_a_fifo_queue_keeps_the_order_of_each_source(sender: Sender) -> None:
@@ -325,9 +310,6 @@ def test_a_key_divides_a_queue_into_partitions_in_order(sender: Sender) -> None:
         name: [m["payload"]["n"] for m in messages if m["partition"] == name] for name in ("i-0", "i-1", "i-2")
     }
     assert by_partition == {f"i-{part}": list(range(part, 30, 3)) for part in range(3)}
-
-
-# --- what is not there, too large, or of another kind ---------------------------------------------------------
 
 
 def test_a_webhook_that_nobody_declared_is_not_found(alerts: Sender) -> None:

@@ -197,9 +197,6 @@ def test_an_excerpt_is_bounded() -> None:
     assert len(found) <= EXCERPT_CHARACTERS
 
 
-# --- a flood ---
-
-
 class Counting:
     """A store's refusals, with a count of the transactions that wrote some."""
 
@@ -266,9 +263,6 @@ def test_refusals_survive_a_restart(store: str, clock: ManualClock) -> None:
         sender = Sender(server, clock)
         assert [one["code"] for one in told(sender)] == ["SIGNATURE_INVALID"]
         sender.close()
-
-
-# --- who may see them ---
 
 
 def test_who_may_not_read_the_queue_or_is_of_another_tenant_sees_no_refusals(tmp_path: Path) -> None:

@@ -68,9 +68,6 @@ def senders(sender: Sender) -> Sender:
     return sender
 
 
-# --- Svix, Clerk, Resend ---
-
-
 def test_the_example_that_svix_publishes_is_taken() -> None:
     assert refusal(STANDARD, SVIX_EXAMPLE, SVIX_BODY, SVIX_NOW) is None
     assert refusal(STANDARD, SVIX_EXAMPLE, SVIX_BODY + b" ", SVIX_NOW) is Code.SIGNATURE_INVALID
@@ -127,9 +124,6 @@ def test_an_overheard_request_has_one_key_by_either_name(senders: Sender, webhoo
 
 def test_a_key_by_the_id_of_svix_is_signed() -> None:
     assert check(SPEC, "senders.skep").rendered == []
-
-
-# --- forms ---
 
 
 def form(value: object) -> bytes:
@@ -201,9 +195,6 @@ def test_a_large_form_is_decoded_whole(shift: int) -> None:
     text = "x" * (CHUNK_BYTES - shift) + 'é"%& +' * CHUNK_BYTES
 
     assert payload_of(b"payload=" + quote_plus(text).encode()) == text.encode()
-
-
-# --- PagerDuty ---
 
 
 def test_verify_hmac_with_the_header_of_pagerduty_takes_what_pagerduty_signs(senders: Sender) -> None:

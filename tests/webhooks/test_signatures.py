@@ -78,9 +78,6 @@ SLACK_BODY = (
 )
 
 
-# --- what the vendors publish ---------------------------------------------------------------------------------
-
-
 def test_the_example_of_github() -> None:
     verify = Verify(scheme=Scheme.GITHUB, secret_env=["GITHUB"])
     signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
@@ -104,8 +101,6 @@ def test_the_example_of_standard_webhooks() -> None:
     }
     assert outcome(STANDARD, headers, b'{"test": 2432232314}', 1_614_265_330_000_000) is None
 
-
-# --- every scheme ---------------------------------------------------------------------------------------------
 
 SIGNED = {
     "hmac": (HMAC, {"X-Signature": hexed("a new and long secret")}),
@@ -175,9 +170,6 @@ def test_any_of_the_secrets_will_do(signed: object) -> None:
         assert outcome(verify, signed(secret)) is expected
 
 
-# --- several signatures in one header -------------------------------------------------------------------------
-
-
 def test_one_right_signature_of_several_is_enough() -> None:
     wrong, right = hexed("their next secret"), hexed("an old and long secret")
     for several in (f"v1={wrong},v1={right}", f"v1={right}, v1={wrong}", f"v2=new,v1=zz,v1={right}"):
@@ -205,9 +197,6 @@ def test_a_flood_of_signatures_is_malformed() -> None:
 def test_a_version_that_is_not_ours_does_not_count() -> None:
     signature = stripe("a new and long secret")["Stripe-Signature"].replace("v1=", "v0=")
     assert outcome(STRIPE, {"Stripe-Signature": signature}) is Code.SIGNATURE_MALFORMED
-
-
-# --- time -----------------------------------------------------------------------------------------------------
 
 
 def timed(scheme: str, at: int) -> tuple[Verify, Headers]:
@@ -254,9 +243,6 @@ def test_stripe_says_one_time() -> None:
     assert outcome(STRIPE, {"Stripe-Signature": signature.partition(",")[2]}) is Code.SIGNATURE_MALFORMED
 
 
-# --- plain hmac in all its forms ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("algorithm", Algorithm)
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("prefix", ["", "sha=", "signature "])
@@ -282,9 +268,6 @@ def test_a_body_that_is_no_text_is_signed_as_its_bytes() -> None:
     body = bytes(range(256))
     assert outcome(HMAC, {"X-Signature": hexed("a new and long secret", body)}, body) is None
     assert outcome(STANDARD, standard(SECRETS["BASE64"]), body) is Code.SIGNATURE_MALFORMED
-
-
-# --- what is not there ----------------------------------------------------------------------------------------
 
 
 def test_without_a_scheme_there_is_no_verifier() -> None:

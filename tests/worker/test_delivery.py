@@ -163,9 +163,6 @@ def test_deliveries_work_on_the_event_loop_that_workers_run_on() -> None:
     assert run(main()) == [Result.DELIVERED, Result.FAILED, Result.FAILED, Result.REFUSED]
 
 
-# --- addresses ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -277,9 +274,6 @@ def test_a_secret_that_is_no_base64_is_refused_at_the_start() -> None:
         Deliverer(Deliver(url="https://a.example/", secret_env=["NEW"]), {"NEW": "é"}, SystemClock())
     assert caught.value.code is Code.INVALID_SETTING
     assert "NEW" in caught.value.message
-
-
-# --- secrets ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_path_is_sent_and_never_told() -> None:

@@ -124,8 +124,6 @@ async def test_a_follower_that_cannot_be_made_is_a_dead_letter_with_the_expressi
     assert "a string" in letter.error
 
 
-# --- rate limits ----------------------------------------------------------------------------------------------
-
 LIMITED = """
 app Limited {
   queue Calls {
@@ -200,9 +198,6 @@ async def test_a_message_without_a_key_to_count_by_is_given_up_and_the_next_one_
     assert "`string(1 / number)`" in (letter.error or "")
 
 
-# --- tenants --------------------------------------------------------------------------------------------------
-
-
 def shares(place: Place, order: list[str]) -> skep.App:
     app = skep.App(load(
         """
@@ -239,9 +234,6 @@ async def test_tenants_take_turns_however_much_one_of_them_has(place: Place) -> 
     assert Counter(order[:7]) == {tenants[0]: 4, tenants[1]: 2, tenants[2]: 1}
     assert order.index(tenants[2]) <= 4
     assert max(place for place, tenant in enumerate(order) if tenant == tenants[1]) <= 9
-
-
-# --- stopping -------------------------------------------------------------------------------------------------
 
 
 async def test_a_stop_finishes_what_was_begun_and_gives_back_the_rest(place: Place) -> None:

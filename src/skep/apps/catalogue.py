@@ -54,8 +54,6 @@ class Catalogue:
         self._broken: dict[str, int] = {}
         engine.caches.on_missed(self._doubt)
 
-    # --- what is there ---
-
     @property
     def apps(self) -> Mapping[str, CompiledApp]:
         """The applied apps by name."""
@@ -89,8 +87,6 @@ class Catalogue:
     def secret_files(self) -> list[Path]:
         """The files that hold secrets of applied apps."""
         return secret_files([compiled.app for compiled in self._apps.values()], self.environment)
-
-    # --- keeping up ---
 
     async def load(self) -> None:
         """Take in what the store has, if that is not known yet."""
@@ -175,8 +171,6 @@ class Catalogue:
             log.warning("an applied app names secrets that this server cannot use", app=record.name,
                         problems=[problem.message for problem in unusable])  # fmt: skip
         return compiled
-
-    # --- what the engine asks ---
 
     async def fit(self, messages: list[NewMessage]) -> list[NewMessage]:
         """The messages as they are stored; MESSAGE_INVALID names the first that does not fit."""

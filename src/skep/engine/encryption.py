@@ -98,8 +98,6 @@ class Encryption:
         self._missing: set[Id] = set()
         self._making = asyncio.Lock()
 
-    # --- what it knows ---
-
     async def load(self) -> None:
         """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
         async with self._making:  # keys that were read before a shred must not come back after it
@@ -140,8 +138,6 @@ class Encryption:
     def seals(self, key: QueueKey) -> bool:
         """Whether a queue's payloads are sealed."""
         return key in self._sealing
-
-    # --- in ---
 
     async def seal(self, messages: Sequence[NewMessage], ids: Sequence[Id]) -> list[NewMessage]:
         """The messages as they may be stored: those of sealing queues sealed."""
@@ -248,8 +244,6 @@ class Encryption:
                 sealed[index] = msgspec.structs.replace(one, error=SEALED_ERROR + envelope)
         return sealed
 
-    # --- out ---
-
     async def open_errors(self, errors: Sequence[StoredError]) -> list[str | None]:
         """Errors as they were said; those that cannot be opened say so."""
         envelopes = [_envelope_of(error) for error, _, _ in errors]
@@ -334,8 +328,6 @@ class Encryption:
         if not _belongs(inside, row, key.queue, source):
             raise damaged(row.queue)
         return inside.payload, inside.content_type
-
-    # --- keys ---
 
     async def wrapped_keys(self) -> list[WrappedKey]:
         """All keys, as they are kept."""

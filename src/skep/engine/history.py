@@ -125,8 +125,6 @@ class History:
             validate.check_count(limit, self._limits.page, "limit")
             return await self._opened.deaths(key, limit)
 
-    # --- events of traces -----------------------------------------------------------------------------------------
-
     async def tell(self, events: Sequence[TraceEvent], tenant: str = DEFAULT_TENANT) -> None:
         """Keep what workers tell of traces. Each gets the present instant, whatever it says."""
         with self._in_flight:

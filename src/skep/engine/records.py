@@ -61,8 +61,6 @@ class Records:
         self._pushed = pushed
         self._encryption = encryption
 
-    # --- receipts and entities ------------------------------------------------------------------------------------
-
     def receipt(self, key: ReceiptKey, answer: bytes, window_seconds: float) -> Receipt:
         """A receipt that runs out so long after now."""
         return Receipt(key, answer, record_checks.expiry(self._clock.now(), window_seconds))
@@ -147,8 +145,6 @@ class Records:
         self._encryption.require(message.queue)
         return await self._quarantine(message, id_, error, receipt, now)
 
-    # --- applied specs --------------------------------------------------------------------------------------------
-
     async def put_app(self, name: str, document: bytes, *, expected: int | None = None) -> AppRecord:
         """Store a spec; with ``expected``, only while that is the revision of all apps (else STORE_BUSY)."""
         with self._in_flight:
@@ -172,8 +168,6 @@ class Records:
         with self._in_flight:
             return await self._records.apps_revision()
 
-    # --- runs of pipelines ------------------------------------------------------------------------------------------
-
     async def put_run(self, id_: str, document: bytes, tenant: str = DEFAULT_TENANT) -> PipelineRun:
         """Keep what a run of a pipeline tells of itself, in place of what it told before."""
         with self._in_flight:
@@ -196,8 +190,6 @@ class Records:
             if found is None:
                 raise SkepError(Code.PIPELINE_NOT_FOUND, f"there is no run {id_!r} of a pipeline", run=id_)
             return found
-
-    # --- endpoints ------------------------------------------------------------------------------------------------
 
     async def report_endpoint(
         self,

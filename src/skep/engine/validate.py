@@ -167,9 +167,6 @@ def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
         check_wait_seconds(wait_seconds, limits)
 
 
-# --- push -----------------------------------------------------------------------------------------------------
-
-
 def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: bool) -> Weight | list[Refusal | None]:
     """The weight of a push, or for each of its messages what is wrong with it."""
     if not 1 <= len(messages) <= limits.push_messages:
@@ -286,8 +283,6 @@ def _headers_refusal(headers: bytes, limits: Limits) -> Refusal | None:
         return Refusal(Code.INVALID_HEADERS, f"headers are a JSON object of strings: {error}")
     return None
 
-
-# --- settle ---------------------------------------------------------------------------------------------------
 
 _ACKS = (Outcome.ACK, Outcome.ACK_THROUGH)
 

@@ -287,9 +287,6 @@ class OperationFigures(Struct, frozen=True):
     average_seconds: float | None
 
 
-# --- one call, several operations -----------------------------------------------------------------------------
-
-
 def groups_of(keys: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str], list[int]]:
     """The places of each (queue, partition) in a call, in the order in which these first appear."""
     groups: dict[tuple[QueueKey, str], list[int]] = {}
@@ -341,9 +338,6 @@ def operations_ahead(retry_after_seconds: int = 1) -> SkepError:
         "a push to the same partition is queued, and this cannot wait behind it: try again when that is done",
         retry_after_seconds=retry_after_seconds,
     )
-
-
-# --- payloads and results, as bytes ---------------------------------------------------------------------------
 
 
 class _Push(Struct, frozen=True, array_like=True):

@@ -85,9 +85,6 @@ def _type_of(value: object) -> Type:
             return STRING
 
 
-# --- fields, lists, maps --------------------------------------------------------------------------------------
-
-
 def _check_select(node: Select, operand: Node) -> Node:
     of = operand.type
     if of.kind is Kind.RECORD:
@@ -142,9 +139,6 @@ def _joined(nodes: Iterable[Node]) -> Type:
             return JSON
         result = joined
     return JSON if result is None or result.kind is Kind.NULL else result
-
-
-# --- operators and functions ----------------------------------------------------------------------------------
 
 
 def _check_call(node: FunctionCall) -> Node:
@@ -293,9 +287,6 @@ def _is_same(one: Node, other: Node) -> bool:
     if isinstance(one, Bound) and isinstance(other, Bound):
         return one.slot == other.slot
     return isinstance(one, Variable) and isinstance(other, Variable) and one.name == other.name
-
-
-# --- what is wanted -------------------------------------------------------------------------------------------
 
 
 def _expect(node: Node, wanted: Type, what: str) -> None:

@@ -58,8 +58,6 @@ class Checking:
         expected = f"{near}?" if near else f"one of {', '.join(list(known)[:12])}" if known else None
         self.problem(path, f"there is no {what} {name!r}", expected)
 
-    # --- expressions ---
-
     def expression(
         self, path: Path, text: str, variables: Mapping[str, Type], wanted: Type | None = None
     ) -> Expression | None:
@@ -110,8 +108,6 @@ class Checking:
             verb = "is" if len(missing) == 1 else "are"
             self.problem(path, f"{what} is not whole: {names} {verb} missing", names, absence=True)
         return types
-
-    # --- names and numbers ---
 
     def fields(self, path: Path, fields: Fields) -> None:
         """Fields with their defaults."""

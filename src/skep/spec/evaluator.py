@@ -52,9 +52,6 @@ def _constant(value: object) -> Run:
     return lambda _: value
 
 
-# --- fields ---------------------------------------------------------------------------------------------------
-
-
 def _variable(node: Variable) -> Run:
     name, at, absent_is_fine = node.name, node.at, node.type.optional
     convert = conversion(node.type)
@@ -162,9 +159,6 @@ def _to_float(_: Scope, value: object) -> object:
         raise NoValueError("the number is too large for a float") from None
 
 
-# --- lists and maps -------------------------------------------------------------------------------------------
-
-
 def _list(node: ListOf) -> Run:
     items = [build(item) for item in node.items]
     cost = len(items) + 1
@@ -193,9 +187,6 @@ def _map(node: MapOf) -> Run:
         return result
 
     return run
-
-
-# --- operators and functions ----------------------------------------------------------------------------------
 
 
 def _call(node: FunctionCall) -> Run:
@@ -283,9 +274,6 @@ def _truth(value: object, sign: str) -> bool:
     if value is True or value is False:
         return value
     raise unfit(sign, value)
-
-
-# --- comprehensions -------------------------------------------------------------------------------------------
 
 
 class _Loop(NamedTuple):

@@ -40,9 +40,6 @@ def _written(document: Schema) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
-# --- JSON Schema ----------------------------------------------------------------------------------------------
-
-
 def json_schemas(app: App) -> Schema:
     """A schema for the messages of each queue, and for the input of each command."""
     definitions = {name: queue_schema(queue) for name, queue in app.queues.items()}
@@ -103,9 +100,6 @@ def _bare_schema(type_: Type) -> Schema:
             schema["propertyNames"] = _bare_schema(type_.key)
         return schema
     return dict(_PLAIN[type_.kind])
-
-
-# --- AsyncAPI -------------------------------------------------------------------------------------------------
 
 
 def async_api(app: App) -> Schema:

@@ -38,9 +38,6 @@ def size(_: Scope, value: object) -> object:
     raise unfit("size", value)
 
 
-# --- strings --------------------------------------------------------------------------------------------------
-
-
 def _texts(name: str, *values: object) -> tuple[str, ...]:
     for value in values:
         if not isinstance(value, str):
@@ -153,9 +150,6 @@ def substring(scope: Scope, value: object, start: object, end: object = None) ->
         raise NoValueError(f"there is no part {start} to {last}, the string has {len(text)} characters", value)
     scope.build(last - start)
     return text[start:last]
-
-
-# --- conversions ----------------------------------------------------------------------------------------------
 
 
 def to_string(scope: Scope, value: object) -> object:
@@ -276,9 +270,6 @@ def read_time(value: str) -> datetime:
 def dyn(_: Scope, value: object) -> object:
     """The same value; only the checker stops looking at its type."""
     return value
-
-
-# --- parts of times and durations -----------------------------------------------------------------------------
 
 
 def _of_time(name: str, part: Callable[[datetime], int]) -> Function:

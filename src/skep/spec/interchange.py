@@ -50,9 +50,6 @@ def to_toml(app: App) -> str:
     return "\n".join(_toml_table(to_document(app), ())).strip() + "\n"
 
 
-# --- documents ------------------------------------------------------------------------------------------------
-
-
 def to_document(app: App) -> Document:
     """An app as plain dictionaries, its types as text."""
     document: Document = msgspec.to_builtins(app)
@@ -179,9 +176,6 @@ def _table(parent: Document, name: str, path: Path) -> Iterator[tuple[Path, Docu
 
 def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-# --- TOML -----------------------------------------------------------------------------------------------------
 
 
 def _toml_table(table: Document, path: tuple[str, ...]) -> Iterator[str]:

@@ -110,9 +110,6 @@ def _defaults(fields: Fields) -> dict[str, object]:
     return found | {name: None for name, field in fields.items() if field.type.optional and name not in found}
 
 
-# --- types for msgspec ----------------------------------------------------------------------------------------
-
-
 def _struct(fields: Fields, strict: bool, raw: bool) -> type:
     """A struct with a number for a name in place of each field's, which may be a word that Python reserves."""
     needed: list[tuple[str, Any]] = []
@@ -149,9 +146,6 @@ def _bare_type(type_: Type, raw: bool) -> Any:
     if type_.kind is Kind.MAP and type_.element is not None and type_.key is not None:
         return dict[_python_type(type_.key, raw), _python_type(type_.element, raw)]  # type: ignore[misc]
     return _PLAIN[type_.kind]
-
-
-# --- explaining -----------------------------------------------------------------------------------------------
 
 
 def _decoded(payload: bytes) -> object:

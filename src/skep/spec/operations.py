@@ -156,8 +156,6 @@ def invert(_: Scope, value: object) -> object:
     raise unfit("!", value)
 
 
-# --- comparing ------------------------------------------------------------------------------------------------
-
 CONTAINER_UNITS = 3
 """What it costs to compare two lists or maps, beside their elements."""
 _NUMBERS = frozenset({int, float})

@@ -94,9 +94,6 @@ def _part(reading: Reading, entry: Entry, found: dict[str, object], path: Path) 
             found["idempotency"] = parse_idempotency(reading, entry, (*path, "idempotency"), idempotency)
 
 
-# --- settings -------------------------------------------------------------------------------------------------
-
-
 def full_name(name: str, known: tuple[str, ...]) -> str:
     """A setting's name with its unit, which may be left out."""
     return next((name + suffix for suffix in ("", "_seconds", "_ms") if name + suffix in known), name)
@@ -152,9 +149,6 @@ def _whole(value: float) -> int:
     if not value.is_integer():
         raise TextError(0, "this is not a whole number of milliseconds", "a whole number")
     return int(value)
-
-
-# --- what becomes of a message --------------------------------------------------------------------------------
 
 
 def parse_call(reading: Reading, entry: Entry, path: Path, leading: str = "") -> CommandCall | None:
@@ -297,9 +291,6 @@ def _rate_limit(reading: Reading, entry: Entry, path: Path) -> RateLimit | None:
             reading.problem(entry.span, "'rate_limit' is not whole", "count: 100 and per: 1m")
         return None
     return RateLimit(count=count, per_seconds=per, key=key)
-
-
-# --- idempotency ----------------------------------------------------------------------------------------------
 
 
 def parse_idempotency(reading: Reading, entry: Entry, path: Path, known: Idempotency | None) -> Idempotency | None:

@@ -110,8 +110,6 @@ def required(type_: Type) -> Type:
     return msgspec.structs.replace(type_, optional=False) if type_.optional else type_
 
 
-# --- reading --------------------------------------------------------------------------------------------------
-
 SPELLINGS = "string, int, float, bool, time, json, uuid, enum(a, b), list<T>, map<string, T>, or one of them with ?"
 
 
@@ -220,9 +218,6 @@ def _skip(text: str, at: int) -> int:
     return match.end()
 
 
-# --- writing --------------------------------------------------------------------------------------------------
-
-
 def print_type(type_: Type) -> str:
     """The one spelling of a type."""
     text = _bare(type_)
@@ -255,9 +250,6 @@ def _bare(type_: Type) -> str:
 
 def _print_choice(choice: str) -> str:
     return choice if _WORD.fullmatch(choice) else msgspec.json.encode(choice).decode()
-
-
-# --- fitting --------------------------------------------------------------------------------------------------
 
 
 def fits(given: Type, wanted: Type) -> bool:

@@ -47,9 +47,6 @@ def unparse(app: App) -> Entry:
     return _labelled("app", app.name, _spaced(entries))
 
 
-# --- entries --------------------------------------------------------------------------------------------------
-
-
 def _value(name: str, text: str, entries: list[Entry] | None = None) -> Entry:
     block = Block(entries) if entries is not None else None
     return Entry(name=name, span=_NOWHERE, colon=True, value=Value(text, _NOWHERE), block=block)
@@ -96,9 +93,6 @@ def _strings(strings: list[str]) -> str:
 
 def _when(when: str | None) -> str:
     return f" when ({expression_text(when)})" if when is not None else ""
-
-
-# --- queues ---------------------------------------------------------------------------------------------------
 
 
 def _queue(queue: Queue) -> list[Entry]:
@@ -196,9 +190,6 @@ def _idempotency(idempotency: Idempotency) -> Entry:
     if idempotency.window_seconds != _DEFAULTS[2].window_seconds:
         entries.append(_value("window", print_duration(idempotency.window_seconds)))
     return _block("idempotency", entries)
-
-
-# --- webhooks, entities, schedules ----------------------------------------------------------------------------
 
 
 def _webhook(webhook: Webhook) -> list[Entry]:

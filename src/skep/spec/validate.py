@@ -178,9 +178,6 @@ def _check_rate_limit(checking: Checking, limit: RateLimit, path: Path, variable
         checking.key((*path, "key"), limit.key, variables)
 
 
-# --- between queues -------------------------------------------------------------------------------------------
-
-
 def dead_letter_queues(app: App) -> dict[str, str]:
     """The dead-letter queue of each queue that has one, named or by default."""
     found: dict[str, str] = {}
@@ -245,9 +242,6 @@ def _note_cycle(checking: Checking, cycle: list[str]) -> None:
     index = next(index for index, then in enumerate(checking.app.queues[last].then) if then.queue == cycle[-1])
     path = ("queues", last, "then", index, "queue")
     checking.problem(path, f"messages would go round for ever: {' → '.join(shown)}", "a queue outside of this circle")
-
-
-# --- schedules ------------------------------------------------------------------------------------------------
 
 
 def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Path) -> None:

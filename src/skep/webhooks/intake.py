@@ -153,8 +153,6 @@ class Intake:
             )
         )  # fmt: skip
 
-    # --- into a queue -------------------------------------------------------------------------------------------
-
     async def _enqueue(self, hook: _Hook, target: Target) -> HookAnswer:
         key: str | None = None
         try:
@@ -204,8 +202,6 @@ class Intake:
             raise SkepError(result.code or Code.INTERNAL, result.reason or "refused")
         hook.counts.quarantined += 1
         return HookAnswer(HTTPStatus.ACCEPTED, _encode(QuarantineResponse(False, True, key, id_text(result.id))))
-
-    # --- a command at once --------------------------------------------------------------------------------------
 
     async def _run(self, hook: _Hook) -> HookAnswer:
         assert hook.webhook.call is not None

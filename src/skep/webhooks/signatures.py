@@ -80,9 +80,6 @@ def header_value(headers: Headers, name: bytes) -> bytes | None:
     return found
 
 
-# --- schemes --------------------------------------------------------------------------------------------------
-
-
 def _plain(
     keys: Sequence[bytes],
     header: str,
@@ -167,9 +164,6 @@ def _check_other_ids(headers: Headers, signed: bytes) -> None:
             raise SkepError(
                 Code.SIGNATURE_MALFORMED, f"the request has two ids, and {family}id is not the one it signs"
             )
-
-
-# --- parts ----------------------------------------------------------------------------------------------------
 
 
 def _compare(given: Sequence[bytes], expected: Sequence[bytes]) -> None:

@@ -107,8 +107,6 @@ class Execution:
             return await self._deliver(self._deliverer, source, message)
         return Done(completed(message))
 
-    # --- functions ---
-
     async def _call(self, function: CommandFunction, source: Source, message: PoppedMessage, fields: Fields) -> Done:
         argument = function.argument(await off_loop(lambda: self._plan.mapped(fields)))
         given = self._given(function, source, message)
@@ -145,8 +143,6 @@ class Execution:
             return verdict(MessageData.of(message, None), self._clock, error)
         return failed(message, error_text(error))
 
-    # --- deliveries ---
-
     async def _deliver(self, deliverer: Deliverer, source: Source, message: PoppedMessage) -> Done:
         body = payload_bytes(message.payload, message.content_type)
         outcome = await deliverer.deliver(message.id, body, message.content_type)
@@ -155,8 +151,6 @@ class Execution:
         await breaker.report(outcome)
         failure = None if outcome.result is Result.DELIVERED else Failure(message, outcome.reason)
         return Done(_told(message, outcome), failure=failure)
-
-    # --- settling ---
 
     async def _settled(self, source: Source, message: PoppedMessage, ack: Ack, failure: Failure | None) -> Ack | None:
         result = await source.settle(message, ack, failure)

@@ -115,8 +115,6 @@ class Working:
         if from_json(bytes(applied.document).decode()) != self._app:
             log.warning("%s is not what is applied on the server: apply it, or restart the worker", self._app.name)
 
-    # --- queues ---
-
     def _runners(self) -> list[Runner]:
         threads = sum(
             one.spec.concurrency or CONCURRENCY for one in self._plans if one.function and not one.function.is_async
@@ -151,8 +149,6 @@ class Working:
                 f"{'; '.join(faults.values())}: the secrets that {self._app.name} needs for its deliveries",
                 variables=sorted(faults),
             )
-
-    # --- tenants ---
 
     @property
     def _takes_all(self) -> bool:

@@ -60,8 +60,6 @@ def test_a_context_is_found_in_headers() -> None:
         assert context_in(headers) is None
 
 
-# --- of a request ---
-
 PARENT = (b"traceparent", SOUND.encode())
 
 

@@ -4,7 +4,7 @@
 const REFRESH_MS = 5000;
 const LIVE_KEY = "skep-live";
 
-// --- one time zone on a page: UTC, or this computer's, for times and charts alike ---
+// One time zone on a page: UTC, or this computer's, for times and charts alike.
 
 const ZONE_KEY = "skep-zone";
 const zoneSwitch = document.getElementById("zone");
@@ -36,7 +36,7 @@ zoneSwitch.addEventListener("click", () => {
 showZone();
 document.body.addEventListener("htmx:afterSettle", showZone);
 
-// --- focus stays where it was when a part of the page is replaced ---
+// Focus stays where it was when a part of the page is replaced.
 
 let focused = null;
 
@@ -57,7 +57,7 @@ document.body.addEventListener("htmx:afterSettle", () => {
   focused = null;
 });
 
-// --- live refresh: not while the tab is hidden, nor while someone works in what would be replaced ---
+// Live refresh: not while the tab is hidden, nor while someone works in what would be replaced.
 
 const lost = document.getElementById("lost");
 const liveSwitch = document.getElementById("live-switch");
@@ -117,7 +117,7 @@ if (liveSwitch !== null && document.getElementById("live") !== null) {
 const here = document.querySelector(".side nav [aria-current]");
 if (here !== null) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 40;
 
-// --- keys ---
+// Keys.
 
 let afterG = false;
 
@@ -147,7 +147,7 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?" && !dialog.open) dialog.showModal();
 });
 
-// --- charts: drawn from what the page carries, again when that or the colours change ---
+// Charts: drawn from what the page carries, again when that or the colours change.
 
 const drawn = new Map();
 
@@ -216,7 +216,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 let resizing;
 addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(drawAll, 100); });
 
-// --- what moves by the second ---
+// What moves by the second.
 
 function spoken(seconds) {
   if (seconds <= 0) return "0 s";
@@ -243,7 +243,7 @@ document.body.addEventListener("htmx:beforeRequest", (event) => {
   row.classList.add("chosen");
 });
 
-// --- typed confirmations, copying, choosing all ---
+// Typed confirmations, copying, choosing all.
 
 function confirmable(input) {
   const button = input.form.querySelector("[data-confirmed]");

@@ -165,8 +165,6 @@ class Buffer:
         left = deadline - self._clock.steady()
         queue.timer = self._timers.at(Instant(self._clock.now() + left), lambda: self._start(key, queue))
 
-    # --- those who must come after ------------------------------------------------------------------------------
-
     def holds(self, keys: Iterable[QueueKey]) -> bool:
         """Whether something is buffered for one of these queues."""
         queues = self._queues
@@ -191,8 +189,6 @@ class Buffer:
         """Flush everything."""
         while self._queues:
             await self.flushed(list(self._queues))
-
-    # --- flushing -----------------------------------------------------------------------------------------------
 
     def _start(self, key: QueueKey, queue: _QueueBuffer) -> None:
         if queue.timer is not None:

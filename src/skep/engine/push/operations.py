@@ -108,8 +108,6 @@ class Operations:
         self._ending = False
         self._stopping = False
 
-    # --- its own life -------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Look for what is left from before, and perform it."""
         self._look()
@@ -138,8 +136,6 @@ class Operations:
     def quiet(self) -> bool:
         """Whether nothing is performed or looked for just now."""
         return self._look_task is None and self._drain.idle
-
-    # --- figures, at no cost --------------------------------------------------------------------------------------
 
     @property
     def depth(self) -> int:
@@ -215,8 +211,6 @@ class Operations:
         finally:
             timer.cancel()
             self._waiting.discard(future)
-
-    # --- queueing -------------------------------------------------------------------------------------------------
 
     @property
     def ending(self) -> bool:
@@ -317,8 +311,6 @@ class Operations:
         """How long until the operation at this place is done, at the rate of late."""
         return round(place / self._drain.rate, 3)
 
-    # --- other servers ----------------------------------------------------------------------------------------------
-
     def _tell_later(self) -> None:
         """Tell other servers of operations that are not done in a moment; most are, and then nobody need know."""
         if self._shared and self._tell_timer is None and not self._stopping:
@@ -329,8 +321,6 @@ class Operations:
         self._tell_timer = None
         if self.depth:
             self._store.announce_operations()
-
-    # --- looking ---------------------------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
         # A look that is under way may have looked before there was something to see.

@@ -138,8 +138,6 @@ class _Compiler:
             case FunctionCall():
                 return self._call(node, bound)
 
-    # --- operators and functions ---
-
     def _call(self, node: FunctionCall, bound: dict[int, Value]) -> Value:
         if (spelled := _spelled_out(node)) is not None:
             return spelled
@@ -176,8 +174,6 @@ class _Compiler:
         safe_keys = [F.when(distinct, key).otherwise(F.lit(f"{index}")) for index, key in enumerate(keys)]
         made = F.create_map(*[column for pair in zip(safe_keys, columns, strict=True) for column in pair])
         return Value(map_of(STRING, type_), F.when(distinct & _all_there(pairs), made), finite=_finite(values))
-
-    # --- comprehensions ---
 
     def _comprehension(self, node: Comprehension, bound: dict[int, Value]) -> Value:
         over = self.value(node.range, bound)
@@ -267,9 +263,6 @@ _OPERATORS: dict[str, Callable[..., Value]] = {
     **{sign: partial(operations.compared, sign) for sign in ("<", "<=", ">", ">=")},
     **{sign: partial(operations.arithmetic, sign) for sign in "+-*/%"},
 }
-
-
-# --- parts ------------------------------------------------------------------------------------------------------
 
 
 def _has(operand: Value, field: str) -> Value:

@@ -63,9 +63,6 @@ def size(value: Value) -> Value:
     return Value(INT, found.cast("bigint"))
 
 
-# --- strings ----------------------------------------------------------------------------------------------------
-
-
 def _texts(*values: Value) -> list[Column]:
     return [taken_as(value, STRING) for value in values]
 
@@ -142,9 +139,6 @@ def substring(value: Value, start: Value, end: Value | None = None) -> Value:
         STRING,
         F.when(fine, F.substring(text, F.try_add(first, F.lit(1)).try_cast("int"), (last - first).try_cast("int"))),
     )
-
-
-# --- conversions ------------------------------------------------------------------------------------------------
 
 
 def to_string(value: Value) -> Value:

@@ -106,9 +106,6 @@ def _no_infinity(variant: Column) -> Column:
     return ~F.contains(F.to_json(variant), F.lit("Infinity"))
 
 
-# --- keys -------------------------------------------------------------------------------------------------------
-
-
 def _quotes(text: Column) -> Column:
     """The number of quotes in a JSON text that has no escapes: two for each key, and two for each string."""
     return F.octet_length(text) - F.octet_length(F.replace(text, F.lit('"'), F.lit("")))
@@ -125,9 +122,6 @@ def _keys_are_unique(whole: Column) -> Column:
     """Whether no object has a key twice, which a variant does not take; the text is read a second time for that."""
     variant = F.try_parse_json(whole)
     return variant.isNotNull() & _no_infinity(variant)
-
-
-# --- fields -----------------------------------------------------------------------------------------------------
 
 
 def _read_as(type_: Type) -> str:

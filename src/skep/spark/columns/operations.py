@@ -40,9 +40,6 @@ _COMPARE: dict[str, Callable[[Column, Column], Column]] = {
 }
 
 
-# --- arithmetic -------------------------------------------------------------------------------------------------
-
-
 def arithmetic(sign: str, left: Value, right: Value) -> Value:
     """``left sign right`` for + - * / and %."""
     if Kind.JSON in (left.kind, right.kind):
@@ -127,9 +124,6 @@ def negate(value: Value) -> Value:
 def truth(value: Value) -> Column:
     """A bool; where it is none, no value."""
     return taken_as(value, BOOL)
-
-
-# --- comparing --------------------------------------------------------------------------------------------------
 
 
 def ordered(sign: str, left: Value, right: Value) -> Column:
@@ -257,9 +251,6 @@ def _equal_deep(left: Value, right: Value) -> Column:
     certain = F.when(~(uncertain[0] | uncertain[1]), F.lit(False))
     number = as_number(left) == as_number(right)
     return F.when((one == other) & ~one.contains("NaN"), F.lit(True)).otherwise(F.coalesce(certain, number))
-
-
-# --- lists and maps ---------------------------------------------------------------------------------------------
 
 
 def within(item: Value, container: Value) -> Column:

@@ -111,9 +111,6 @@ def _holds(type_: Type, *kinds: Kind) -> bool:
     return type_.kind in kinds or (type_.element is not None and _holds(type_.element, *kinds))
 
 
-# --- fitting ----------------------------------------------------------------------------------------------------
-
-
 def _fitting(value: Value, wanted: Type, plain: bool) -> Column:
     if wanted.kind is Kind.JSON:
         return _written(value, plain)

@@ -122,9 +122,6 @@ def taken(value: Value, sql: str) -> Column:
     return F.try_variant_get(base, value.path or "$", sql)
 
 
-# --- looking at a json as something else ------------------------------------------------------------------------
-
-
 def spelled(value: Value) -> Column:
     """The kind of a json's value, in Spark's words."""
     return F.schema_of_variant(value.column)

@@ -175,9 +175,6 @@ def delivery_of(
     )  # fmt: skip
 
 
-# --- tidying ordered rows -------------------------------------------------------------------------------------
-
-
 async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> int:
     """Bury what ran out of attempts, expire what is too old, put right what cannot be read; how many died of their attempts.
 
@@ -344,9 +341,6 @@ def _take_out(lease: Lease, seq: int) -> int:
         lease.pending -= 1
         lease.delivered_seq = seq
     return attempts
-
-
-# --- unordered queues -----------------------------------------------------------------------------------------
 
 
 async def _pop_sets(

@@ -196,7 +196,7 @@ final class MessageReader extends VariantCursor {
         new GenericArrayData(items.keySet().toArray()), new GenericArrayData(items.values().toArray()));
   }
 
-  // --- texts -------------------------------------------------------------------------------------------------------
+  // Texts.
 
   private Object string() {
     int from = at + 1;
@@ -262,7 +262,7 @@ final class MessageReader extends VariantCursor {
     return micros == Instants.NONE ? UNSURE : (Object) micros;
   }
 
-  // --- numbers and words -------------------------------------------------------------------------------------------
+  // Numbers and words.
 
   private Object integer() {
     int from = at;

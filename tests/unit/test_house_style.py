@@ -1,13 +1,18 @@
-"""A function fits a screen: without its signature and its docstring it has at most 60 lines."""
+"""What the house style asks of every file, as far as a machine can tell: functions fit a screen, and no comment is a banner."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "skep"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "skep"
+FOLDERS = ("src", "tests", "bench", "dev")
+COMMENTED = {".py": "#", ".sql": "--", ".js": "//", ".java": "//", ".sh": "#"}
 MOST_LINES = 60
+"""Of a function, without its signature and its docstring."""
 LONGER = {"engine/engine.py __init__"}
 """Those that are still to be cut."""
 
@@ -25,3 +30,12 @@ def test_every_function_fits_a_screen() -> None:
     found = {name for path in SOURCE.rglob("*.py") for name, lines in lengths(path) if lines > MOST_LINES}
 
     assert found - LONGER == set()
+
+
+def test_no_comment_is_a_banner() -> None:
+    found = []
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in COMMENTED):
+        banner = re.compile(rf"^\s*{COMMENTED[path.suffix]}\s*[-=*~#]{{3,}}", re.MULTILINE)
+        if "vendor" not in path.parts and banner.search(path.read_text(encoding="utf-8")):
+            found.append(path.relative_to(ROOT).as_posix())
+    assert found == []
