@@ -8,7 +8,7 @@ import pytest
 
 from skep.access.gate import Gate
 from skep.access.keys import Minted, mint
-from skep.access.limits import UNKNOWN_PER_SECOND
+from skep.access.rates import UNKNOWN_PER_SECOND
 from skep.clock import Instant, ManualClock
 from skep.config import AccessSettings
 from skep.engine.access import Access

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from skep.access.limits import UNKNOWN_PER_SECOND
 from skep.access.principal import Principal
+from skep.access.rates import UNKNOWN_PER_SECOND
 from skep.access.sessions import Sessions
 from skep.clock import Instant, ManualClock, seconds
 from skep.config import AccessSettings

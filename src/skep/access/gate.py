@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from skep.access import keys
-from skep.access.limits import UNKNOWN_PER_SECOND, Bucket
 from skep.access.principal import Principal
+from skep.access.rates import UNKNOWN_PER_SECOND, bucket_of
 from skep.access.scopes import role_grant
 from skep.access.sessions import Sessions, detail_of, ended_session, is_session_id
-from skep.clock import Clock, Instant
+from skep.clock import Clock
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
 from skep.model.key import EVERY, KEY_OWNER, KeyRecord, Role, SessionRecord
+from skep.runtime.token_bucket import TokenBucket
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
     from skep.access.tokens import Tokens
@@ -52,9 +53,9 @@ class Gate:
         self._known: dict[bytes, Principal] = {}
         self._own: dict[bytes, Principal] = {}
         self._by_key: dict[str, Principal] = {}
-        self._buckets: dict[str, Bucket] = {}
-        self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
-        self._refusals = Bucket(REFUSALS_PER_SECOND, clock.now())
+        self._buckets: dict[str, TokenBucket] = {}
+        self._unknown = bucket_of(UNKNOWN_PER_SECOND)
+        self._refusals = bucket_of(REFUSALS_PER_SECOND)
         self._untold = 0
         self.sessions = Sessions(access, clock, settings, self._of_session, self._is_trusted)
         access.on_change(self._changed)
@@ -66,9 +67,9 @@ class Gate:
         """What it was told."""
         return self._settings
 
-    def now(self) -> Instant:
-        """The present instant."""
-        return self._clock.now()
+    def missing_seconds(self, principal: Principal) -> float:
+        """0 when a principal may make a request now; else how many seconds until it may."""
+        return 0.0 if principal.bucket is None else principal.bucket.missing_seconds(self._clock.steady())
 
     @property
     def keys(self) -> int:
@@ -192,7 +193,7 @@ class Gate:
 
     def refused(self, peer: str, error: SkepError) -> None:
         """Tell the log of a key or token that was refused: from where and why, never what was shown."""
-        if self._refusals.take(self._clock.now()):
+        if self._refusals.missing_seconds(self._clock.steady()):
             self._untold += 1
             return
         log.warning("a key or token was refused", peer=peer, reason=error.message, untold=self._untold)
@@ -200,7 +201,7 @@ class Gate:
 
     async def _record(self, id_: str) -> KeyRecord | None:
         record = self._records.get(id_)
-        if record is not None or (id_ not in self._told and self._unknown.take(self._clock.now())):
+        if record is not None or (id_ not in self._told and self._unknown.missing_seconds(self._clock.steady())):
             return record
         while True:
             self._told.discard(id_)
@@ -215,14 +216,14 @@ class Gate:
             self._records[id_] = record
         return record
 
-    def _bucket(self, name: str, rate: float | None) -> Bucket | None:
+    def _bucket(self, name: str, rate: float | None) -> TokenBucket | None:
         if rate is None:
             return None
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= REMEMBERED:
                 del self._buckets[next(iter(self._buckets))]
-            bucket = self._buckets[name] = Bucket(rate, self._clock.now())
+            bucket = self._buckets[name] = bucket_of(rate)
         return bucket
 
     # what changes

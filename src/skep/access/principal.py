@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Sequence
 
 from skep.access import scopes
-from skep.access.limits import Bucket
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model.key import EVERY, Grant, Signer, Verb
 from skep.model.record import DEFAULT_TENANT
+from skep.runtime.token_bucket import TokenBucket
 
 DECISIONS = 4_096
 """Answers that are remembered per principal. Names are the caller's to choose, so there may be any number."""
@@ -44,7 +44,7 @@ class Principal:
         clock: Clock,
         *,
         expires_at: Instant | None = None,
-        bucket: Bucket | None = None,
+        bucket: TokenBucket | None = None,
         signer: Signer | None = None,
     ) -> None:
         """``name`` is who: ``key:<id>`` or ``jwt:<subject>``. It is noted in the audit log and on messages.

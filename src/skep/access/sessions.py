@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import structlog
 
-from skep.access.limits import UNKNOWN_PER_SECOND, Bucket
 from skep.access.principal import Principal
+from skep.access.rates import UNKNOWN_PER_SECOND, bucket_of
 from skep.clock import Clock, Instant, seconds
 from skep.config import AccessSettings
 from skep.engine.access import Access
@@ -88,7 +88,7 @@ class Sessions:
         self._is_trusted = is_trusted
         self._known: dict[str, _Session] = {}
         self._forgotten = 0
-        self._unknown = Bucket(UNKNOWN_PER_SECOND, clock.now())
+        self._unknown = bucket_of(UNKNOWN_PER_SECOND)
         self._noting: set[asyncio.Task[None]] = set()
 
     async def open(self, principal: Principal) -> str:
@@ -151,7 +151,7 @@ class Sessions:
 
     def _check_rate(self, id_: str) -> None:
         """TOO_MANY_REQUESTS when the store is asked for too many sessions that are not known here."""
-        if id_ not in self._known and (wait := self._unknown.take(self._clock.now())):
+        if id_ not in self._known and (wait := self._unknown.missing_seconds(self._clock.steady())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "too many sessions that are not known here are asked for; try again soon",
                 retry_after_seconds=int(wait) + 1,

@@ -17,6 +17,7 @@ from skep.client.worker.source import Source
 from skep.clock import Clock, Instant
 from skep.entities import PERMANENT
 from skep.errors import SkepError
+from skep.runtime.token_bucket import TokenBuckets
 from skep.spec import off_loop
 from skep.spec.ir import Fairness
 from skep.wire.messages import AckStatus, PoppedMessage
@@ -24,7 +25,6 @@ from skep.worker.acks import given_up
 from skep.worker.committing import Committing
 from skep.worker.endpoints import Breaker
 from skep.worker.execute import Execution
-from skep.worker.limiting import Limiter
 from skep.worker.plan import Plan
 
 CONCURRENCY = 8
@@ -41,7 +41,7 @@ class Runner:
     def __init__(self, plan: Plan, work: Committing | Execution, clock: Clock, stopping: asyncio.Event) -> None:
         self.plan = plan
         limit = plan.spec.rate_limit
-        self._limiter = Limiter(limit.count, limit.per_seconds) if limit is not None else None
+        self._limiter = TokenBuckets(limit.count, limit.per_seconds) if limit is not None else None
         self._work = work
         self._clock = clock
         self.whole = work.run if isinstance(work, Committing) and self._limiter is None else None

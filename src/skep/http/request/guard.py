@@ -43,7 +43,7 @@ class Guard:
         else:
             shown = bearer(call)
             principal = gate.remembered(shown) or await self._admitted(call, shown)
-        if principal.bucket is not None and (wait := principal.bucket.take(gate.now())):
+        if wait := gate.missing_seconds(principal):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "this key or subject makes more requests than it may",
                 retry_after_seconds=math.ceil(wait),
