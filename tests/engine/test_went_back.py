@@ -242,13 +242,13 @@ async def test_a_store_whose_clock_is_put_right_is_no_other_store(postgres_dsn: 
             await store.update_queue(ORDERS, QueueChanges(max_depth=depth), clock.now())
         clock.advance(2 * 86_400)
         await store.sweep(clock.now(), 1)
-        async with store._pool.connection() as connection:
+        async with store.pool.connection() as connection:
             left = await connection.fetchval("SELECT array_agg(position ORDER BY position) FROM system_event")
         newest = (await store.system_events(None)).position.number
         assert left == list(range(left[0], newest + 1))
         while (await store.sweep(clock.now(), 1)).more:
             pass
-        async with store._pool.connection() as connection:
+        async with store.pool.connection() as connection:
             assert await connection.fetchval("SELECT count(*) FROM system_event") == 1
     finally:
         await store.close()

@@ -75,7 +75,7 @@ async def counted_postgres(server: PostgresServer) -> AsyncIterator[Counted]:
     observer = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
 
     async def entries() -> int:
-        async with store._pool.connection() as session:
+        async with store.pool.connection() as session:
             await session.execute("SELECT pg_stat_force_next_flush()")
         return int(await observer.fetchval("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes"))
 
@@ -85,7 +85,7 @@ async def counted_postgres(server: PostgresServer) -> AsyncIterator[Counted]:
         if not any(words in statement.query for words in TYPES):
             said.append(statement.query)
 
-    async with store._pool.connection() as session:
+    async with store.pool.connection() as session:
         session.add_query_logger(note)
 
     async def cost(work: Work) -> Cost:

@@ -66,7 +66,8 @@ def open_store(url: str, clock: Clock, connections: int | None = None, log_cache
     if is_shared(url):
         check_postgres_url(url)
         try:
-            from skep.store.postgres.store import LOG_CACHE_BYTES, MAX_CONNECTIONS, PostgresStore
+            from skep.store.postgres.database import MAX_CONNECTIONS
+            from skep.store.postgres.store import LOG_CACHE_BYTES, PostgresStore
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("asyncpg"):
                 raise

@@ -67,7 +67,7 @@ async def on_sqlite(store: SqliteStore) -> Counted:
 async def on_postgres(store: PostgresStore, session: asyncpg.Connection[asyncpg.Record]) -> Counted:
     """All calls of the store run in this one session."""
     await _prepare(session)
-    store._pool.connection = lambda: nullcontext(session)  # type: ignore[method-assign, assignment, return-value]
+    store.pool.connection = lambda: nullcontext(session)  # type: ignore[method-assign, assignment, return-value]
     statements: list[object] = []
     session.add_query_logger(statements.append)
 

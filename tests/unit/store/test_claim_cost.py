@@ -63,7 +63,7 @@ class Counted(NamedTuple):
 
 async def on_postgres(store: PostgresStore, observer: asyncpg.Connection[asyncpg.Record]) -> Counted:
     async def read() -> int:
-        async with store._pool.connection() as session:
+        async with store.pool.connection() as session:
             await session.execute("SELECT pg_stat_force_next_flush()")
         return int(
             await observer.fetchval("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'operation'")

@@ -55,7 +55,7 @@ async def rows(driver: Driver, table: str) -> set[Row]:
     if isinstance(store, SqliteStore):
         return set(await store._write(lambda session: session.rows(OF_QUEUES[table])))
     assert isinstance(store, PostgresStore)
-    async with store._pool.connection() as connection:
+    async with store.pool.connection() as connection:
         return {tuple(row) for row in await connection.fetch(OF_QUEUES[table])}
 
 

@@ -17,9 +17,10 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
 from skep.model.operation import operations_ahead
+from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
-from skep.store.postgres.push import EnsureQueue, OpenLog, is_late, live_operations, open_logs
+from skep.store.postgres.push import OpenLog, is_late, live_operations, open_logs
 from skep.store.rules import not_encrypted_reason, queue_full_reason
 
 PIECE_BYTES = 256 * 1024
@@ -28,10 +29,10 @@ _BIG = ">i4"
 
 
 async def append(
-    connection: Connection, key: QueueKey, rows: NewRows, now: Instant, ensure_queue: EnsureQueue | None
+    connection: Connection, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True
 ) -> tuple[Appended, list[int]]:
     """Append a batch, whole or not at all; also the queue's id when someone elsewhere waits for it."""
-    log = await _open(connection, key, now, ensure_queue)
+    log = await _open(connection, key, now, create_queue)
     count = len(rows)
     if log.encrypted:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(key.name), queue=key.name)
@@ -56,10 +57,10 @@ def _places(key: QueueKey, rows: NewRows, log: OpenLog) -> list[tuple[QueueKey, 
     return [(key, partition.decode()) for partition in rows.partition.unique().to_pylist()]
 
 
-async def _open(connection: Connection, key: QueueKey, now: Instant, ensure_queue: EnsureQueue | None) -> OpenLog:
+async def _open(connection: Connection, key: QueueKey, now: Instant, create_queue: bool) -> OpenLog:
     logs = await open_logs(connection, [key], now)
-    if not logs and ensure_queue is not None:
-        await ensure_queue(connection, key, now, False)
+    if not logs and create_queue:
+        await queues.ensure(connection, key, now, False)
         logs = await open_logs(connection, [key], now)
     if not logs:
         raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)

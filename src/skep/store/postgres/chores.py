@@ -11,8 +11,9 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
 from skep.model.upkeep import Chore
-from skep.store.postgres import pop, queues
+from skep.store.postgres import queues, tidy
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.postgres.groups import take_all
 from skep.store.postgres.leases import Account
 from skep.store.postgres.push import open_logs
@@ -48,7 +49,16 @@ REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
 
 
-async def promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> tuple[Chore, list[int]]:
+async def promote(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Let scheduled messages that are due enter the log."""
+    done, watched = await db.pool.piece(
+        "promote", lambda c, size: _promote(c, key, now, size), limit, lambda promoted: promoted[0].more
+    )
+    db.news.announce(watched)
+    return done
+
+
+async def _promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> tuple[Chore, list[int]]:
     """Let due messages enter the log, oldest due first; also the id of the queue when someone elsewhere waits for it."""
     queue = await queues.need(connection, key)
     if not await connection.fetchval(SQL["any_due"], queue.id, now):
@@ -63,7 +73,12 @@ async def promote(connection: Connection, key: QueueKey, now: Instant, limit: in
     return done, [log.queue_id] if due and log.watched else []
 
 
-async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
+async def expire(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Settle what is too old, and bury what ran out of attempts."""
+    return await db.pool.piece("expire", lambda c, size: expire_some(c, key, now, size, db.shard), limit, _more)
+
+
+async def expire_some(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
     """Tidy every group of a queue once."""
     queue = await queues.need(connection, key)
     lifetime = lifetime_micros(queue.settings)
@@ -87,9 +102,9 @@ async def expire(connection: Connection, key: QueueKey, now: Instant, limit: int
     for group in groups:
         account = Account(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
-        await pop.tidy_doomed(connection, account, now, limit)
+        await tidy.tidy_doomed(connection, account, now, limit)
         if may_lose:
-            await pop.tidy_gone(connection, account, now, limit)
+            await tidy.tidy_gone(connection, account, now, limit)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
         due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now, lifetime is not None)
         assert due is not None
@@ -105,7 +120,14 @@ async def _has_messages(connection: Connection, queue: Queue) -> bool:
     return await connection.fetchval(SQL["oldest_at"], queue.id) is not None
 
 
-async def retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
+async def retain(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Delete from the head of the log what retention and clearing allow."""
+    idle_too = db.attendance.may_mark_idle(now)
+    await db.pool.transaction(_mark_idle, key, now, idle_too)
+    return await db.pool.piece("retain", lambda c, size: _retain(c, key, now, size, db.shard), limit, _more)
+
+
+async def _retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
     """Delete from the head of the log what may go."""
     queue = await queues.need(connection, key)
     settings = queue.settings
@@ -170,7 +192,7 @@ async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
     return may_go.upper > may_go.safe
 
 
-async def mark_idle(connection: Connection, key: QueueKey, now: Instant, idle_too: bool) -> None:
+async def _mark_idle(connection: Connection, key: QueueKey, now: Instant, idle_too: bool) -> None:
     """Find the groups that nobody used for too long, and say so; unless ``idle_too``, only those that are idle no longer.
 
     In a transaction of its own: who holds a log waits for no group.
@@ -228,7 +250,16 @@ async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int
     return (upper, False) if last is None or last >= upper else (last, True)
 
 
-async def sweep(connection: Connection, now: Instant, limit: int) -> Chore:
+async def sweep(db: Database, now: Instant, limit: int) -> Chore:
+    """Remove what has aged out, and the data of deleted queues."""
+    return await db.pool.piece("sweep", lambda c, size: _sweep(c, now, size), limit, _more)
+
+
+def _more(chore: Chore) -> bool:
+    return chore.more
+
+
+async def _sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     """Remove what has aged out, and the data of deleted queues."""
     done = 0
     more = False

@@ -15,7 +15,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, TypeVarTuple
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -26,8 +26,8 @@ from skep.store.pieces import Pieces
 from skep.store.postgres.demand import Demand
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
-Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 TRIES = 5
 RETRY_WAIT_SECONDS = 0.005
@@ -279,25 +279,39 @@ class Pool:
             with suppress(asyncpg.InterfaceError):
                 await pool.release(connection)
 
-    async def once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def once(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
         """Run ``work``, whose every statement is its own transaction, trying again from its beginning when it lost a race."""
-        return await self._tried(work)
+        for attempt in range(1, TRIES + 1):
+            try:
+                async with self.connection() as connection:
+                    return await work(connection, *arguments)
+            except SkepError as error:
+                if not isinstance(error.__cause__, _RETRIED) or attempt == TRIES:
+                    raise
+            await asyncio.sleep(RETRY_WAIT_SECONDS * 2**attempt * self._random.random())
+        raise AssertionError("unreachable")
 
-    async def transaction(
-        self, work: Callable[[Connection], Awaitable[T]], isolation: Isolation = "read_committed"
-    ) -> T:
+    async def transaction(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
         """Run ``work`` in one transaction, trying again from its beginning when it lost a race."""
 
         async def inside(connection: Connection) -> T:
-            async with connection.transaction(isolation=isolation):
-                if isolation != "read_committed":
-                    # The one snapshot must be younger than a compaction it may have to wait for (functions/compact.sql).
-                    await connection.execute(
-                        "LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS SHARE MODE"
-                    )
-                return await work(connection)
+            async with connection.transaction(isolation="read_committed"):  # whatever the database's default is
+                return await work(connection, *arguments)
 
-        return await self._tried(inside)
+        return await self.once(inside)
+
+    async def snapshot(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
+        """The same, with one snapshot for all its statements."""
+
+        async def inside(connection: Connection) -> T:
+            async with connection.transaction(isolation="repeatable_read"):
+                # The snapshot must be younger than a compaction it may have to wait for (functions/compact.sql).
+                await connection.execute(
+                    "LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS SHARE MODE"
+                )
+                return await work(connection, *arguments)
+
+        return await self.once(inside)
 
     async def piece(
         self, kind: str, work: Callable[[Connection, int], Awaitable[T]], most: int, more: Callable[[T], bool]
@@ -315,17 +329,6 @@ class Pool:
         done, seconds = await self.transaction(timed)
         self._pieces.took(kind, size, seconds, more(done))
         return done
-
-    async def _tried(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        for attempt in range(1, TRIES + 1):
-            try:
-                async with self.connection() as connection:
-                    return await work(connection)
-            except SkepError as error:
-                if not isinstance(error.__cause__, _RETRIED) or attempt == TRIES:
-                    raise
-            await asyncio.sleep(RETRY_WAIT_SECONDS * 2**attempt * self._random.random())
-        raise AssertionError("unreachable")
 
 
 def _address(dsn: str) -> str:

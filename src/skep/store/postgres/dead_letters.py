@@ -30,9 +30,11 @@ from skep.model import (
 )
 from skep.model.history import ReplayRecord
 from skep.model.operation import operations_ahead
+from skep.model.record import MAX_BYTES
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.postgres.push import OpenLog, live_operations, open_logs
 from skep.store.rules import SEQ_MAX, check_sealed, is_seq
 from skep.store.statements import load_statements
@@ -48,7 +50,7 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
 
 
 async def browse(
-    connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int
+    connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue, up to the one that reaches ``max_bytes``."""
     queue = await _dead_letter_queue(connection, wanted.queue)
@@ -65,6 +67,26 @@ async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
 
 
 async def replay(
+    db: Database,
+    wanted: DeadLetterFilter,
+    ids: Sequence[Id],
+    until: Seq,
+    now: Instant,
+    edited: Edited | None = None,
+    after: Seq | None = None,
+) -> ReplayStep:
+    """Move the oldest matches back to their source queues."""
+    step, watched = await db.pool.piece(
+        "replay",
+        lambda c, size: _replay(c, wanted, ids[:size], until, now, db.shard, edited, after),
+        len(ids),
+        lambda done: done[0].after is not None,
+    )
+    db.news.announce(watched)
+    return step
+
+
+async def _replay(
     connection: Connection,
     wanted: DeadLetterFilter,
     ids: Sequence[Id],
@@ -178,6 +200,18 @@ async def replays(
 
 
 async def purge(
+    db: Database, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None
+) -> PurgeStep:
+    """Delete matches."""
+    return await db.pool.piece(
+        "purge",
+        lambda c, size: _purge(c, wanted, size, now, db.shard, after),
+        limit,
+        lambda step: step.after is not None,
+    )
+
+
+async def _purge(
     connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int, after: Seq | None
 ) -> PurgeStep:
     """Delete up to ``limit`` matches."""

@@ -12,6 +12,7 @@ from skep.ids import Id
 from skep.model import DeletedMessage, Queue, QueueKey, Seq, Token
 from skep.store.postgres import dead_letters, groups, queues
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.rules import is_seq, message_not_found, message_settled
 from skep.store.statements import load_statements
 
@@ -19,6 +20,15 @@ SQL = load_statements(__package__, "delete")
 
 
 async def delete_message(
+    db: Database, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
+) -> DeletedMessage:
+    """Delete one message that is not settled, for all groups."""
+    deleted, changed = await db.pool.transaction(_delete, key, seq, id_, now, db.shard, dry_run)
+    await db.tell_waiting(changed, now)
+    return deleted
+
+
+async def _delete(
     connection: Connection, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, shard: int, dry_run: bool
 ) -> tuple[DeletedMessage, list[int]]:
     """Delete a message, or with ``dry_run`` only look; also the queue whose waiters may have something to do now."""

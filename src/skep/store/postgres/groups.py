@@ -6,16 +6,23 @@ What makes messages ready names the queue, for other servers to be told.
 from __future__ import annotations
 
 from skep.clock import Instant
-from skep.model import Cleared, ClearScope, QueueKey, Seq, Start, Token
-from skep.store.postgres import queues
+from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Seq, Start, Token
+from skep.store.postgres import queues, stats
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.rules import check_reported, group_is_not_external
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "groups")
 
 
-async def seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> list[int]:
+async def seek(db: Database, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
+    """Move a group, making it when there is none."""
+    await db.tell_waiting(await db.pool.transaction(_seek, key, group, start, now), now)
+    return await db.pool.once(stats.group_stats, key, group, now)
+
+
+async def _seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> list[int]:
     """Move a group; its leases end and its account starts anew. Returns the queue's id."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
@@ -31,7 +38,13 @@ async def seek(connection: Connection, key: QueueKey, group: str, start: Start, 
     return [queue.id]
 
 
-async def report_progress(
+async def report_progress(db: Database, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+    """Move an external group forward, making it when there is none."""
+    await db.pool.transaction(_report_progress, key, group, seq, now, db.shard)
+    return await db.pool.once(stats.group_stats, key, group, now)
+
+
+async def _report_progress(
     connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int
 ) -> None:
     """Move an external group forward, making it when there is none."""
@@ -45,7 +58,7 @@ async def report_progress(
         raise group_is_not_external(key.name, group)
 
 
-async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
+async def delete(connection: Connection, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG001 - of the protocol
     """Forget a group and its leases."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
@@ -57,7 +70,14 @@ async def delete(connection: Connection, key: QueueKey, group: str) -> bool:
     return True
 
 
-async def end_leases(
+async def end_leases(db: Database, key: QueueKey, group: str, partition: str, now: Instant) -> int:
+    """Let the leases of a partition run out now."""
+    ended, queue = await db.pool.transaction(_end_leases, key, group, partition, now)
+    await db.tell_waiting(queue, now)
+    return ended
+
+
+async def _end_leases(
     connection: Connection, key: QueueKey, group: str, partition: str, now: Instant
 ) -> tuple[int, list[int]]:
     """Let the leases of a partition run out now: who pops next finds them as any that ran out. Also the queue's id."""
@@ -70,7 +90,14 @@ async def end_leases(
     return ended, [queue.id]
 
 
-async def release_lease(
+async def release_lease(db: Database, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
+    """Let the leases under a token run out now, and fence it."""
+    released, queue = await db.pool.transaction(_release_lease, key, group, partition, token, now)
+    await db.tell_waiting(queue, now)
+    return released
+
+
+async def _release_lease(
     connection: Connection, key: QueueKey, group: str, partition: str, token: Token, now: Instant
 ) -> tuple[int, list[int]]:
     """Let the leases under a token run out now, and fence it. Also the queue's id, when there was one."""
@@ -103,7 +130,12 @@ async def take_all(connection: Connection, queue_id: int) -> None:
     await connection.execute(SQL["take_groups"], queue_id, False)
 
 
-async def clear(connection: Connection, key: QueueKey, scope: ClearScope, now: Instant, shard: int) -> Cleared:
+async def clear(db: Database, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+    """Settle as expired what waits, and drop what is scheduled."""
+    return await db.pool.transaction(_clear, key, scope, now, db.shard)
+
+
+async def _clear(connection: Connection, key: QueueKey, scope: ClearScope, now: Instant, shard: int) -> Cleared:
     """Settle as expired what is pending, and drop what is scheduled, as far as the scope goes."""
     queue = await queues.need(connection, key)
     if scope is ClearScope.SCHEDULED:

@@ -46,7 +46,7 @@ async def figures(
 
 
 async def lease_history(
-    connection: Connection, key: QueueKey, after: int, limit: int, since: Instant | None
+    connection: Connection, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
 ) -> list[tuple[int, FinishedLease]]:
     """Finished leases in the order in which they ended."""
     queue = await queues.need(connection, key)
@@ -116,20 +116,20 @@ async def note_events(connection: Connection, tenant: str, events: Sequence[Trac
     )  # fmt: skip
 
 
-async def events_of_trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[TraceEvent]:
+async def events_of_trace(connection: Connection, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
     """The events of a trace in the order of telling."""
     return [_event(row) for row in await connection.fetch(SQL["events_of_trace"], tenant, trace_id, limit)]
 
 
 async def events_of_name(
-    connection: Connection, tenant: str, name: str, before: int | None, limit: int
+    connection: Connection, tenant: str, name: str, before: int | None = None, limit: int = 100
 ) -> list[TraceEvent]:
     """Events of a name, newest first."""
     start = SEQ_MAX if before is None else min(before, SEQ_MAX)
     return [_event(row) for row in await connection.fetch(SQL["events_of_name"], tenant, name, start, limit)]
 
 
-async def names(connection: Connection, tenant: str, after: str, limit: int) -> list[TraceName]:
+async def names(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
     """The names that events have, in their order."""
     return [TraceName(*row) for row in await connection.fetch(SQL["names"], tenant, after, limit)]
 

@@ -47,8 +47,8 @@ from skep.model.operation import (
 from skep.store.postgres import push
 from skep.store.postgres.bury import bury_new
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.outcomes import settle_once
-from skep.store.postgres.push import EnsureQueue
+from skep.store.postgres.database import Database
+from skep.store.postgres.settle import settle_once
 from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED, SEQ_MAX, Head, HeadWalk, in_turn, ready_heads
 from skep.store.statements import load_statements
 
@@ -96,7 +96,12 @@ def _columns(operations: Sequence[NewOperation]) -> tuple[list[object], ...]:
     )
 
 
-async def claim(
+async def claim(db: Database, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+    """Take the next operations that may be performed."""
+    return await db.pool.once(claim_next, worker, token, limits, now, db.head_walk)
+
+
+async def claim_next(
     connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, walk: HeadWalk
 ) -> Claim:
     """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition.
@@ -142,11 +147,23 @@ class RefusedError(Exception):
 
 
 async def perform(
+    db: Database, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
+) -> Performed:
+    """Do what claimed operations ask for, and end them."""
+    try:
+        performed, watched = await db.pool.transaction(_perform, token, claimed, now, create_queues, db.shard)
+    except RefusedError as refused:
+        return refused.performed
+    db.news.announce(watched)
+    return performed
+
+
+async def _perform(
     connection: Connection,
     token: Token,
     claimed: Sequence[Claimed],
     now: Instant,
-    ensure_queue: EnsureQueue | None,
+    create_queues: bool,
     shard: int,
 ) -> tuple[Performed, list[int]]:
     """Do what operations of one lane ask for, and note that; also the ids of the queues someone elsewhere waits for."""
@@ -157,7 +174,9 @@ async def perform(
         return Performed({}, lost, {}), []
     watched = list[int]()
     if lane_of(todo[0].kind) is Lane.PUSH:
-        outcomes, watched = await push.push(connection, [one.batch for one in todo], now, ensure_queue, in_turn=True)
+        outcomes, watched = await push.push_batches(
+            connection, [one.batch for one in todo], now, create_queues, in_turn=True
+        )
         refused = {
             one.position: refusal(outcome) for one, outcome in zip(todo, outcomes, strict=True) if outcome.refused
         }

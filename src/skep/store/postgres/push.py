@@ -7,7 +7,7 @@ plain, as most are, go in one statement.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -27,9 +27,10 @@ from skep.model import (
     QueueKey,
     Seq,
 )
-from skep.store.postgres import receipts
+from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
+from skep.store.postgres.database import Database
 from skep.store.rules import (
     PIECE_BYTES,
     SEQ_MAX,
@@ -60,8 +61,20 @@ Row = tuple[object, ...]
 Key = tuple[int, str, str]
 Known = tuple[Id, Seq | None, Id | None]
 """The message that took a transaction id: its id, seq and trace id. One that is gone, or was cancelled, has no trace."""
-EnsureQueue = Callable[[Connection, QueueKey, Instant, bool], Awaitable[None]]
-"""The last argument says that logs are held."""
+
+
+async def push(
+    db: Database, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True
+) -> list[PushOutcome]:
+    """Append every batch that is not refused."""
+    if not batches:
+        return []
+    done = await db.pool.once(push_small, batches, now) if is_small(batches, now) else None
+    if done is None:
+        done = await db.pool.transaction(lambda c: push_batches(c, batches, now, create_queues))
+    outcomes, watched = done
+    db.news.announce(watched)
+    return outcomes
 
 
 class OpenLog(Struct):
@@ -162,11 +175,11 @@ def stored(batches: Sequence[PushBatch], last_seq: int, messages_there: int) -> 
     return outcomes
 
 
-async def push(
+async def push_batches(
     connection: Connection,
     batches: Sequence[PushBatch],
     now: Instant,
-    ensure_queue: EnsureQueue | None,
+    create_queues: bool,
     in_turn: bool = False,
     holds_logs: bool = False,
 ) -> tuple[list[PushOutcome], list[int]]:
@@ -180,9 +193,9 @@ async def push(
     keys = list({message.queue: None for batch in batches for message in batch.messages})
     logs = await open_logs(connection, keys, now)
     missing = [key for key in keys if key not in logs]
-    if missing and ensure_queue is not None:
+    if missing and create_queues:
         for key in missing:
-            await ensure_queue(connection, key, now, bool(logs) or holds_logs)
+            await queues.ensure(connection, key, now, bool(logs) or holds_logs)
         logs = await open_logs(connection, keys, now)
     if any(log.ordering == Ordering.FIFO for log in logs.values()):
         batches = [_in_one_partition(batch, logs) for batch in batches]

@@ -11,6 +11,7 @@ from skep.clock import Instant, seconds
 from skep.model import PopRequest, PopResult, PushBatch, PushOutcome
 from skep.store.postgres import pop, push
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "push_and_pop")
@@ -38,6 +39,22 @@ def first_shape(batches: Sequence[PushBatch], requests: Sequence[PopRequest]) ->
 
 
 async def push_and_pop(
+    db: Database, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
+) -> tuple[list[PushOutcome], list[PopResult | None]]:
+    """Append, and lease what is ready then to those of one shape, in one transaction."""
+    popped: list[PopResult | None] = [None] * len(requests)
+    numbers = first_shape(batches, requests) if push.is_small(batches, now) else []
+    if numbers:
+        done = await db.pool.once(_push_and_pop, batches, [requests[number] for number in numbers], now, db.shard)
+        if done is not None:
+            db.news.announce(done.watched)
+            for number, found in zip(numbers, done.popped, strict=True):
+                popped[number] = found
+            return done.outcomes, popped
+    return await push.push(db, batches, now, create_queues), popped
+
+
+async def _push_and_pop(
     connection: Connection, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, shard: int
 ) -> Done | None:
     """Push a few plain messages, and pop for requests of one shape; None when the push must go the long way."""

@@ -12,14 +12,7 @@ from msgspec import UNSET
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.model import (
-    DEAD_LETTER_SUFFIX,
-    Ordering,
-    Queue,
-    QueueChanges,
-    QueueKey,
-    QueueSettings,
-)
+from skep.model import DEAD_LETTER_SUFFIX, Ordering, Queue, QueueChanges, QueueKey, QueueSettings
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
     DEAD_LETTER_SETTINGS,
@@ -55,6 +48,23 @@ async def find(connection: Connection, key: QueueKey) -> Queue | None:
     """The queue of that name, or None."""
     row = await connection.fetchrow(SQL["find"], key.tenant, key.name)
     return None if row is None else queue_of(row)
+
+
+async def list_queues(
+    connection: Connection,
+    tenant: str,
+    after: str = "",
+    limit: int = 100,
+    namespace: str | None = None,
+    task: str | None = None,
+) -> list[Queue]:
+    """Queues of a tenant by name."""
+    return [queue_of(row) for row in await connection.fetch(SQL["list"], tenant, after, limit, namespace, task)]
+
+
+async def tenants(connection: Connection, after: str = "", limit: int = 100) -> list[str]:
+    """Tenants that have queues, by name."""
+    return [row["tenant"] for row in await connection.fetch(SQL["tenants"], after, limit)]
 
 
 async def need(connection: Connection, key: QueueKey) -> Queue:

@@ -15,16 +15,7 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.errors import Code
-from skep.model import (
-    Ordering,
-    Outcome,
-    QueueKey,
-    Renewal,
-    RenewResult,
-    Settlement,
-    SettleResult,
-    SettleStatus,
-)
+from skep.model import Ordering, Outcome, QueueKey, Renewal, RenewResult, Settlement, SettleResult, SettleStatus
 from skep.store.lease import (
     BURIED,
     COMPLETED,
@@ -39,11 +30,13 @@ from skep.store.lease import (
     settle_sets,
     undo_delivery,
 )
-from skep.store.outcomes import COMPLETED_BEFORE, kept_answers, kept_sweep
+from skep.store.outcomes import COMPLETED_BEFORE, LOST, kept_answers, kept_sweep
 from skep.store.postgres import queues
 from skep.store.postgres.bury import bury, open_graves
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.postgres.leases import Account, lease_of, present, set_of, undoable, write_leases
+from skep.store.postgres.outcomes import remembered
 from skep.store.rules import FAILURES_KEPT, is_seq, wants_mark
 from skep.store.statements import load_statements
 
@@ -60,6 +53,25 @@ class AckedLease(NamedTuple):
     indexes: list[int]
     seqs: Sequence[int]
     through: int | None
+
+
+async def settle(db: Database, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
+    """Settle each message on its own merits."""
+    if not settlements:
+        return []
+    if not is_simple(settlements):
+        return await db.pool.transaction(settle_once, settlements, now, db.shard)
+    quick = await db.pool.once(settle_acks, settlements, now, db.shard)
+    return await settle_rest(db, settlements, quick, now)
+
+
+async def settle_rest(
+    db: Database, settlements: Sequence[Settlement], quick: Sequence[SettleResult | None], now: Instant
+) -> list[SettleResult]:
+    """What the fast way left alone it did not touch, so a transaction of its own decides about it."""
+    left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
+    careful = iter(await db.pool.transaction(settle_once, left, now, db.shard) if left else [])
+    return [next(careful) if result is None else result for result in quick]
 
 
 async def settle_acks(
@@ -129,7 +141,29 @@ def is_simple(settlements: Sequence[Settlement]) -> bool:
     )
 
 
-async def settle(
+async def settle_once(
+    connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
+) -> list[SettleResult]:
+    """Settle each message; what was settled before gets its first answer in place of a refusal."""
+    results = await settle_each(connection, settlements, now, shard)
+    lost: dict[tuple[QueueKey, str], list[int]] = {}
+    for place, result in enumerate(results):
+        if result.code in LOST:
+            lost.setdefault((settlements[place].queue, settlements[place].group), []).append(place)
+    for (key, name), places in lost.items():
+        account = await find_account(connection, key, name, shard)
+        if account is None:
+            continue
+        found = await remembered(connection, account, {settlements[place].token for place in places}, now)
+        ordered = account.queue.settings.ordering is not Ordering.UNORDERED
+        for place in places:
+            answer = found.answer(settlements[place], ordered)
+            if answer is not None:
+                results[place] = answer
+    return results
+
+
+async def settle_each(
     connection: Connection,
     settlements: Sequence[Settlement],
     now: Instant,

@@ -8,6 +8,7 @@ from skep.clock import Instant, seconds
 from skep.model import PopRequest, PopResult, Settlement, SettleResult
 from skep.store.postgres import pop, settle
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.postgres.push_and_pop import popped_of
 from skep.store.statements import load_statements
 
@@ -26,6 +27,21 @@ def first_shape(settlements: Sequence[Settlement], requests: Sequence[PopRequest
 
 
 async def settle_and_pop(
+    db: Database, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
+) -> tuple[list[SettleResult], list[PopResult | None]]:
+    """Settle, and lease what that frees to those of one shape, in one transaction."""
+    popped: list[PopResult | None] = [None] * len(requests)
+    numbers = first_shape(settlements, requests)
+    if not numbers:
+        return await settle.settle(db, settlements, now), popped
+    wanted = [requests[number] for number in numbers]
+    quick, found = await db.pool.once(_settle_and_pop, settlements, wanted, now, db.shard)
+    for number, result in zip(numbers, found, strict=True):
+        popped[number] = result
+    return await settle.settle_rest(db, settlements, quick, now), popped
+
+
+async def _settle_and_pop(
     connection: Connection, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant, shard: int
 ) -> tuple[list[SettleResult | None], list[PopResult | None]]:
     """Ack, as `settle_acks` does, and pop for requests of one shape; None where nobody looked."""

@@ -11,9 +11,9 @@ from skep.model import PushBatch, QueueKey
 from skep.model.operation import operations_ahead
 from skep.model.record import Receipt
 from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
-from skep.store.postgres import push, receipts
+from skep.store.postgres import push, queues, receipts
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.push import EnsureQueue, open_logs
+from skep.store.postgres.push import open_logs
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "staging")
@@ -35,12 +35,12 @@ def _key(epoch: EpochKey) -> tuple[str, str, int]:
     return epoch.tenant, epoch.query, epoch.epoch
 
 
-async def queues(connection: Connection, epoch: EpochKey) -> list[str]:
+async def staged_queues(connection: Connection, epoch: EpochKey) -> list[str]:
     """The names of the queues that messages of an epoch are staged for."""
     return [row["name"] for row in await connection.fetch(SQL["queues"], *_key(epoch))]
 
 
-async def attempts(connection: Connection, epoch: EpochKey) -> list[tuple[Attempt, int]]:
+async def staged(connection: Connection, epoch: EpochKey) -> list[tuple[Attempt, int]]:
     """What is staged, and in how many chunks each."""
     rows = await connection.fetch(SQL["attempts"], *_key(epoch))
     return [(Attempt(row["partition"], row["attempt"], row["messages"]), row["chunks"]) for row in rows]
@@ -49,11 +49,11 @@ async def attempts(connection: Connection, epoch: EpochKey) -> list[tuple[Attemp
 async def publish(
     connection: Connection,
     epoch: EpochKey,
-    wanted: list[Attempt],
+    attempts: list[Attempt],
     first_id: Id,
     expires_at: Instant,
     now: Instant,
-    ensure_queue: EnsureQueue | None,
+    create_queues: bool = True,
 ) -> tuple[Published, list[int]]:
     """Append the attempts in the order of their partitions, and forget all others; also which queues someone waits for."""
     # The receipt first: two servers that publish one epoch wait for each other here.
@@ -62,18 +62,18 @@ async def publish(
     if recorded is not None:
         return Published(recorded, []), []
     chunks, found = [], dict[tuple[int, int], int]()
-    for one in sorted(wanted):
+    for one in sorted(attempts):
         for row in await connection.fetch(SQL["chunks"], *_key(epoch), one.partition, one.attempt):
             chunks.append((one, row))
             at = one.partition, one.attempt
             found[at] = found.get(at, 0) + row["messages"]
-    check_staged(epoch, wanted, found)
+    check_staged(epoch, attempts, found)
     names = {name for _, row in chunks for name in row["queues"]}
-    await _lock(connection, [QueueKey(name, epoch.tenant) for name in names], now, ensure_queue)
+    await _lock(connection, [QueueKey(name, epoch.tenant) for name in names], now, create_queues)
     tally, watched = Tally(epoch), set[int]()
     for one, row in chunks:
         data = await connection.fetchval(SQL["data"], *_key(epoch), one.partition, one.attempt, row["number"])
-        watched |= set(await _append(connection, epoch, data, first_id, tally, now, ensure_queue))
+        watched |= set(await _append(connection, epoch, data, first_id, tally, now, create_queues))
         first_id = id_after(first_id, row["messages"])
     published = tally.published()
     taken.keep(Receipt(epoch.receipt, published.answer, expires_at))
@@ -82,18 +82,16 @@ async def publish(
     return published, sorted(watched)
 
 
-async def _lock(
-    connection: Connection, keys: Iterable[QueueKey], now: Instant, ensure_queue: EnsureQueue | None
-) -> None:
+async def _lock(connection: Connection, keys: Iterable[QueueKey], now: Instant, create_queues: bool) -> None:
     """Take the locks of all logs at once, in their order, since chunk by chunk two publishers might deadlock."""
     keys = list(keys)
     if not keys:
         return
     logs = await open_logs(connection, keys, now)
     missing = [key for key in keys if key not in logs]
-    if missing and ensure_queue is not None:
+    if missing and create_queues:
         for key in missing:
-            await ensure_queue(connection, key, now, bool(logs))
+            await queues.ensure(connection, key, now, bool(logs))
         await open_logs(connection, keys, now)
 
 
@@ -104,7 +102,7 @@ async def _append(
     first_id: Id,
     tally: Tally,
     now: Instant,
-    ensure_queue: EnsureQueue | None,
+    create_queues: bool,
 ) -> list[int]:
     """One chunk, so that no more than one is in memory."""
     from skep.arrow.staged import Unpacked
@@ -113,19 +111,21 @@ async def _append(
     chunk = await asyncio.to_thread(Unpacked, data, epoch.tenant)
     if chunk.queue is not None:
         rows = chunk.rows(first_id)
-        appended, watched = await bulk.append(connection, chunk.queue, rows, now, ensure_queue)
+        appended, watched = await bulk.append(connection, chunk.queue, rows, now, create_queues)
         tally.appended(chunk.queue.name, len(rows), appended)
         return watched
     messages = await asyncio.to_thread(chunk.messages)
     batch = PushBatch(messages, ids_from(first_id, len(messages)))
-    (outcome,), watched = await push.push(connection, [batch], now, ensure_queue, holds_logs=True)
+    (outcome,), watched = await push.push_batches(connection, [batch], now, create_queues, holds_logs=True)
     if outcome.held:
         raise operations_ahead()
     tally.pushed([m.queue.name for m in messages], outcome)
     return watched
 
 
-async def abort(connection: Connection, epoch: EpochKey, partition: int | None, attempt: int | None) -> int:
+async def abort(
+    connection: Connection, epoch: EpochKey, partition: int | None = None, attempt: int | None = None
+) -> int:
     """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
     if partition is None or attempt is None:
         return int(await connection.fetchval(SQL["drop_epoch"], *_key(epoch)))

@@ -29,16 +29,16 @@ async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> Qu
     return found
 
 
-async def stats_of(connection: Connection, wanted: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
+async def stats_of(connection: Connection, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
     """The figures of queues, in two statements; None for one that is gone."""
-    ids, since = [queue.id for queue in wanted], rates_since(now)
+    ids, since = [queue.id for queue in queues], rates_since(now)
     heads = {row["id"]: row for row in await connection.fetch(SQL["queue_figures"], ids, since)}
     groups: dict[int, list[asyncpg.Record]] = {}
     for row in await connection.fetch(SQL["group_figures"], ids, now, since, None):
         groups.setdefault(row["queue_id"], []).append(row)
     return [
         None if queue.id not in heads else _queue_stats(queue, heads[queue.id], groups.get(queue.id, []), now)
-        for queue in wanted
+        for queue in queues
     ]
 
 
@@ -119,7 +119,7 @@ def _rate(row: asyncpg.Record, counter: str, value: int, now: Instant) -> float:
 
 
 async def partition_stats(
-    connection: Connection, key: QueueKey, group: str, now: Instant, after: str, limit: int
+    connection: Connection, key: QueueKey, group: str, now: Instant, after: str = "", limit: int = 100
 ) -> list[PartitionStats]:
     """Partitions with unsettled messages that the group has discovered, by name."""
     queue = await queues.need(connection, key)
@@ -135,7 +135,12 @@ async def partition_stats(
 
 
 async def leases(
-    connection: Connection, tenant: str, now: Instant, key: QueueKey | None, expiring_before: Instant | None, limit: int
+    connection: Connection,
+    tenant: str,
+    now: Instant,
+    key: QueueKey | None = None,
+    expiring_before: Instant | None = None,
+    limit: int = 100,
 ) -> list[LeaseInfo]:
     """Live leases by deadline."""
     rows = await connection.fetch(SQL["leases"], tenant, now, None if key is None else key.name, expiring_before, limit)
@@ -149,7 +154,7 @@ async def leases(
     ]  # fmt: skip
 
 
-async def retention_history(connection: Connection, key: QueueKey, limit: int) -> list[RetentionPass]:
+async def retention_history(connection: Connection, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
     """The latest passes, newest first."""
     queue = await queues.need(connection, key)
     rows = await connection.fetch(SQL["retention_history"], queue.id, limit)

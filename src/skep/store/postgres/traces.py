@@ -15,7 +15,7 @@ WALK_ROWS = 10_000
 """Messages of a trace that are put in order, at most."""
 
 
-async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -> list[StoredMessage]:
+async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
     """All messages of a trace across the tenant's queues, oldest first."""
     rows = list(await connection.fetch(SQL["traced"], tenant, trace_id, limit, max(limit, WALK_ROWS)))
     minted = minted_at(trace_id)
@@ -27,7 +27,7 @@ async def trace(connection: Connection, tenant: str, trace_id: Id, limit: int) -
 
 
 async def with_transaction_id(
-    connection: Connection, tenant: str, transaction_id: str, limit: int
+    connection: Connection, tenant: str, transaction_id: str, limit: int = 100
 ) -> list[StoredMessage]:
     """Messages with this transaction id, newest first, without their payloads."""
     rows = await connection.fetch(SQL["with_transaction_id"], tenant, transaction_id, limit)

@@ -18,10 +18,11 @@ from skep.model.operation import operations_ahead
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.lease import Ending
 from skep.store.outcomes import is_remembered, with_transaction
-from skep.store.postgres import entities, push, queues, receipts, settle
-from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres import entities, push, receipts, settle
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
 from skep.store.postgres.leases import Account
-from skep.store.postgres.outcomes import recall_transaction
+from skep.store.postgres.outcomes import remembered
 from skep.store.rules import in_conflict, undone
 
 
@@ -33,12 +34,14 @@ class UndoneError(Exception):
         self.outcome = outcome
 
 
-async def transact_once(
-    pool: Pool, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
-) -> tuple[list[TransactionOutcome], list[int]]:
+async def transact(
+    db: Database, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
+) -> list[TransactionOutcome]:
     """Each transaction whole or not at all. One that was committed before is refused, and gets its first answer."""
     try:
-        return await pool.transaction(lambda c: transact(c, transactions, now, create_queues, shard))
+        outcomes, watched = await db.pool.transaction(_transact, transactions, now, create_queues, db.shard)
+        db.news.announce(watched)
+        return outcomes
     except UndoneError as undone:
         refusal: UndoneError | SkepError = undone
     except SkepError as error:
@@ -46,16 +49,16 @@ async def transact_once(
         if error.code is not Code.OPERATIONS_AHEAD or len(transactions) > 1:
             raise
         refusal = error
-    async with pool.connection() as connection:
-        before = await _recall(connection, transactions[0], now, shard)
+    async with db.pool.connection() as connection:
+        before = await _recall(connection, transactions[0], now, db.shard)
     if before is not None:
-        return [before], []
+        return [before]
     if isinstance(refusal, UndoneError):
-        return [refusal.outcome], []
+        return [refusal.outcome]
     raise refusal
 
 
-async def transact(
+async def _transact(
     connection: Connection, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
 ) -> tuple[list[TransactionOutcome], list[int]]:
     """Each transaction whole or not at all; also the ids of the queues someone elsewhere waits for.
@@ -96,7 +99,11 @@ async def _recall(
     connection: Connection, transaction: Transaction, now: Instant, shard: int
 ) -> TransactionOutcome | None:
     """What a transaction that is refused was answered when it was committed; None when it was not."""
-    return await recall_transaction(connection, transaction, now, shard) if is_remembered(transaction) else None
+    if not is_remembered(transaction):
+        return None
+    first = transaction.settlements[0]
+    account = await settle.find_account(connection, first.queue, first.group, shard)
+    return None if account is None else (await remembered(connection, account, [first.token], now)).outcome(transaction)
 
 
 def _conflict(transaction: Transaction, taken: receipts.Taken, locked: entities.Locked) -> TransactionOutcome | None:
@@ -120,12 +127,13 @@ async def _settle_and_push(
     if savepoint is not None:
         await savepoint.start()
     ended: list[tuple[Account, list[Ending]]] = []
-    settled = await settle.settle(connection, transaction.settlements, now, shard, ended)
+    settled = await settle.settle_each(connection, transaction.settlements, now, shard, ended)
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
-        ensure = queues.ensure if create_queues else None
         held = savepoint is not None
-        (pushed,), watched = await push.push(connection, [transaction.push], now, ensure, holds_logs=held)
+        (pushed,), watched = await push.push_batches(
+            connection, [transaction.push], now, create_queues, holds_logs=held
+        )
         if pushed.held:
             # Undoes the whole call; of several transactions each is then tried by itself.
             raise operations_ahead()

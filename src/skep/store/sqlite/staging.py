@@ -44,7 +44,7 @@ def _key(epoch: EpochKey) -> tuple[str, str, int]:
     return epoch.tenant, epoch.query, epoch.epoch
 
 
-def queues(session: Session, epoch: EpochKey) -> list[str]:
+def staged_queues(session: Session, epoch: EpochKey) -> list[str]:
     """The names of the queues that messages of an epoch are staged for."""
     return [row[0] for row in session.rows(SQL["queues"], _key(epoch))]
 

@@ -175,7 +175,7 @@ class SqliteStore(Database):
 
     stage = written(staging.stage)
     staged = read(staging.staged)
-    staged_queues = read(staging.queues)
+    staged_queues = read(staging.staged_queues)
     publish = written(staging.publish)
     abort = written(staging.abort)
 

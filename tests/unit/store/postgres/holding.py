@@ -28,22 +28,22 @@ class Held:
 
     @classmethod
     async def begin(cls, store: PostgresStore, call: Callable[[], Coroutine[Any, Any, Any]]) -> Held:
-        held, transaction = cls(), store._pool.transaction
+        held, transaction = cls(), store.pool.transaction
 
-        async def stopped(work: Callable[[Any], Awaitable[Any]], *rest: Any) -> Any:
+        async def stopped(work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
             async def inside(connection: Any) -> Any:
-                result = await work(connection)
+                result = await work(connection, *arguments)
                 held._reached.set()
                 await held._gate.wait()
                 return result
 
-            return await transaction(inside, *rest)
+            return await transaction(inside)
 
-        store._pool.transaction = stopped  # type: ignore[method-assign, assignment]
+        store.pool.transaction = stopped  # type: ignore[method-assign, assignment]
         held._task = asyncio.ensure_future(call())
         reached = asyncio.ensure_future(held._reached.wait())
         await asyncio.wait((held._task, reached), return_when=asyncio.FIRST_COMPLETED)
-        store._pool.transaction = transaction  # type: ignore[method-assign]
+        store.pool.transaction = transaction  # type: ignore[method-assign]
         assert held._reached.is_set(), f"it ended without a transaction: {held._task}"
         return held
 

@@ -56,7 +56,7 @@ class Planner:
 
     def serve(self, store: PostgresStore) -> None:
         """Let all calls of a store run in this one session."""
-        store._pool.connection = lambda: nullcontext(self.connection)  # type: ignore[method-assign, assignment, return-value]
+        store.pool.connection = lambda: nullcontext(self.connection)  # type: ignore[method-assign, assignment, return-value]
 
     async def plan(self, sql: str) -> list[Scan]:
         """The scans of one statement's generic plan."""

@@ -6,7 +6,7 @@ import pytest
 
 from skep.model import Ordering
 from skep.store.postgres import PostgresStore
-from skep.store.postgres.chores import expire
+from skep.store.postgres.chores import expire_some
 from tests.contract.driver import Driver
 
 
@@ -19,8 +19,8 @@ async def test_a_pop_gets_what_is_ready_while_expired_messages_are_looked_for(
     await driver.push("second", partition="b")
     [first] = await driver.pop(batch=1)
 
-    async with store._pool.connection() as connection, connection.transaction():
-        await expire(connection, driver.key(), driver.now, 100, 0)
+    async with store.pool.connection() as connection, connection.transaction():
+        await expire_some(connection, driver.key(), driver.now, 100, 0)
         ready = await driver.pop(batch=1)
 
     assert [first.payload, *(delivery.payload for delivery in ready)] == [b"first", b"second"]

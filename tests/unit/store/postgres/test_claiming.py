@@ -10,7 +10,7 @@ import pytest
 from skep.model.operation import Claim, ClaimLimits, Kind
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.operations import SQL, claim
+from skep.store.postgres.operations import SQL, claim_next
 from skep.store.rules import HeadWalk
 from tests.contract.driver import Driver
 from tests.contract.queueing import Ops, texts
@@ -69,9 +69,9 @@ async def test_who_finds_another_claimer_at_the_claim_by_partition_looks_there_a
     walk = HeadWalk()
     walk.found((driver.tenant, "q", "push", "b"))
 
-    async with store._pool.connection() as connection:
+    async with store.pool.connection() as connection:
         crossed = cast("Connection", Crossed(connection, other))
-        found = await claim(crossed, "w", driver.token(), ClaimLimits(), driver.now, walk)
+        found = await claim_next(crossed, "w", driver.token(), ClaimLimits(), driver.now, walk)
     await other.execute("SELECT pg_advisory_unlock($1)", CLAIM_LOCK)
 
     assert (found, walk.after) == (Claim([]), (driver.tenant, "q", "push", "b"))

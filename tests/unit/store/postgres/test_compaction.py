@@ -42,7 +42,7 @@ async def busy_state(driver: Driver) -> list[Delivery]:
 
 async def flush_statistics(store: PostgresStore) -> None:
     """Let the counters show what this store's session did."""
-    async with store._pool.connection() as connection:
+    async with store.pool.connection() as connection:
         await connection.execute("SELECT pg_stat_force_next_flush()")
 
 

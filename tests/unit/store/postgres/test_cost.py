@@ -52,7 +52,7 @@ class Counted:
         return sum(after[name][0] - before[name][0] for name in after) / CALLS
 
     async def _read(self) -> dict[str, tuple[int, int]]:
-        async with self.store._pool.connection() as session:
+        async with self.store.pool.connection() as session:
             await session.execute("SELECT pg_stat_force_next_flush()")
         rows = await self.connection.fetch(
             "SELECT t.relname, t.seq_scan, (SELECT coalesce(sum(i.idx_tup_read), 0)::bigint FROM pg_stat_user_indexes i WHERE i.relid = t.relid)"

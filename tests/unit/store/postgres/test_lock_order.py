@@ -259,7 +259,7 @@ async def sample(driver: Driver) -> Callable[[], Awaitable[Any]]:
 async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
     store = driver.store
     assert isinstance(store, PostgresStore)
-    return lambda: store._pool.transaction(_compact)
+    return lambda: store.pool.transaction(_compact)
 
 
 VERBS: list[Verb] = [
@@ -365,7 +365,7 @@ async def test_compaction_and_a_pop_that_has_read_its_group_both_get_on(
     popping = other.transaction()
     await popping.start()
     await other.execute("SELECT * FROM consumer_group")
-    compacting = asyncio.ensure_future(store._pool.once(lambda c: c.execute("SELECT compact()")))
+    compacting = asyncio.ensure_future(store.pool.once(lambda c: c.execute("SELECT compact()")))
     while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
         assert not compacting.done()
 

@@ -69,4 +69,4 @@ async def test_only_other_servers_that_wait_are_told(
     await elsewhere.close()
 
     notices = [await heard.get(), *(heard.get_nowait() for _ in range(heard.qsize()))]
-    assert {msgspec.json.decode(notice)[0] for notice in notices} == {elsewhere._news.server.hex()}
+    assert {msgspec.json.decode(notice)[0] for notice in notices} == {elsewhere.news.server.hex()}

@@ -23,7 +23,7 @@ from skep.model.history import Journey
 from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore, log
-from skep.store.postgres.store import SQL as WATCHING
+from skep.store.postgres.database import SQL as WATCHING
 from skep.store.statements import load_statements
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
