@@ -6,10 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from skep.cli.config import Output
+from skep.cli.exits import OK, SERVER
 from skep.cli.serve import Flags, load_settings
 
 if TYPE_CHECKING:
-    from skep.server.doctor.findings import Finding
+    from skep.cli.connection import Format
+    from skep.runtime.fitness import Finding
 
 COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
 
@@ -35,13 +37,22 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
         sys.stderr.write(f"skep: {error}\n")
         sys.exit(1)
     findings = run(examine(loaded.settings, loaded.secret_file))
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
-        import msgspec
+    sys.exit(tell(findings, output or ("table" if sys.stdout.isatty() else "json")))
 
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(findings)).decode() + "\n")
-    else:
-        _print_table(findings)
-    sys.exit(2 if any(finding.state == "fail" for finding in findings) else 0)
+
+def tell(findings: list[Finding], output: Format) -> int:
+    """Print what was found; the exit status."""
+    from skep.cli.output import print_json, print_json_line
+
+    match output:
+        case "table":
+            _print_table(findings)
+        case "json":
+            print_json(findings)
+        case "ndjson":
+            for finding in findings:
+                print_json_line(finding)
+    return SERVER if any(finding.state == "fail" for finding in findings) else OK
 
 
 def _print_table(findings: list[Finding]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Group, Parameter
 
 from skep.cli.connection import Connection, Flag
-from skep.cli.exits import OK, SERVER, USER, exit_code
+from skep.cli.exits import OK, USER, exit_code
 from skep.cli.interrupts import ending_in_order
 from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
 from skep.cli.spec_files import read_text
@@ -228,15 +228,11 @@ def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
     lake
         The folder of the lake that would be used.
     """
+    from skep.cli.doctor import tell
     from skep.spark.running.doctor import examine
 
     to = to or Connection()
-    findings = examine(to.url, to.tenant, to.token, lake)
-    columns = {
-        "": lambda one: one.state, "checked": lambda one: one.check, "found": lambda one: one.found, "hint": lambda one: one.hint,
-    }  # fmt: skip
-    print_rows(to, findings, columns)
-    return SERVER if any(finding.state == "fail" for finding in findings) else OK
+    return tell(examine(to.url, to.tenant, to.token, lake), chosen(to))
 
 
 def needs_spark(remote: str | None = None) -> None:

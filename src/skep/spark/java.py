@@ -41,7 +41,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
     """What JAVA_HOME has to be for Spark to start."""
     environment = os.environ if environment is None else environment
     looked_at = []
-    for home in _candidates(environment):
+    for home in candidates(environment):
         found = ask(home)
         if found is None or found.version < OLDEST:
             looked_at.append(f"{home} ({'does not run' if found is None else f'Java {found.version}'})")
@@ -56,21 +56,32 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
 
 def ask(home: Path) -> Java | None:
     """What the Java in a folder says of itself; None when it does not run."""
-    program = str(home / "bin" / "java")
-    try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=ASK_SECONDS, check=True)
-        listed = subprocess.run(
-            [program, "--list-modules"], capture_output=True, text=True, timeout=ASK_SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
+    version = version_of(home)
+    if version is None:
         return None
-    version = _VERSION.search(told.stderr + told.stdout)
+    listed = _told(home, "--list-modules") or ""  # which an old one refuses
     # The wrapper's Java lacks the module, and needs no further wrapper.
     wrapper = home.parent.name == "skep" and home.name.startswith("java-")
-    return None if version is None else Java(home, int(version[1]), wrapper or MODULE in listed.stdout)
+    return Java(home, version, wrapper or MODULE in listed)
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+def version_of(home: Path) -> int | None:
+    """Which Java is in a folder; None when it does not run."""
+    found = _VERSION.search(_told(home, "-version") or "")
+    return None if found is None else int(found[1])
+
+
+def _told(home: Path, argument: str) -> str | None:
+    program = str(home / "bin" / "java")
+    try:
+        told = subprocess.run([program, argument], capture_output=True, text=True, timeout=ASK_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return told.stderr + told.stdout
+
+
+def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where a Java may be, the one that is preferred first."""
     if given := environment.get("JAVA_HOME"):
         yield Path(given)
     if program := shutil.which("java", path=environment.get("PATH", os.defpath)):

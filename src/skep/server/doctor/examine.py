@@ -11,9 +11,9 @@ from pathlib import Path
 from skep.config import ServerSettings
 from skep.crypto.sources import load_master_keys
 from skep.errors import SkepError
+from skep.runtime.fitness import Finding, folder, python
 from skep.server.compose import is_shared, private_paths, secret_paths, sqlite_file
-from skep.server.doctor.findings import Finding
-from skep.server.doctor.machine import extras, folder, fsync, java, permissions, port, python
+from skep.server.doctor.machine import extras, fsync, java, permissions, port
 from skep.server.doctor.sqlite import holder, sqlite, sqlite_apps, sqlite_groups, sqlite_schema, sqlite_sealed
 from skep.spec import App, SpecError, from_json
 from skep.spec.secrets import secret_files
@@ -23,14 +23,14 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
     """Everything that `skep serve` would need with these settings; ``secret_file`` is the settings file, when it holds a secret."""
     secrets = secret_paths(settings) if secret_file is None else [secret_file, *secret_paths(settings)]
     store, documents, sealed = settings.store or "", list[bytes](), False
-    findings = [*python(), *await asyncio.to_thread(lambda: list(sqlite()))]
+    findings = [python(), *await asyncio.to_thread(lambda: list(sqlite()))]
     if is_shared(store):
         from skep.server.doctor.postgres import applied, postgres
 
         found = await postgres(store)
         findings += found
         if settings.spool.enabled:  # where pushes are kept while the database is away
-            findings += await asyncio.to_thread(lambda: list(folder(Path(settings.data_folder))))
+            findings += await asyncio.to_thread(lambda: list(data_folder(Path(settings.data_folder))))
         if not any(one.state == "fail" for one in found):
             documents, sealed = await applied(store)
     elif (database := sqlite_file(settings)) is not None:
@@ -40,12 +40,17 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
     secrets += secret_files(apps_of(documents), os.environ)
     findings += await asyncio.to_thread(lambda: list(permissions(private_paths(settings), secrets)))
     findings += await asyncio.to_thread(lambda: list(master_keys(settings.encryption.master_keys, sealed)))
-    return [*findings, *await port(settings), *extras(), *await java()]
+    return [*findings, *await port(settings), *extras(), await asyncio.to_thread(java)]
+
+
+def data_folder(path: Path) -> Iterator[Finding]:
+    """Where the server keeps what it has."""
+    return folder("data folder", path, "name another folder")
 
 
 def file(path: Path) -> list[Finding]:
     """Everything about an SQLite file."""
-    return [*folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
+    return [*data_folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
 
 
 def apps_of(documents: Iterable[bytes]) -> Iterator[App]:

@@ -1,28 +1,16 @@
-"""What a check of `skep doctor` found, and the findings that both stores have."""
+"""The findings that both stores have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Literal
-
-from msgspec import Struct
 
 from skep.errors import SkepError
+from skep.runtime.fitness import Finding
 from skep.store.migrate import load_migrations, missing_migrations
 
-State = Literal["ok", "info", "warn", "fail"]
 UNUSED_SECONDS = 7 * 86_400
 UNUSED_NAMED = 5
-
-
-class Finding(Struct, frozen=True):
-    """What one check found; ``hint`` says what to do about it."""
-
-    check: str
-    state: State
-    found: str
-    hint: str = ""
 
 
 def unused_groups(found: Sequence[tuple[str, str, int]]) -> Finding:

@@ -1,12 +1,9 @@
-"""What `skep doctor` looks at in the machine: Python, disk, permissions, the address, extras, Java."""
+"""What `skep doctor` looks at in the machine: disk, permissions, the address, extras, Java."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import platform
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -16,12 +13,9 @@ from pathlib import Path
 from skep.config import ServerSettings
 from skep.errors import SkepError
 from skep.http.connection.address import bind, check_exposure, resolve
+from skep.runtime.fitness import Finding, nearest
 from skep.runtime.private_files import opened_to_others
-from skep.server.doctor.findings import Finding, State
 
-OLDEST_PYTHON = (3, 11)
-LITTLE_ROOM_BYTES = 1024**3
-NO_ROOM_BYTES = 64 * 1024**2
 SLOW_FSYNC_MS = 20.0
 FSYNCS = 10
 EXTRAS = {
@@ -32,34 +26,8 @@ EXTRAS = {
     "spark": ("pyspark", "Spark pipelines"),
 }
 """The module that tells whether an extra is installed, and what the extra is for."""
-JAVA_SECONDS = 20.0
 HEALTH_SECONDS = 10.0
 HEALTH_BYTES = 64 * 1024
-
-
-def python() -> Iterable[Finding]:
-    """The interpreter."""
-    version = platform.python_version()
-    if sys.version_info >= OLDEST_PYTHON:
-        yield Finding("python", "ok", version)
-    else:
-        yield Finding("python", "fail", version, "Skep needs Python 3.11 or newer")
-
-
-def folder(path: Path) -> Iterable[Finding]:
-    """That the data folder can be written, and that its disk has room."""
-    there = nearest(path)
-    if not os.access(there, os.W_OK | os.X_OK):
-        yield Finding("data folder", "fail", f"{there} cannot be written", "change its owner, or name another folder")
-    elif there != path.absolute():
-        yield Finding("data folder", "ok", f"{path} is not there yet and will be made")
-    else:
-        yield Finding("data folder", "ok", f"{path} can be written")
-    free = shutil.disk_usage(there).free
-    state: State = "ok" if free >= LITTLE_ROOM_BYTES else "warn" if free >= NO_ROOM_BYTES else "fail"
-    yield Finding(
-        "disk", state, f"{free / 1024**3:.1f} GiB free", "" if state == "ok" else "make room, or use another disk"
-    )
 
 
 def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Finding]:
@@ -72,14 +40,6 @@ def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Findi
         yield Finding("permissions", "warn", f"other accounts can get at {path}", cure)
     if not loose:
         yield Finding("permissions", "ok", "no other account can get at what is kept here")
-
-
-def nearest(path: Path) -> Path:
-    """The folder itself, or the one above it that exists."""
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
 
 
 def fsync(path: Path) -> Iterable[Finding]:
@@ -150,19 +110,13 @@ def extras() -> list[Finding]:
     return found
 
 
-async def java() -> list[Finding]:
-    """Java, which only Spark needs."""
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if program is None:
-        return [Finding("java", "info", "none found", "only Spark pipelines need one, 17 or newer")]
-    try:
-        async with asyncio.timeout(JAVA_SECONDS):
-            process = await asyncio.create_subprocess_exec(
-                program, "-version", stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-            )
-            _, said = await process.communicate()
-    except (OSError, TimeoutError):
-        return [Finding("java", "info", f"{program} does not run", "only Spark pipelines need it")]
-    first = said.decode(errors="replace").strip().partition("\n")[0]
-    return [Finding("java", "info", first or program)]
+def java() -> Finding:
+    """The Java that Spark would run on; nothing else needs one."""
+    from skep.spark.java import OLDEST, candidates, version_of
+
+    hint = f"only Spark pipelines need one, {OLDEST} or newer"
+    found = [(home, version) for home in candidates(os.environ) if (version := version_of(home)) is not None]
+    home, version = max(found, key=lambda one: one[1] >= OLDEST, default=(None, 0))
+    if home is None:
+        return Finding("java", "info", "none found", hint)
+    return Finding("java", "info", f"Java {version} in {home}", "" if version >= OLDEST else hint)

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from skep.config.load import check_postgres_url, hide_password
 from skep.errors import SkepError
-from skep.server.doctor.findings import UNUSED_SECONDS, Finding, schema, unused_groups
+from skep.runtime.fitness import Finding
+from skep.server.doctor.findings import UNUSED_SECONDS, schema, unused_groups
 
 if TYPE_CHECKING:
     import asyncpg

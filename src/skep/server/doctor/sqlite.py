@@ -12,7 +12,8 @@ import apsw
 
 from skep.access import presence
 from skep.errors import SkepError
-from skep.server.doctor.findings import UNUSED_SECONDS, Finding, schema, unused_groups
+from skep.runtime.fitness import Finding
+from skep.server.doctor.findings import UNUSED_SECONDS, schema, unused_groups
 
 OLDEST_SQLITE = (3, 45, 0)
 

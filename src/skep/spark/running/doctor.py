@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
-
-from msgspec import Struct
 
 from skep.errors import SkepError
+from skep.runtime import fitness
+from skep.runtime.fitness import Finding, State
 from skep.spark.environment import INSTALL, cure
 from skep.spark.java import NoJavaError, ask, java_home
 
-State = Literal["ok", "info", "warn", "fail"]
-OLDEST_PYTHON = (3, 11)
 NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "grpcio": "grpc"}
 OPTIONAL = ("deltalake", "grpcio")
 """For --format delta, and for --remote."""
 LITTLE_MEMORY_BYTES = 2 * 1024**3
 NO_MEMORY_BYTES = 1024**3
-LITTLE_ROOM_BYTES = 1024**3
-
-
-class Finding(Struct, frozen=True):
-    """What one check found; ``hint`` says what to do about it."""
-
-    check: str
-    state: State
-    found: str
-    hint: str = ""
 
 
 def examine(url: str, tenant: str, token: str | None, lake: str = ".") -> list[Finding]:
     """Everything that `skep pipeline run` would need."""
-    return [*python(), *packages(), *java(), *memory(), *room(Path(lake)), *server(url, tenant, token)]
+    folder = fitness.folder("lake", Path(lake), "name another folder with --lake")
+    return [*python(), *packages(), *java(), *memory(), *folder, *server(url, tenant, token)]
 
 
 def python() -> Iterator[Finding]:
     """The interpreter, which the tasks run with, too."""
-    version = platform.python_version()
-    if sys.version_info >= OLDEST_PYTHON:
-        yield Finding("python", "ok", f"{version} in {sys.executable}")
-    else:
-        yield Finding("python", "fail", version, "Spark 4.3 needs Python 3.11 or newer")
+    yield fitness.python()
     given = os.environ.get("PYSPARK_PYTHON")
     if given is not None and Path(given).resolve() != Path(sys.executable).resolve():
         yield Finding(
@@ -112,21 +94,6 @@ def available_memory() -> int:
     except OSError:
         return free
     return free if allowed == "max" else min(free, int(allowed) - used)
-
-
-def room(lake: Path) -> Iterator[Finding]:
-    """Whether the lake can be written, and has room."""
-    there = lake.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not os.access(there, os.W_OK | os.X_OK):
-        yield Finding(
-            "lake", "fail", f"{there} cannot be written", "change its owner, or name another folder with --lake"
-        )
-        return
-    free = shutil.disk_usage(there).free
-    hint = "" if free >= LITTLE_ROOM_BYTES else "make room, or name a folder on another disk with --lake"
-    yield Finding("lake", "warn" if hint else "ok", f"{lake} can be written, {free / 1024**3:.1f} GiB free", hint)
 
 
 def server(url: str, tenant: str, token: str | None) -> Iterator[Finding]:
