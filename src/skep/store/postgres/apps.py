@@ -14,7 +14,9 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "apps")
 
 
-async def put_app(connection: Connection, name: str, document: bytes, now: Instant, expected: int | None) -> AppRecord:
+async def put_app(
+    connection: Connection, name: str, document: bytes, now: Instant, expected: int | None = None
+) -> AppRecord:
     """Store a spec under its name."""
     revision = int(await connection.fetchval(SQL["lock_revision"]))
     if expected is not None and expected != revision:
@@ -50,9 +52,10 @@ async def report_endpoint(
     url: str,
     report: Report,
     now: Instant,
+    *,
     threshold: int,
     open_seconds: float,
-    reason: str | None,
+    reason: str | None = None,
 ) -> Endpoint:
     """Note how a delivery went, and what follows for the next ones."""
     if report is not Report.DELIVERED:
@@ -73,7 +76,7 @@ def _endpoint(row: asyncpg.Record) -> Endpoint:
     return Endpoint(**{name: row[name] for name in Endpoint.__struct_fields__})
 
 
-async def endpoints(connection: Connection, tenant: str, after: str, limit: int) -> list[Endpoint]:
+async def endpoints(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
     """Endpoints with a history, by URL."""
     return [_endpoint(row) for row in await connection.fetch(SQL["list_endpoints"], tenant, after, limit)]
 

@@ -71,14 +71,22 @@ class Database:
                 self.news.announce([row["id"] for row in await connection.fetch(SQL["watched"], queues, now)])
 
 
+class Part:
+    """A part of a store that goes by a name of its own, with the store's connections."""
+
+    def __init__(self, db: Database) -> None:
+        self.pool = db.pool
+        self.news = db.news
+
+
 Verb = Callable[Concatenate[Connection, P], Awaitable[T]]
-Method = Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[Database | Part, P], Coroutine[Any, Any, T]]
 
 
 def written(verb: Verb[P, T]) -> Method[P, T]:
     """A verb that is one transaction."""
 
-    async def call(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await db.pool.transaction(lambda connection: verb(connection, *args, **kwargs))
 
     return call
@@ -87,7 +95,7 @@ def written(verb: Verb[P, T]) -> Method[P, T]:
 def announced(verb: Verb[P, tuple[T, list[int]]]) -> Method[P, T]:
     """The same, which names the queues that got messages: other servers that wait there are told once it has committed."""
 
-    async def call(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         done, watched = await db.pool.transaction(lambda connection: verb(connection, *args, **kwargs))
         db.news.announce(watched)
         return done
@@ -98,7 +106,7 @@ def announced(verb: Verb[P, tuple[T, list[int]]]) -> Method[P, T]:
 def read(verb: Verb[P, T]) -> Method[P, T]:
     """A verb that reads, or is one statement."""
 
-    async def call(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async with db.pool.connection() as connection:
             return await verb(connection, *args, **kwargs)
 
@@ -108,7 +116,7 @@ def read(verb: Verb[P, T]) -> Method[P, T]:
 def read_at_once(verb: Verb[P, T]) -> Method[P, T]:
     """A verb that reads one snapshot: what it tells must add up, whatever happens meanwhile (I12)."""
 
-    async def call(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await db.pool.snapshot(lambda connection: verb(connection, *args, **kwargs))
 
     return call

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.model.record import Effect, EntityEvent, EntityKey, EntityState
+from skep.model.record import MAX_BYTES, Effect, EntityEvent, EntityKey, EntityState
 from skep.store.postgres.connection import Connection
 from skep.store.rules import too_much_at_once
 from skep.store.statements import load_statements
@@ -90,7 +90,9 @@ def _columns(keys: Sequence[EntityKey]) -> tuple[list[str], list[str], list[str]
     return [key.tenant for key in keys], [key.type for key in keys], [key.id for key in keys]
 
 
-async def entities(connection: Connection, keys: Sequence[EntityKey], max_bytes: int) -> list[EntityState | None]:
+async def entities(
+    connection: Connection, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES
+) -> list[EntityState | None]:
     """Each entity as it is now; PAYLOAD_TOO_LARGE when that is too much."""
     found: list[EntityState | None] = [None] * len(keys)
     for row in await connection.fetch(SQL["find"], *_columns(keys), max_bytes):
@@ -102,7 +104,7 @@ async def entities(connection: Connection, keys: Sequence[EntityKey], max_bytes:
 
 
 async def list_entities(
-    connection: Connection, tenant: str, type_: str, after: str, limit: int, max_bytes: int
+    connection: Connection, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
 ) -> list[EntityState]:
     """Entities of a type by id."""
     rows = await connection.fetch(SQL["list"], tenant, type_, after, limit, max_bytes)
@@ -118,7 +120,7 @@ async def entity_types(connection: Connection, tenant: str) -> list[str]:
 
 
 async def entity_events(
-    connection: Connection, key: EntityKey, after: int, limit: int, max_bytes: int
+    connection: Connection, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
 ) -> list[EntityEvent]:
     """Events in order, those after number ``after``."""
     rows = await connection.fetch(SQL["events"], key.tenant, key.type, key.id, after, limit, max_bytes)

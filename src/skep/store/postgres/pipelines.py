@@ -18,7 +18,7 @@ async def put_run(connection: Connection, tenant: str, id_: str, document: bytes
     return PipelineRun(id_, started_at, now, document, tenant)
 
 
-async def runs(connection: Connection, tenant: str, limit: int) -> list[PipelineRun]:
+async def runs(connection: Connection, tenant: str, limit: int = 100) -> list[PipelineRun]:
     """The latest runs, newest first."""
     return [PipelineRun(*row) for row in await connection.fetch(SQL["list"], tenant, limit)]
 

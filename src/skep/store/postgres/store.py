@@ -77,7 +77,7 @@ class PostgresStore(Database):
         super().__init__(dsn, max_connections, clock)
         self.access: AccessStore = PostgresAccess(self.pool)
         self.refusals: RefusalStore = PostgresRefusals(self.pool)
-        self.records: RecordStore = PostgresRecords(self.pool)
+        self.records: RecordStore = PostgresRecords(self)
         self.scheduled: ScheduledStore = PostgresScheduled(self.pool, self.news.announce)
         self._log_cache = LogCache(log_cache_bytes)
         self._sampling = Sampling()

@@ -14,7 +14,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "apps")
 
 
-def put_app(session: Session, name: str, document: bytes, now: Instant, expected: int | None) -> AppRecord:
+def put_app(session: Session, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
     """Store a spec under its name."""
     if expected is not None and expected != apps_revision(session):
         raise SkepError(Code.STORE_BUSY, "another app was applied at this very moment: look again, and try again")
@@ -56,9 +56,10 @@ def report_endpoint(
     url: str,
     report: Report,
     now: Instant,
+    *,
     threshold: int,
     open_seconds: float,
-    reason: str | None,
+    reason: str | None = None,
 ) -> Endpoint:
     """Note how a delivery went, and what follows for the next ones."""
     row = session.row(SQL["find_endpoint"], (tenant, url))
@@ -74,7 +75,7 @@ def _endpoint(row: Row) -> Endpoint:
     return Endpoint(**dict(zip(Endpoint.__struct_fields__, row, strict=True)))
 
 
-def endpoints(session: Session, tenant: str, after: str, limit: int) -> list[Endpoint]:
+def endpoints(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
     """Endpoints with a history, by URL."""
     return [_endpoint(row) for row in session.rows(SQL["list_endpoints"], (tenant, after, limit))]
 

@@ -42,7 +42,7 @@ class Database:
         self._knobs = Knobs(**knobs)
         self._lock: FileLock | None = None
         self._writer: Writer | None = None
-        self._reader: Reader | None = None
+        self.reader: Reader | None = None
         self._bulk_readers: list[Reader] = []
         self._bulk_start = asyncio.Lock()
         self._bulk_turn = 0
@@ -61,8 +61,8 @@ class Database:
         try:
             await self._writer.start()
             if self._path != MEMORY:
-                self._reader = self._make_reader("reader")
-                await self._reader.start()
+                self.reader = self._make_reader("reader")
+                await self.reader.start()
         except BaseException:
             await self.close()
             raise
@@ -93,29 +93,30 @@ class Database:
 
     async def close(self) -> None:
         """Finish what runs, then let go of the connections and of the file."""
-        for thread in (*self._bulk_readers, self._reader, self._writer):
+        for thread in (*self._bulk_readers, self.reader, self._writer):
             if thread is not None:
                 await thread.stop()
-        self._reader, self._writer, self._bulk_readers = None, None, []
+        self.reader, self._writer, self._bulk_readers = None, None, []
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     @property
-    def _writing(self) -> Writer:
+    def writer(self) -> Writer:
+        """The one connection that writes; STORE_UNAVAILABLE when the store is not open."""
         if self._writer is None:
             raise SkepError(Code.STORE_UNAVAILABLE, f"{self._path} is not open")
         return self._writer
 
     async def _write(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
-        return await self._writing.call(work, arguments)
+        return await self.writer.call(work, arguments)
 
     async def _piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
         """Write a piece of a chore, behind all callers: ``work`` is told how many messages it may touch, at most ``most``.
 
         ``more`` tells from what it returns whether there is more to do.
         """
-        writer, pieces = self._writing, self._pieces
+        writer, pieces = self.writer, self._pieces
 
         def piece(session: Session) -> T:
             pieces.seconds = writer.piece_seconds
@@ -127,16 +128,16 @@ class Database:
         """Write, and leave nothing of what was before in the write-ahead log."""
         value = await self._write(work, *arguments)
         if self._path != MEMORY:
-            await self._writing.cut_log(done)
+            await self.writer.cut_log(done)
         return value
 
     async def _read(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
-        return await (self._reader or self._writing).call(work, arguments)
+        return await (self.reader or self.writer).call(work, arguments)
 
     async def _read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         """Read much, out of the way of those who read little; several at once."""
-        if self._reader is None:
-            return await self._writing.call(work, arguments)
+        if self.reader is None:
+            return await self.writer.call(work, arguments)
         async with self._bulk_start:
             while len(self._bulk_readers) < self._knobs.bulk_readers:
                 reader = self._make_reader(f"bulk-reader-{len(self._bulk_readers)}")
@@ -146,22 +147,41 @@ class Database:
         return await self._bulk_readers[self._bulk_turn % len(self._bulk_readers)].call(work, arguments)
 
 
+class Part:
+    """A part of a store that goes by a name of its own, with the store's connections."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    @property
+    def writer(self) -> Writer:
+        """As `Database.writer`."""
+        return self._db.writer
+
+    @property
+    def reader(self) -> Reader | None:
+        """As `Database.reader`."""
+        return self._db.reader
+
+
 def written(
     verb: Callable[Concatenate[Session, P], T], messages: Callable[..., int] | None = None
-) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[Database | Part, P], Coroutine[Any, Any, T]]:
     """A verb that writes. ``messages`` tells how many it touches at the most: few of them are written at once."""
 
-    async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         short = messages is not None and messages(*args, **kwargs) < MANY_MESSAGES
-        return await self._writing.call(partial(verb, **kwargs) if kwargs else verb, args, short=short)
+        return await self.writer.call(partial(verb, **kwargs) if kwargs else verb, args, short=short)
 
     return call
 
 
-def read(verb: Callable[Concatenate[Session, P], T]) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, T]]:
+def read(
+    verb: Callable[Concatenate[Session, P], T],
+) -> Callable[Concatenate[Database | Part, P], Coroutine[Any, Any, T]]:
     """A verb that reads."""
 
-    async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await (self._reader or self._writing).call(partial(verb, **kwargs) if kwargs else verb, args)
+    async def call(self: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await (self.reader or self.writer).call(partial(verb, **kwargs) if kwargs else verb, args)
 
     return call

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from skep.clock import Instant
-from skep.model.record import Effect, EntityEvent, EntityKey, EntityState
+from skep.model.record import MAX_BYTES, Effect, EntityEvent, EntityKey, EntityState
 from skep.store.rules import too_much_at_once
 from skep.store.sqlite.session import Row, Session
 from skep.store.statements import load_statements
@@ -60,7 +60,7 @@ def _look_up(session: Session, key: EntityKey) -> _Changed:
     return _Changed(None, 0) if row is None else _Changed(*row)
 
 
-def entities(session: Session, keys: Sequence[EntityKey], max_bytes: int) -> list[EntityState | None]:
+def entities(session: Session, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
     """Each entity as it is now; PAYLOAD_TOO_LARGE when that is too much."""
     found: list[EntityState | None] = []
     size = 0
@@ -80,7 +80,7 @@ def _find(session: Session, key: EntityKey) -> EntityState | None:
 
 
 def list_entities(
-    session: Session, tenant: str, type_: str, after: str, limit: int, max_bytes: int
+    session: Session, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
 ) -> list[EntityState]:
     """Entities of a type by id."""
     rows = _within(session, SQL["list"], (tenant, type_, after, limit), max_bytes)
@@ -92,7 +92,9 @@ def entity_types(session: Session, tenant: str) -> list[str]:
     return [row[0] for row in session.rows(SQL["types"], (tenant,))]
 
 
-def entity_events(session: Session, key: EntityKey, after: int, limit: int, max_bytes: int) -> list[EntityEvent]:
+def entity_events(
+    session: Session, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
+) -> list[EntityEvent]:
     """Events in order, those after number ``after``."""
     rows = _within(session, SQL["events"], (key.tenant, key.type, key.id, after, limit), max_bytes)
     return [_event(key, row) for row in rows]

@@ -19,7 +19,7 @@ def put_run(session: Session, tenant: str, id_: str, document: bytes, now: Insta
     return PipelineRun(id_, row[0], now, document, tenant)
 
 
-def runs(session: Session, tenant: str, limit: int) -> list[PipelineRun]:
+def runs(session: Session, tenant: str, limit: int = 100) -> list[PipelineRun]:
     """The latest runs, newest first."""
     return [PipelineRun(*row) for row in session.rows(SQL["list"], (tenant, limit))]
 

@@ -101,7 +101,7 @@ class SqliteStore(Database):
         self._sampling = Sampling()
         self.access: AccessStore = SqliteAccess(self._write, self._read)
         self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
-        self.records: RecordStore = SqliteRecords(self._write, self._read)
+        self.records: RecordStore = SqliteRecords(self)
         self.scheduled: ScheduledStore = SqliteScheduled(self._piece, self._read)
 
     # queues
