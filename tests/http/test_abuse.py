@@ -433,7 +433,7 @@ def test_a_connection_that_rested_only_a_little_stays() -> None:
 
         async def look() -> None:
             assert isinstance(connection, LimitedProtocol)
-            connection.timeout_keep_alive_handler()  # the timer of an earlier rest
+            connection.rest.look()  # the timer of an earlier rest
 
         server.run(look())
         assert wire.request("GET", "/health").reply().status == 200

@@ -64,7 +64,6 @@ class Listener(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 backlog=BACKLOG,
-                timeout_keep_alive=cast("int", limits.keep_alive_seconds),
             )
         )
         self._sockets = list(sockets)

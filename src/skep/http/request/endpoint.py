@@ -138,7 +138,9 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
         else ((b"content-type", answer.media_type), NOSNIFF, answer.caching)
     )
     if (cycle := scope.get(CYCLE)) is not None:
-        await cycle.answer(answer.status, usual, answer.headers, body)
+        if cycle.is_held_up:
+            await cycle.drain()
+        cycle.answer(answer.status, usual, answer.headers, body)
         return
     length = [] if answer.status in NO_BODY else [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": answer.status, "headers": [*usual, *length, *answer.headers]})

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
 
 from skep.config import HttpLimits
 from skep.http.connection.cycle import JOINED_BYTES, Cycle, Header
-from skep.http.connection.transport import ClosingInOrder
 from skep.http.request.bodies import Bodies
 from skep.http.request.call import Call, ClientGone
 from skep.http.request.peers import Peers
 from skep.http.request.scope import CYCLE
-from tests.support.connection import Reader, Recorder
+from tests.support.connection import Connected
 
 PLAIN: tuple[Header, ...] = ((b"content-type", b"text/plain"),)
 
@@ -26,28 +23,21 @@ class Asked:
     """A request, and what became of it."""
 
     def __init__(self, method: str = "GET", *, keep_alive: bool = True) -> None:
-        self.recorder = Recorder()
-        self.answered = 0
-        transport = ClosingInOrder(self.recorder, Reader())
-        logger = logging.getLogger()
-        self.cycle = Cycle(
-            {"method": method}, transport, FlowControl(transport), logger, logger, access_log=False,  # type: ignore[typeddict-item, arg-type]
-            default_headers=[(b"date", b"today")], message_event=asyncio.Event(), expect_100_continue=False,
-            keep_alive=keep_alive, on_response=self._answer,
-        )  # fmt: skip
-
-    def _answer(self) -> None:
-        self.answered += 1
+        connected = Connected()
+        self.recorder = connected.recorder
+        self.state = connected.state
+        self.cycle = Cycle(connected.protocol, {"method": method}, persists=keep_alive, awaits_continue=False)
+        self.cycle.end_body()
 
 
 async def test_an_answer_goes_out_in_one_piece() -> None:
     asked = Asked()
 
-    await asked.cycle.answer(200, PLAIN, [(b"x-more", b"1")], b"body")
+    asked.cycle.answer(200, PLAIN, [(b"x-more", b"1")], b"body")
 
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ndate: today\r\nx-more: 1\r\ncontent-length: 4\r\n\r\n"
     assert asked.recorder.calls == [[head + b"body"]]
-    assert asked.answered == 1
+    assert asked.state.total_requests == 1
     assert not asked.recorder.closed
 
 
@@ -55,7 +45,7 @@ async def test_a_large_body_is_not_copied_to_join_its_head() -> None:
     asked = Asked()
     body = b"x" * (JOINED_BYTES + 1)
 
-    await asked.cycle.answer(200, PLAIN, [], body)
+    asked.cycle.answer(200, PLAIN, [], body)
 
     [pieces] = asked.recorder.calls
     assert pieces[-1] == body
@@ -64,7 +54,7 @@ async def test_a_large_body_is_not_copied_to_join_its_head() -> None:
 async def test_who_asks_for_the_head_gets_its_length_and_no_body() -> None:
     asked = Asked("HEAD")
 
-    await asked.cycle.answer(200, PLAIN, [], b"body")
+    asked.cycle.answer(200, PLAIN, [], b"body")
 
     [[sent]] = asked.recorder.calls
     assert sent.endswith(b"content-length: 4\r\n\r\n")
@@ -73,7 +63,7 @@ async def test_who_asks_for_the_head_gets_its_length_and_no_body() -> None:
 async def test_no_content_has_no_length() -> None:
     asked = Asked()
 
-    await asked.cycle.answer(204, (), [], b"")
+    asked.cycle.answer(204, (), [], b"")
 
     assert asked.recorder.calls == [[b"HTTP/1.1 204 No Content\r\ndate: today\r\n\r\n"]]
 
@@ -81,7 +71,7 @@ async def test_no_content_has_no_length() -> None:
 async def test_a_connection_that_ends_says_so_and_is_closed() -> None:
     asked = Asked(keep_alive=False)
 
-    await asked.cycle.answer(200, PLAIN, [], b"")
+    asked.cycle.answer(200, PLAIN, [], b"")
 
     [[sent]] = asked.recorder.calls
     assert b"\r\nconnection: close\r\n" in sent
@@ -93,7 +83,7 @@ async def test_a_header_that_would_break_the_answer_is_not_sent(header: Header) 
     asked = Asked()
 
     with pytest.raises(RuntimeError, match="break"):
-        await asked.cycle.answer(200, PLAIN, [header], b"")
+        asked.cycle.answer(200, PLAIN, [header], b"")
 
     assert asked.recorder.calls == []
 
@@ -104,7 +94,7 @@ async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
     asked.cycle.tell_when_gone(lambda: told.append(True))
 
     asked.cycle.lose_client()
-    await asked.cycle.answer(200, PLAIN, [], b"body")
+    asked.cycle.answer(200, PLAIN, [], b"body")
 
     assert told == [True]
     assert asked.recorder.calls == []

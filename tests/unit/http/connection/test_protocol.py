@@ -1,0 +1,481 @@
+"""A connection: requests one after another, bodies in pieces, answers in pieces, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from skep.http.connection.cycle import CONTINUE, UNREAD_BYTES, Cycle
+from skep.http.request.call import Answer, Receive, Scope, Send
+from skep.http.request.endpoint import send_answer
+from skep.http.request.scope import CYCLE
+from tests.support.connection import Connected
+
+GET = b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /push HTTP/1.1\r\nHost: localhost\r\n"
+START = {"type": "http.response.start", "status": 200, "headers": [(b"x", b"1")]}
+
+
+def answer(scope: Scope, body: bytes = b"") -> None:
+    cycle: Cycle = scope[CYCLE]
+    cycle.answer(200, (), [], body)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the body."""
+    pieces = []
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        pieces.append(event["body"])
+        if not event["more_body"]:
+            break
+    answer(scope, b"".join(pieces))
+
+
+def body_of(connected: Connected) -> bytes:
+    return connected.recorder.sent.rpartition(b"\r\n\r\n")[2]
+
+
+def is_read(connected: Connected) -> bool:
+    """Whether what the client sends is taken from the kernel."""
+    return connected.recorder.is_read
+
+
+async def turn() -> None:
+    """Let what is ready run until it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# requests
+
+
+async def test_requests_sent_ahead_run_one_after_another() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(f"begin {scope['path']}")
+        await turn()
+        seen.append(f"end {scope['path']}")
+        answer(scope, scope["raw_path"])
+
+    connected = Connected(app)
+    connected.send(GET % 1 + GET % 2 + GET % 3)
+    await connected.until_quiet()
+
+    assert seen == ["begin /1", "end /1", "begin /2", "end /2", "begin /3", "end /3"]
+    sent = connected.recorder.sent
+    assert sent.index(b"/1") < sent.index(b"/2") < sent.index(b"/3")
+    assert connected.state.total_requests == 3
+    assert is_read(connected)
+
+
+async def test_nothing_more_is_read_while_a_request_waits_for_its_turn() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        answer(scope)
+
+    connected = Connected(app)
+    connected.send(GET % 1 + GET % 2)
+    await turn()
+    assert not is_read(connected)
+
+    go.set()
+    await connected.until_quiet()
+
+    assert is_read(connected)
+    assert connected.state.total_requests == 2
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize(
+    "request_", [
+        POST + b"Content-Length: 11\r\n\r\nhello world",
+        POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nX-Trailer: 1\r\nHost: evil\r\n\r\n",
+    ], ids=["length", "chunks"],
+)  # fmt: skip
+async def test_a_request_may_come_in_pieces_of_any_size(request_: bytes, size: int) -> None:
+    connected = Connected(echo)
+    for start in range(0, len(request_), size):
+        connected.send(request_[start : start + size])
+        await turn()
+    await connected.until_quiet()
+
+    assert body_of(connected) == b"hello world"
+    assert connected.recorder.sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    connected.send(GET % 1)
+    await connected.until_quiet()
+    assert connected.state.total_requests == 2, "the connection goes on"
+
+
+async def test_a_body_that_comes_in_one_piece_is_handed_over_at_once() -> None:
+    events = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        events.append(await receive())
+        answer(scope)
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: 3\r\n\r\nabc")
+    await connected.until_quiet()
+
+    assert events == [{"type": "http.request", "body": b"abc", "more_body": False}]
+
+
+async def test_a_body_that_nobody_takes_is_left_in_the_kernel() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        await echo(scope, receive, send)
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: %d\r\n\r\n" % (2 * UNREAD_BYTES))
+    connected.send(b"x" * UNREAD_BYTES)
+    assert is_read(connected)
+    connected.send(b"x")
+    assert not is_read(connected)
+
+    go.set()
+    await turn()
+    assert is_read(connected), "what was there is taken"
+    connected.send(b"x" * (UNREAD_BYTES - 1))
+    await connected.until_quiet()
+
+    assert len(body_of(connected)) == 2 * UNREAD_BYTES
+
+
+async def test_who_asks_whether_to_go_on_is_told_when_the_body_is_wanted() -> None:
+    wanted = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await wanted.wait()
+        await echo(scope, receive, send)
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: 3\r\nExpect: 100-Continue\r\n\r\n")
+    await turn()
+    assert connected.recorder.calls == []
+
+    wanted.set()
+    await turn()
+    assert connected.recorder.sent == CONTINUE
+    connected.send(b"abc")
+    await connected.until_quiet()
+
+    assert connected.recorder.sent.startswith(CONTINUE + b"HTTP/1.1 200 OK\r\n")
+    assert body_of(connected) == b"abc"
+
+
+async def test_who_asks_whether_to_go_on_and_is_answered_is_not_told_to_go_on() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answer(scope)
+        await receive()
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    await connected.until_quiet()
+
+    assert CONTINUE not in connected.recorder.sent
+    assert connected.recorder.ended, "nobody wants the body"
+
+
+async def test_http_1_0_knows_no_continue() -> None:
+    connected = Connected(echo)
+    connected.send(b"POST /push HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc")
+    await connected.until_quiet()
+
+    assert connected.recorder.sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert connected.recorder.closed
+
+
+# answers in pieces
+
+
+async def in_pieces(scope: Scope, receive: Receive, send: Send) -> None:
+    await send(dict(START))
+    await send({"type": "http.response.body", "body": b"a" * 26, "more_body": True})
+    await send({"type": "http.response.body", "body": memoryview(b"end")})
+
+
+async def test_an_answer_in_pieces_goes_out_in_chunks() -> None:
+    connected = Connected(in_pieces)
+    connected.send(GET % 1)
+    await connected.until_quiet()
+
+    head = b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\ntransfer-encoding: chunked\r\n\r\n"
+    assert connected.recorder.sent == head + b"1a\r\n" + b"a" * 26 + b"\r\n3\r\nend\r\n0\r\n\r\n"
+    assert not connected.recorder.closed
+
+
+async def test_http_1_0_gets_an_answer_in_pieces_without_chunks_and_its_end() -> None:
+    connected = Connected(in_pieces)
+    connected.send(b"GET / HTTP/1.0\r\n\r\n")
+    await connected.until_quiet()
+
+    head = b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\nconnection: close\r\n\r\n"
+    assert connected.recorder.sent == head + b"a" * 26 + b"end"
+    assert connected.recorder.closed
+    assert not connected.recorder.aborted
+
+
+async def test_who_asks_for_the_head_gets_no_pieces() -> None:
+    connected = Connected(in_pieces)
+    connected.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await connected.until_quiet()
+
+    assert connected.recorder.sent == b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [b"ab", b"abcd"])
+async def test_an_answer_of_another_length_than_it_says_is_broken_off(body: bytes) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({**START, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": body})
+
+    connected = Connected(app)
+    with capture_logs() as logged:
+        connected.send(GET % 1)
+        await connected.until_quiet()
+
+    assert connected.recorder.aborted
+    assert "has not the length" in logged[0]["traceback"]
+
+
+async def test_pieces_wait_for_a_client_that_takes_them_slowly() -> None:
+    sent = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(dict(START))
+        for number in range(3):
+            await send({"type": "http.response.body", "body": b"x", "more_body": number < 2})
+            sent.append(number)
+
+    connected = Connected(app)
+    connected.send(GET % 1)
+    connected.protocol.pause_writing()
+    await turn()
+    assert connected.recorder.calls == []
+
+    connected.protocol.resume_writing()
+    await connected.until_quiet()
+
+    assert sent == [0, 1, 2]
+
+
+async def test_a_whole_answer_waits_for_one_who_has_not_taken_the_last() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send_answer(scope, send, Answer(200, b"body"))
+
+    connected = Connected(app)
+    connected.protocol.pause_writing()
+    connected.send(GET % 1)
+    await turn()
+    assert connected.recorder.calls == []
+
+    connected.protocol.resume_writing()
+    await connected.until_quiet()
+
+    assert body_of(connected) == b"body"
+
+
+# applications that fail
+
+
+async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ValueError("secret")
+
+
+async def says_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    pass
+
+
+@pytest.mark.parametrize("app", [fails, says_nothing])
+async def test_a_request_that_gets_no_answer_is_told_so(app: Callable[..., object]) -> None:
+    connected = Connected(app)
+    with capture_logs() as logged:
+        connected.send(GET % 1)
+        await connected.until_quiet()
+
+    assert connected.recorder.sent.startswith(b"HTTP/1.1 500 ")
+    assert b'"INTERNAL"' in connected.recorder.sent
+    assert b"secret" not in connected.recorder.sent
+    assert connected.recorder.closed
+    assert [entry["event"] for entry in logged] == ["a request failed unexpectedly"]
+
+
+@pytest.mark.parametrize(("version", "aborted"), [(b"1.1", False), (b"1.0", True)])
+async def test_an_answer_that_breaks_off_is_never_taken_for_whole(version: bytes, aborted: bool) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(dict(START))
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+
+    connected = Connected(app)
+    connected.send(b"GET / HTTP/%s\r\nHost: localhost\r\n\r\n" % version)
+    await connected.until_quiet()
+
+    assert connected.recorder.sent.endswith(b"half" if aborted else b"half\r\n")
+    assert connected.recorder.closed
+    assert connected.recorder.aborted is aborted, "without chunks, only a reset tells it from a whole one"
+
+
+async def test_events_out_of_turn_are_refused() -> None:
+    told = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for event in ({"type": "http.response.body"}, START, START):
+            try:
+                await send(dict(event))
+            except RuntimeError as error:
+                told.append(str(error))
+        await send({"type": "http.response.body"})
+
+    connected = Connected(app)
+    connected.send(GET % 1)
+    await connected.until_quiet()
+
+    assert told == ["http.response.body came out of turn", "http.response.start came out of turn"]
+
+
+async def test_a_request_that_is_cancelled_ends_its_connection() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    connected = Connected(app)
+    connected.send(GET % 1)
+    await turn()
+    [task] = connected.state.tasks
+    task.cancel()
+    await connected.until_quiet()
+
+    assert task.cancelled()
+    assert connected.recorder.aborted
+
+
+# clients that leave
+
+
+async def test_a_client_that_leaves_is_told_of_while_its_body_is_waited_for() -> None:
+    events = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        events.append((await receive())["type"])
+        events.append((await receive())["type"])
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: 3\r\n\r\na")
+    await turn()
+    connected.leave()
+    await connected.until_quiet()
+
+    assert events == ["http.request", "http.disconnect"]
+    assert connected.recorder.calls == []
+    assert connected.protocol not in connected.state.connections
+
+
+async def test_what_a_client_sent_ahead_before_it_left_is_not_begun() -> None:
+    begun = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope["path"])
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    connected = Connected(app)
+    connected.send(GET % 1 + GET % 2)
+    await turn()
+    connected.leave()
+    await connected.until_quiet()
+
+    assert begun == ["/1"]
+
+
+async def test_who_waits_for_a_slow_client_is_told_when_it_leaves() -> None:
+    connected = Connected(in_pieces)
+    connected.protocol.pause_writing()
+    connected.send(GET % 1)
+    await turn()
+
+    connected.leave()
+    await connected.until_quiet()
+
+    assert connected.recorder.calls == []
+
+
+async def test_a_client_that_ends_the_connection_is_gone() -> None:
+    connected = Connected()
+    assert not connected.protocol.is_gone
+
+    connected.recorder.close()
+
+    assert connected.protocol.is_gone
+
+
+async def test_a_client_whose_connection_we_end_is_gone_only_when_it_is_lost() -> None:
+    connected = Connected()
+
+    connected.protocol.close()
+    assert connected.recorder.closed
+    assert not connected.protocol.is_gone
+    connected.protocol.connection_lost(None)
+
+    assert connected.protocol.is_gone
+
+
+# the server stops
+
+
+async def test_a_connection_that_rests_ends_when_the_server_stops() -> None:
+    connected = Connected(echo)
+    connected.send(GET % 1)
+    await connected.until_quiet()
+    assert not connected.recorder.closed
+
+    connected.protocol.shutdown()
+
+    assert connected.recorder.closed
+
+
+async def test_what_was_sent_ahead_is_answered_before_the_server_stops() -> None:
+    connected = Connected(echo)
+    connected.send(GET % 1 + GET % 2)
+    connected.protocol.shutdown()
+    await connected.until_quiet()
+
+    assert connected.state.total_requests == 2
+    assert connected.recorder.sent.count(b"connection: close") == 1
+    assert connected.recorder.closed
+
+
+async def test_a_request_whose_end_comes_while_the_server_stops_is_the_last() -> None:
+    connected = Connected(echo)
+    connected.send(POST + b"Content-Length: 3\r\n\r\na")
+    await turn()
+    connected.protocol.shutdown()
+    connected.send(b"bc")
+    await connected.until_quiet()
+
+    assert body_of(connected) == b"abc"
+    assert b"connection: close" in connected.recorder.sent
+    assert connected.recorder.closed
+
+
+async def test_a_request_leaves_no_circle_behind() -> None:
+    scopes = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answer(scope)
+        scopes.append(scope)
+
+    connected = Connected(app)
+    connected.send(GET % 1)
+    await connected.until_quiet()
+
+    assert CYCLE not in scopes[0]
