@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -13,9 +14,43 @@ from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from skep.wire.messages import AckResult
+    from skep.wire.messages import Ack, AckResult
 
 Status = Literal["completed", "failed", "retry", "dlq"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of messages."""
+
+    status: Status = "completed"
+    """Completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (given up)."""
+    error: str | None = None
+    """Why it failed."""
+    retry_at: str | None = None
+    """When it is to come again, 2026-01-31T12:00:00Z, or 10m for in ten minutes; with status retry."""
+
+    def of_messages(self, lease: str, seqs: list[int]) -> list[Ack]:
+        """It became of each of these."""
+        from skep.wire.messages import Ack, AckStatus
+
+        if self.retry_at is not None and self.status != "retry":
+            raise SkepError(Code.INVALID_REQUEST, "--retry-at goes with --status retry")
+        again_at = None if self.retry_at is None else deadline(self.retry_at)
+        return [Ack(lease, seq, AckStatus(self.status), self.error, again_at) for seq in seqs]
+
+    def of_lease(self, lease: str, through: int | None) -> list[Ack]:
+        """It became of a whole lease, or of its messages up to a seq."""
+        from msgspec import UNSET
+
+        from skep.wire.messages import Ack
+
+        if self != Outcome():
+            raise SkepError(
+                Code.INVALID_REQUEST, "a lease can only be completed: give the seqs of the messages that failed"
+            )
+        return [Ack(lease, through_seq=UNSET if through is None else through)]
 
 
 def ack(
@@ -25,9 +60,7 @@ def ack(
     *,
     whole: Flag = False,
     through: int | None = None,
-    status: Status = "completed",
-    error: str | None = None,
-    retry_at: str | None = None,
+    outcome: Outcome | None = None,
     to: Connection | None = None,
 ) -> int:
     """Say what became of popped messages.
@@ -52,33 +85,16 @@ def ack(
         Complete all messages of the lease.
     through
         Complete the messages of the lease up to this seq.
-    status
-        Completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (given up).
-    error
-        Why it failed.
-    retry_at
-        When it is to come again, 2026-01-31T12:00:00Z, or 10m for in ten minutes; with status retry.
     """
-    from msgspec import UNSET
-
-    from skep.wire.messages import Ack, AckStatus
-
-    to = to or Connection()
-    if retry_at is not None and status != "retry":
-        raise SkepError(Code.INVALID_REQUEST, "--retry-at goes with --status retry")
+    to, outcome = to or Connection(), outcome or Outcome()
     if bool(seqs) + whole + (through is not None) != 1:
         raise SkepError(
             Code.INVALID_REQUEST,
             "name the messages by their seqs, or say --whole for the lease or --through for it up to a seq",
         )
-    if not seqs and (status != "completed" or error is not None):
-        raise SkepError(
-            Code.INVALID_REQUEST, "a lease can only be completed: give the seqs of the messages that failed"
-        )
-    again_at = None if retry_at is None else deadline(retry_at)
-    acks = [Ack(lease, seq, AckStatus(status), error, again_at) for seq in seqs or ()]
+    acks = outcome.of_messages(lease, seqs) if seqs else outcome.of_lease(lease, through)
     with to.open() as client:
-        results = client.settle(acks or [Ack(lease, through_seq=UNSET if through is None else through)])
+        results = client.settle(acks)
     print_rows(to, results, COLUMNS if seqs else LEASE_COLUMNS)
     refused = [result for result in results if result.code is not None]
     for result in refused:

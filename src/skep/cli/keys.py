@@ -6,6 +6,7 @@ the first key is made; of an SQLite file that a server holds, it asks that serve
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,7 +21,7 @@ from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.engine import Engine
-    from skep.wire.access import AuditView, KeyMade, KeyView
+    from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 
 
 NO_EMPTY = Parameter(negative="")
@@ -28,15 +29,40 @@ NO_EMPTY = Parameter(negative="")
 key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class GrantFlags:
+    """What a key may do."""
+
+    role: Literal["read-only", "read-write", "write-only", "admin"] | None = None
+    """What it may do: read-only (read), read-write (push, pop, read), write-only (push), admin (all)."""
+    verbs: Annotated[list[Literal["push", "pop", "read", "admin"]] | None, NO_EMPTY] = None
+    """The same one by one, instead of a role."""
+    tenants: Annotated[list[str] | None, NO_EMPTY] = None
+    """For which tenants; * in a name stands for any characters. An admin is for all of them, others for "default"."""
+    queues: Annotated[list[str] | None, NO_EMPTY] = None
+    """For which queues, all by default; * in a name stands for any characters."""
+
+    def item(self) -> GrantItem:
+        """The grant that this says."""
+        from skep.model.key import Role, Verb
+        from skep.wire.access import GrantItem
+
+        if (self.role is None) == (self.verbs is None):
+            raise SkepError(Code.INVALID_REQUEST, "say --role or --verbs")
+        everywhere = ["*"] if self.role == "admin" else ["default"]
+        return GrantItem(
+            None if self.role is None else Role(self.role), None if self.verbs is None else tuple(map(Verb, self.verbs)),
+            tuple(self.tenants or everywhere), tuple(self.queues or ["*"]),
+        )  # fmt: skip
+
+
 @key_app.command
 def create(
     name: str = "key",
     /,
     *,
-    role: Literal["read-only", "read-write", "write-only", "admin"] | None = None,
-    verbs: Annotated[list[Literal["push", "pop", "read", "admin"]] | None, NO_EMPTY] = None,
-    tenants: Annotated[list[str] | None, NO_EMPTY] = None,
-    queues: Annotated[list[str] | None, NO_EMPTY] = None,
+    grant: GrantFlags | None = None,
     expires: str | None = None,
     rate: float | None = None,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
@@ -53,14 +79,6 @@ def create(
     ----------
     name
         What it is for.
-    role
-        What it may do: read-only (read), read-write (push, pop, read), write-only (push), admin (all).
-    verbs
-        The same one by one, instead of a role.
-    tenants
-        For which tenants; * in a name stands for any characters. An admin is for all of them, others for "default".
-    queues
-        For which queues, all by default; * in a name stands for any characters.
     expires
         When it ends: 90d, 12h, or a time such as 2027-01-31T12:00:00Z; never by default.
     rate
@@ -68,17 +86,8 @@ def create(
     quiet
         Print nothing but the key.
     """
-    from skep.model.key import Role, Verb
-    from skep.wire.access import GrantItem
-
     to = to or Connection()
-    if (role is None) == (verbs is None):
-        raise SkepError(Code.INVALID_REQUEST, "say --role or --verbs")
-    everywhere = ["*"] if role == "admin" else ["default"]
-    item = GrantItem(
-        None if role is None else Role(role), None if verbs is None else tuple(map(Verb, verbs)),
-        tuple(tenants or everywhere), tuple(queues or ["*"]),
-    )  # fmt: skip
+    item = (grant or GrantFlags()).item()
     until = None if expires is None else deadline(expires)
 
     async def here(engine: Engine) -> KeyMade:

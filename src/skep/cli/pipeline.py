@@ -18,6 +18,7 @@ from skep.cli.when import instant
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
+    from skep.spark.running.context import Wishes
     from skep.spark.running.record import Run, Table
     from skep.spark.running.runner import Ended
 
@@ -25,6 +26,8 @@ pipeline_app = App(name="pipeline", help="Run the ready pipelines on Spark.")
 
 Several = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")]
 """An option that may come several times."""
+_ARCHIVE = Group("Of archive", sort_key=30)
+_METRICS = Group("Of metrics", sort_key=40)
 _REPLAY = Group("Of replay", sort_key=50)
 _SPARK = Group("Spark", sort_key=60)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -42,6 +45,44 @@ class Where:
     """A Spark Connect server instead: sc://host:15002."""
     checkpoint: str | None = None
     """The folder where streams keep how far they are; in the lake when not given. The archive needs none."""
+
+
+@Parameter(name="*", group=_ARCHIVE)
+@dataclass(frozen=True, kw_only=True)
+class Archiving:
+    """How the archive is written, and what it is held against."""
+
+    format: Literal["parquet", "delta"] = "parquet"
+    """What the archive is written as."""
+    plain: Several = ()
+    """An encrypted queue whose payloads may go into the lake as plain text; may come several times."""
+    group: str | None = None
+    """A group on the server that follows the archive; retention waits for it."""
+    max_rows: int = 1_000_000
+    """So many messages make a batch of the archive at the most."""
+    compact: bool = True
+    """Make few large files of many small ones."""
+    verify: bool = True
+    """Compare what was archived with the logs at the end."""
+    audit: Flag = False
+    """Compare all that the lake has with the logs, and not only what is new."""
+    allow_loss: Flag = False
+    """Go on when retention has deleted messages before they were archived."""
+    all_remade: Flag = False
+    """Go on when every queue of the lake was deleted and made anew."""
+
+
+@Parameter(name="*", group=_METRICS)
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """The windows of the metrics."""
+
+    window: str = "1 minute"
+    """How long a window of the metrics is."""
+    late: str = "1m"
+    """For so long windows are computed anew, for data that comes late."""
+    buckets: int = 1
+    """Into how many parts the partitions of a queue are divided in the metrics."""
 
 
 @Parameter(name="*", group=_REPLAY)
@@ -72,22 +113,12 @@ def run(
     *names: str,
     queue: Several = (),
     skip: Several = (),
-    plain: Several = (),
     once: Flag = False,
     every: str | None = None,
     lake: str = "lake",
-    format: Literal["parquet", "delta"] = "parquet",  # noqa: A002 - the name of the option
-    group: str | None = None,
-    max_rows: int = 1_000_000,
-    window: str = "1 minute",
-    late: str = "1m",
-    buckets: int = 1,
-    compact: bool = True,
-    verify: bool = True,
-    audit: Flag = False,
-    allow_loss: Flag = False,
-    all_remade: Flag = False,
     spec: str | None = None,
+    archiving: Archiving | None = None,
+    windows: Windows | None = None,
     replaying: Replaying | None = None,
     where: Where | None = None,
     to: Connection | None = None,
@@ -112,67 +143,34 @@ def run(
         Only this queue; may come several times. All queues when not given.
     skip
         Not this queue; may come several times.
-    plain
-        An encrypted queue whose payloads may go into the lake as plain text; may come several times.
     once
         All there is, then end. So it is when --every is not given.
     every
         Again and again, so often: 5s, 1m.
     lake
         The folder of the lake.
-    format
-        What the archive is written as.
-    group
-        A group on the server that follows the archive; retention waits for it.
-    max_rows
-        So many messages make a batch of the archive at the most.
-    window
-        How long a window of the metrics is.
-    late
-        For so long windows are computed anew, for data that comes late.
-    buckets
-        Into how many parts the partitions of a queue are divided in the metrics.
-    compact
-        Make few large files of many small ones.
-    verify
-        Compare what was archived with the logs at the end.
-    audit
-        Compare all that the lake has with the logs, and not only what is new.
-    allow_loss
-        Go on when retention has deleted messages before they were archived.
-    all_remade
-        Go on when every queue of the lake was deleted and made anew.
     spec
         The spec file of commands and quality.
     """
-    to, where, replaying = to or Connection(), where or Where(), replaying or Replaying()
+    to, where = to or Connection(), where or Where()
     if not names:
         raise SkepError(Code.INVALID_REQUEST, "name a pipeline; skep pipeline list has them")
     if once and every is not None:
         raise SkepError(Code.INVALID_REQUEST, "--once and --every exclude each other")
-    _check_positive(
-        max_rows=max_rows, buckets=buckets, rate=replaying.rate, every=None if every is None else span(every)
-    )
+    archiving, windows, replaying = archiving or Archiving(), windows or Windows(), replaying or Replaying()
+    pause = None if every is None else span(every)
+    _check_positive(max_rows=archiving.max_rows, buckets=windows.buckets, rate=replaying.rate, every=pause)
     checkpoint = _folder(where.checkpoint)
     needs_spark(where.remote)
     from skep.spark.options import Connection as Link
-    from skep.spark.running.context import Wishes
     from skep.spark.running.live import LiveLines
     from skep.spark.running.runner import Plan, run_pipelines
-    from skep.spec import load
 
-    wishes = Wishes(
-        every_seconds=None if every is None else span(every), max_rows=max_rows, group=group, compact=compact, verify=verify,
-        audit=audit, plain=plain, window=window, late_seconds=span(late), buckets=buckets, allow_loss=allow_loss, all_remade=all_remade,
-        checkpoint=checkpoint,
-        where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label, rate=replaying.rate,
-        dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
-        app=None if spec is None else load(read_text(spec), spec),
-    )  # fmt: skip
+    wishes = _wishes(archiving, windows, replaying, spec, pause, checkpoint)
     urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(
         names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, skip=skip, lake=lake,
-        format=format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
+        format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     with ending_in_order():
         ended = run_pipelines(plan, LiveLines())
@@ -180,6 +178,28 @@ def run(
     if ended.run.error is not None:
         return USER if ended.run.error_code is None else exit_code(ended.run.error_code)
     return USER if ended.run.status == "failed" else OK
+
+
+def _wishes(
+    archiving: Archiving,
+    windows: Windows,
+    replaying: Replaying,
+    spec: str | None,
+    pause: float | None,
+    checkpoint: str | None,
+) -> Wishes:
+    """What pipelines are told; ``pause`` is how often they run, in seconds."""
+    from skep.spark.running.context import Wishes
+    from skep.spec import load
+
+    return Wishes(
+        every_seconds=pause, max_rows=archiving.max_rows, group=archiving.group, compact=archiving.compact,
+        verify=archiving.verify, audit=archiving.audit, plain=archiving.plain, allow_loss=archiving.allow_loss,
+        all_remade=archiving.all_remade, window=windows.window, late_seconds=span(windows.late), buckets=windows.buckets,
+        checkpoint=checkpoint, where=replaying.where, mapping=replaying.map, to=replaying.to, label=replaying.label,
+        rate=replaying.rate, dry_run=replaying.dry_run, since=_moment(replaying.since), until=_moment(replaying.until),
+        app=None if spec is None else load(read_text(spec), spec),
+    )  # fmt: skip
 
 
 def _folder(checkpoint: str | None) -> str | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
 
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import NOTHING, OK, USER, note
@@ -20,17 +23,42 @@ HINTS = 3
 """For so many leases it is shown how to settle them."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PopFlags:
+    """What to lease, and for whom."""
+
+    group: str | None = None
+    """The consumer group; that of those who name none, when it is not given."""
+    batch: int = 1
+    """How many messages at the most."""
+    wait: float = 0.0
+    """How many seconds to wait for the first one."""
+    partition: str | None = None
+    """Only of this partition."""
+    partitions: int | None = None
+    """Of how many partitions at the most."""
+    lease_seconds: float | None = None
+    """How long the lease lasts; the queue's own time when it is not given."""
+    start: str | None = None
+    """Where a group begins that is not there yet: all, new, a seq or a time."""
+
+    def options(self) -> PopOptions:
+        """The same as the client takes it: what is not said is left out."""
+        options: PopOptions = {"batch": self.batch, "wait_seconds": self.wait}
+        for name in ("group", "partition", "partitions", "lease_seconds"):
+            if (said := getattr(self, name)) is not None:
+                options[name] = said
+        if self.start is not None:
+            options["start"] = _start(self.start)
+        return options
+
+
 def pop(
     queue: str,
     /,
     *,
-    group: str | None = None,
-    batch: int = 1,
-    wait: float = 0.0,
-    partition: str | None = None,
-    partitions: int | None = None,
-    lease_seconds: float | None = None,
-    start: str | None = None,
+    flags: PopFlags | None = None,
     ack: Flag = False,
     to: Connection | None = None,
 ) -> int:
@@ -47,20 +75,6 @@ def pop(
     ----------
     queue
         The queue.
-    group
-        The consumer group; that of those who name none, when it is not given.
-    batch
-        How many messages at the most.
-    wait
-        How many seconds to wait for the first one.
-    partition
-        Only of this partition.
-    partitions
-        Of how many partitions at the most.
-    lease_seconds
-        How long the lease lasts; the queue's own time when it is not given.
-    start
-        Where a group begins that is not there yet: all, new, a seq or a time.
     ack
         Settle them as completed once they are printed.
     """
@@ -68,14 +82,9 @@ def pop(
     from skep.client.lease_acks import leases_of, shortened
     from skep.wire.messages import Ack
 
-    to = to or Connection()
-    options: PopOptions = {"batch": batch, "wait_seconds": wait}
-    given = {"group": group, "partition": partition, "partitions": partitions, "lease_seconds": lease_seconds}
-    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # names as above
-    if start is not None:
-        options["start"] = _start(start)
+    to, flags = to or Connection(), flags or PopFlags()
     with to.open() as client:
-        messages = client.run(calls.pop(queue, options))
+        messages = client.run(calls.pop(queue, flags.options()))
         if not messages:
             note(_why_nothing(client, queue))
             return NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,47 @@ class Counts(Struct):
         self.queued += batch if answer.queued else 0
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class MessageFlags:
+    """What travels with each message."""
+
+    partition: str | None = None
+    """The partition; messages of one partition stay in order."""
+    transaction_id: str | None = None
+    """Your own name for one message; pushed again, it is a duplicate."""
+    trace_id: str | None = None
+    """A UUID that messages share across queues."""
+    header: Several = None
+    """A header as name=value; may come several times."""
+    content_type: str | None = None
+    """What the payload is when it is not JSON."""
+    deliver_at: str | None = None
+    """Hold it back until this time, 2026-01-31T12:00:00Z, or 10m for in ten minutes."""
+    delay: str | None = None
+    """Hold it back for this long: 90s, 10m, 2h, 1d, or a number of seconds."""
+    priority: int | None = None
+    """Higher comes first in unordered queues."""
+
+    def options(self) -> MessageOptions:
+        """The same as the client takes it: what is not said is left out."""
+        if self.deliver_at is not None and self.delay is not None:
+            raise SkepError(Code.INVALID_REQUEST, "give --deliver-at or --delay, not both")
+        given: dict[str, object] = {
+            "partition": self.partition,
+            "transaction_id": self.transaction_id,
+            "trace_id": self.trace_id,
+            "headers": dict(_header(text) for text in self.header) if self.header else None,
+            "content_type": self.content_type,
+            "deliver_at": None if self.deliver_at is None else deadline(self.deliver_at),
+            "delay": None if self.delay is None else length(self.delay),
+            "priority": self.priority,
+        }
+        options: MessageOptions = {}
+        options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # names as above
+        return options
+
+
 def push(
     queue: str | None = None,
     payload: str | None = None,
@@ -57,15 +99,8 @@ def push(
     *,
     file: Path | None = None,
     items: Flag = False,
-    partition: str | None = None,
-    transaction_id: str | None = None,
-    trace_id: str | None = None,
-    header: Several = None,
-    content_type: str | None = None,
-    deliver_at: str | None = None,
-    delay: str | None = None,
-    priority: int | None = None,
     batch: int = BATCH,
+    message: MessageFlags | None = None,
     to: Connection | None = None,
 ) -> None:
     """Push one message, or many as NDJSON on stdin.
@@ -90,27 +125,11 @@ def push(
         A file that is the payload of one message.
     items
         Lines are whole items, as POST /api/v1/push takes them: queue, partition, transactionId, headers, payload ….
-    partition
-        The partition; messages of one partition stay in order.
-    transaction_id
-        Your own name for one message; pushed again, it is a duplicate.
-    trace_id
-        A UUID that messages share across queues.
-    header
-        A header as name=value; may come several times.
-    content_type
-        What the payload is when it is not JSON.
-    deliver_at
-        Hold it back until this time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
-    delay
-        Hold it back for this long: 90s, 10m, 2h, 1d, or a number of seconds.
-    priority
-        Higher comes first in unordered queues.
     batch
         Messages in one request at the most.
     """
-    to = to or Connection()
-    options = _options(partition, transaction_id, trace_id, header, content_type, deliver_at, delay, priority)
+    to, message = to or Connection(), message or MessageFlags()
+    options = message.options()
     if payload is not None or file is not None:
         if payload is not None and file is not None:
             raise SkepError(Code.INVALID_REQUEST, "give a payload or --file, not both")
@@ -119,36 +138,9 @@ def push(
         return
     if sys.stdin is None or sys.stdin.isatty():  # there is none when it was closed: <&-
         raise SkepError(Code.INVALID_REQUEST, "give a payload, --file, or NDJSON on stdin")
-    if transaction_id is not None or content_type is not None:
+    if message.transaction_id is not None or message.content_type is not None:
         raise SkepError(Code.INVALID_REQUEST, "--transaction-id and --content-type are for one message; see --items")
     _push_lines(to, queue, items, max(1, batch), options)
-
-
-def _options(
-    partition: str | None,
-    transaction_id: str | None,
-    trace_id: str | None,
-    header: list[str] | None,
-    content_type: str | None,
-    deliver_at: str | None,
-    delay: str | None,
-    priority: int | None,
-) -> MessageOptions:
-    if deliver_at is not None and delay is not None:
-        raise SkepError(Code.INVALID_REQUEST, "give --deliver-at or --delay, not both")
-    given: dict[str, object] = {
-        "partition": partition,
-        "transaction_id": transaction_id,
-        "trace_id": trace_id,
-        "headers": dict(_header(text) for text in header) if header else None,
-        "content_type": content_type,
-        "deliver_at": None if deliver_at is None else deadline(deliver_at),
-        "delay": None if delay is None else length(delay),
-        "priority": priority,
-    }
-    options: MessageOptions = {}
-    options.update({name: value for name, value in given.items() if value is not None})  # type: ignore[typeddict-item] # names as above
-    return options
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -364,19 +364,9 @@ async def serve(
         )
         if gate is not None and own_token is not None:
             gate.trust(own_token, "skep:run")
-        pages = pages_of(engine, settings.path_prefix, gate) if settings.dashboard else None
-        if settings.dashboard and pages is None:
-            # Said by the server, and not where pages are looked for: a test's or a program's own server prints nothing of it.
-            log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
+        pages = _pages(engine, settings, gate)
         app = HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
-        listener = Listener(
-            AccessLog(app) if settings.log_level == "debug" else app,
-            sockets,
-            before_drain=engine.end_polls,
-            limits=settings.http,
-            hosts=Hosts(settings.http.hosts, is_guarded=gate is not None, listens_on=settings.host),
-            drain_seconds=settings.drain_seconds,
-        )
+        listener = _listener(app, sockets, settings, engine, is_guarded=gate is not None)
 
         def tell() -> None:
             if owned is not None:
@@ -400,6 +390,27 @@ async def serve(
                 task.cancel()
             if tally is not None:
                 tally.note(app.meter)
+
+
+def _pages(engine: Engine, settings: ServerSettings, gate: Gate | None) -> Pages | None:
+    pages = pages_of(engine, settings.path_prefix, gate) if settings.dashboard else None
+    if settings.dashboard and pages is None:
+        # Said by the server, and not where pages are looked for: a test's or a program's own server prints nothing of it.
+        log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
+    return pages
+
+
+def _listener(
+    app: HttpApp, sockets: Sequence[socket.socket], settings: ServerSettings, engine: Engine, *, is_guarded: bool
+) -> Listener:
+    return Listener(
+        AccessLog(app) if settings.log_level == "debug" else app,
+        sockets,
+        before_drain=engine.end_polls,
+        limits=settings.http,
+        hosts=Hosts(settings.http.hosts, is_guarded=is_guarded, listens_on=settings.host),
+        drain_seconds=settings.drain_seconds,
+    )
 
 
 def announce(sockets: Sequence[socket.socket], database: Path) -> presence.Presence | None:
