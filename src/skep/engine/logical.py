@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
@@ -27,8 +27,9 @@ from skep.model import (
     Settlement,
     SettleResult,
 )
-from skep.store.protocol import Store
 from skep.store.protocol.pop import PopVerbs
+from skep.store.protocol.push import PushVerbs
+from skep.store.protocol.settle import SettleVerbs
 
 GiveBack = Callable[[PopRequest, PopResult], None]
 OnDead = Callable[[Sequence[Settlement], Sequence[SettleResult]], None]
@@ -46,6 +47,10 @@ class Settlements(NamedTuple):
     plain: bool
 
 
+class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
+    """What lanes do with the store besides popping."""
+
+
 class Surroundings:
     """What every logical queue of an engine shares."""
 
@@ -53,7 +58,7 @@ class Surroundings:
 
     def __init__(
         self,
-        store: Store,
+        store: PushAndSettle,
         opened: PopVerbs,
         clock: Clock,
         timers: Timers,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane, split
-from skep.engine.logical import Settlements
+from skep.engine.logical import PushAndSettle, Settlements
 from skep.model import (
     PushBatch,
     PushOutcome,
@@ -19,12 +18,6 @@ from skep.model import (
     SettleResult,
 )
 from skep.model.transaction import Transaction, TransactionOutcome
-from skep.store.protocol.push import PushVerbs
-from skep.store.protocol.settle import SettleVerbs
-
-
-class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
-    """What goes to several queues at once."""
 
 
 class SeveralQueues:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,8 @@ from skep.ids import IdMint
 from skep.model import NewMessage, QueueKey
 from skep.model.record import ReceiptKey
 from skep.model.staging import Attempt, Chunk, EpochKey, Published
-from skep.store.protocol import Store
+from skep.store.protocol.records import HasRecords
+from skep.store.protocol.staging import StagingVerbs
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     import pyarrow as pa
@@ -53,12 +54,16 @@ class Epoch(Struct, frozen=True):
     attempts: list[tuple[Attempt, int]]
 
 
+class StagingAndRecords(StagingVerbs, HasRecords, Protocol):
+    """Staged messages, and the receipts of epochs that were published."""
+
+
 class Staging:
     """The engine's face for messages that are in no log yet."""
 
     def __init__(
         self,
-        store: Store,
+        store: StagingAndRecords,
         clock: Clock,
         ids: IdMint,
         in_flight: InFlight,

@@ -59,12 +59,19 @@ def test_every_verb_that_gives_out_payloads_or_errors_is_opened() -> None:
 
 
 def test_the_engine_reads_payloads_opened() -> None:
+    """Its parts have those verbs of a store that they need, by their types: only where it is put together all of them are known."""
+    whole = [path.name for path in ENGINE.rglob("*.py") if "Store" in names_imported(path, "skep.store.protocol")]
     bare = [
-        f"{path.relative_to(ENGINE)}:{node.lineno} {node.attr}"
-        for path in ENGINE.rglob("*.py")
-        if path.name not in ("decryption.py", "encryption.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        node.attr
+        for node in ast.walk(ast.parse((ENGINE / "engine.py").read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in opened_verbs() and ast.unparse(node.value).endswith("store")
     ]
 
-    assert bare == []
+    assert (whole, bare) == (["engine.py"], [])
+
+
+def names_imported(path: Path, module: str) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return {
+        name.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module for name in node.names
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -36,7 +37,9 @@ from skep.model import (
     Settlement,
     Token,
 )
-from skep.store.protocol import Store
+from skep.store.protocol.log import LogVerbs
+from skep.store.protocol.queues import QueueVerbs
+from skep.store.protocol.servers import ServerVerbs
 
 EMPTY_PASSES = 100
 """The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
@@ -47,12 +50,16 @@ GIVEN_BACK = "the consumer went away before it got the message"
 log = structlog.get_logger("skep.engine")
 
 
+class LogsAndQueues(LogVerbs, QueueVerbs, ServerVerbs, Protocol):
+    """Where there may be something to pop, and who else looks for it."""
+
+
 class Dispenser:
     """Pops, and the polls that wait."""
 
     def __init__(
         self,
-        store: Store,
+        store: LogsAndQueues,
         clock: Clock,
         ids: IdMint,
         timers: Timers,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -21,7 +22,7 @@ from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.push.draining import Drain
-from skep.engine.push.repeats import Repeats
+from skep.engine.push.repeats import OperationsAndRecords, Repeats
 from skep.engine.timers import Timer, Timers
 from skep.engine.validate import check_name, check_texts
 from skep.errors import Code, SkepError
@@ -51,7 +52,7 @@ from skep.model.operation import (
     push_groups,
     settle_groups,
 )
-from skep.store.protocol import Store
+from skep.store.protocol.servers import ServerVerbs
 
 Place = tuple[QueueKey, str]
 Lease = tuple[QueueKey, Token]
@@ -65,12 +66,16 @@ TELL_SECONDS = 0.1
 log = structlog.get_logger("skep.operations")
 
 
+class OperationsAndServers(OperationsAndRecords, ServerVerbs, Protocol):
+    """The operations that wait, and the servers that may perform them."""
+
+
 class Operations:
     """Queues calls, performs them in their turn, and says how that goes."""
 
     def __init__(
         self,
-        store: Store,
+        store: OperationsAndServers,
         clock: Clock,
         ids: IdMint,
         timers: Timers,

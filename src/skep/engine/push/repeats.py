@@ -7,22 +7,28 @@ be the first one's. It holds for repeats that come to the same server; another o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from skep.clock import Clock
 from skep.ids import Id
 from skep.model.operation import LIVE, Enqueued, NewOperations, OperationStatus
 from skep.model.record import Receipt, ReceiptKey
-from skep.store.protocol import Store
+from skep.store.protocol.operations import OperationVerbs
+from skep.store.protocol.records import HasRecords
 
 REMEMBERED = 10_000
 COUNTING = (*LIVE, OperationStatus.COMPLETED)
 """An operation that failed or was cancelled recorded nothing: its call may be made again."""
 
 
+class OperationsAndRecords(OperationVerbs, HasRecords, Protocol):
+    """What tells whether a call was made before."""
+
+
 class Repeats:
     """The answers of calls with a receipt that were queued here and may not be performed yet."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: OperationsAndRecords, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._queued: dict[ReceiptKey, tuple[Id, bytes]] = {}

@@ -25,7 +25,7 @@ from skep.store.protocol.operations import OperationVerbs
 from skep.store.protocol.pop import PopVerbs
 from skep.store.protocol.push import PushVerbs
 from skep.store.protocol.queues import QueueVerbs
-from skep.store.protocol.records import RecordStore
+from skep.store.protocol.records import HasRecords
 from skep.store.protocol.refusals import RefusalStore
 from skep.store.protocol.scheduled import ScheduledStore
 from skep.store.protocol.servers import ServerVerbs
@@ -55,6 +55,7 @@ class Store(
     HistoryVerbs,
     ChoreVerbs,
     ServerVerbs,
+    HasRecords,
     Protocol,
 ):
     """Where queues live."""
@@ -66,10 +67,6 @@ class Store(
     @property
     def refusals(self) -> RefusalStore:
         """Requests that webhooks refused."""
-
-    @property
-    def records(self) -> RecordStore:
-        """What is kept beside the logs: receipts, entities, applied specs, endpoints, runs of pipelines."""
 
     @property
     def scheduled(self) -> ScheduledStore:

@@ -95,3 +95,11 @@ class RecordStore(Protocol):
 
     async def run(self, tenant: str, id_: str) -> PipelineRun | None:
         """A run, or None."""
+
+
+class HasRecords(Protocol):
+    """What has them."""
+
+    @property
+    def records(self) -> RecordStore:
+        """What is kept beside the logs: receipts, entities, applied specs, endpoints, runs of pipelines."""

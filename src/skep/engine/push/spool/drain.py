@@ -11,6 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -33,7 +34,10 @@ from skep.model import (
 )
 from skep.model.operation import refusal
 from skep.model.record import Receipt, ReceiptKey
-from skep.store.protocol import Store
+from skep.store.protocol.connection import ConnectionVerbs
+from skep.store.protocol.dead_letters import DeadLetterVerbs
+from skep.store.protocol.push import PushVerbs
+from skep.store.protocol.queues import QueueVerbs
 
 RETRY_SECONDS = 0.5
 HELD_SECONDS = 0.1
@@ -86,12 +90,16 @@ class KnownQueue(Struct, frozen=True):
     until: Instant
 
 
+class SpoolStore(ConnectionVerbs, QueueVerbs, PushVerbs, DeadLetterVerbs, Protocol):
+    """A store as far as the spool needs it."""
+
+
 class Drain:
     """Decides what is stored next, and stores it."""
 
     def __init__(
         self,
-        store: Store,
+        store: SpoolStore,
         clock: Clock,
         link: Link,
         settings: SpoolSettings,

@@ -24,7 +24,7 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
-from skep.engine.push.spool.drain import RETRY_SECONDS, Drain, Given, WaitingRecord
+from skep.engine.push.spool.drain import RETRY_SECONDS, Drain, Given, SpoolStore, WaitingRecord
 from skep.engine.push.spool.link import Link
 from skep.engine.push.spool.record import Group, Record, encode, groups_of
 from skep.engine.push.spool.slot import Slot, SlotLimits, adopt_slots, check_format, take_slot
@@ -32,7 +32,6 @@ from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Tried
 from skep.model.operation import operations_ahead
-from skep.store.protocol import Store
 
 ADOPT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
@@ -93,7 +92,7 @@ class Spool:
     def __init__(
         self,
         folder: Path,
-        store: Store,
+        store: SpoolStore,
         clock: Clock,
         ids: IdMint,
         settings: EngineSettings,
