@@ -2,8 +2,8 @@
 
 Every step runs even when an earlier one failed, so one run shows everything. Types are checked beside the tests, as they take
 most of a minute of one processor, which the tests leave idle while they are collected; what was found is told after them. Tests that
-share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are `--fast` (pytest only)
-and `--all` (slow tests too); all other arguments go to pytest.
+share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are `--fast` (pytest only,
+without what starts PostgreSQL, a Spark, a browser or servers) and `--all` (slow tests too); all other arguments go to pytest.
 
 The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
 again at the end: those tests are skipped.
@@ -46,7 +46,7 @@ TYPES: list[str | Path] = [BIN / "mypy", "--no-error-summary"]
 
 def main(arguments: list[str]) -> int:
     if "--fast" in arguments:
-        return tests([argument for argument in arguments if argument != "--fast"])
+        return tests(arguments)
     failed = [name for name, command in CHECKS.items() if not passes(name, command)]
     if failed:
         print(f"\nFAILED before the tests: {', '.join(failed)}")

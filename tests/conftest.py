@@ -5,6 +5,7 @@ import gc
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import hypothesis
@@ -15,10 +16,17 @@ from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 from tests.support.workers import Workers
 
+ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py", "tests/serve/test_workers.py")
 """Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
 APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations_machine.py")
 """Files whose tests take long, each of them, and share nothing."""
+
+LENGTHY = (
+    "tests/spark/", "tests/browser/", "tests/fault/", "tests/bench/", "tests/serve/", "tests/cli/",
+    "tests/contract/test_concurrency.py", *APART,
+)  # fmt: skip
+"""Folders and files whose tests load a store, or start a Spark, a browser or servers of their own: `--fast` leaves them out."""
 
 ABOVE_STORES = (
     "tests/http/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
@@ -51,6 +59,7 @@ def together(nodeid: str) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
+    parser.addoption("--fast", action="store_true", help="leave out what takes long to start: PostgreSQL, Spark …")
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in so many processes")
 
 
@@ -68,6 +77,19 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With --fast, do not even import what takes long, and what has no test with the one word that is asked for by -k."""
+    if not config.getoption("--fast"):
+        return None
+    path, word = collection_path.relative_to(ROOT).as_posix(), config.getoption("-k")
+    if path.startswith(LENGTHY) or f"{path}/".startswith(LENGTHY) or "postgres" in path:
+        return True
+    if not path.endswith(".py") or not word.isidentifier() or word.lower() in path.lower():
+        return None
+    named = re.compile(rf"^\s*(?:async )?(?:def|class) \w*{word}", re.IGNORECASE | re.MULTILINE)
+    return True if named.search(collection_path.read_text(encoding="utf-8")) is None else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, and begin with what takes long, so that no worker is left with it when the others have ended."""
     long = (*TOGETHER, *APART)
@@ -77,6 +99,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--all"):
         return
     slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
+    if config.getoption("--fast"):
+        slow |= {item.nodeid for item in items if "postgres" in item.nodeid}
     left = [item.nodeid for item in items if item.nodeid not in slow]
     slow |= second_runs(left) | many_variants(left)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
