@@ -47,6 +47,21 @@ class Where:
     """The folder where streams keep how far they are; in the lake when not given. The archive needs none."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What is worked on, and where the results are."""
+
+    queue: Several = ()
+    """Only this queue; may come several times. All queues when not given."""
+    skip: Several = ()
+    """Not this queue; may come several times."""
+    lake: str = "lake"
+    """The folder of the lake."""
+    spec: str | None = None
+    """The spec file of commands and quality."""
+
+
 @Parameter(name="*", group=_ARCHIVE)
 @dataclass(frozen=True, kw_only=True)
 class Archiving:
@@ -111,12 +126,9 @@ class Replaying:
 @pipeline_app.command
 def run(
     *names: str,
-    queue: Several = (),
-    skip: Several = (),
     once: Flag = False,
     every: str | None = None,
-    lake: str = "lake",
-    spec: str | None = None,
+    scope: Scope | None = None,
     archiving: Archiving | None = None,
     windows: Windows | None = None,
     replaying: Replaying | None = None,
@@ -139,20 +151,12 @@ def run(
     ----------
     names
         The pipelines; skep pipeline list names them.
-    queue
-        Only this queue; may come several times. All queues when not given.
-    skip
-        Not this queue; may come several times.
     once
         All there is, then end. So it is when --every is not given.
     every
         Again and again, so often: 5s, 1m.
-    lake
-        The folder of the lake.
-    spec
-        The spec file of commands and quality.
     """
-    to, where = to or Connection(), where or Where()
+    to, where, scope = to or Connection(), where or Where(), scope or Scope()
     if not names:
         raise SkepError(Code.INVALID_REQUEST, "name a pipeline; skep pipeline list has them")
     if once and every is not None:
@@ -166,11 +170,11 @@ def run(
     from skep.spark.running.live import LiveLines
     from skep.spark.running.runner import Plan, run_pipelines
 
-    wishes = _wishes(archiving, windows, replaying, spec, pause, checkpoint)
+    wishes = _wishes(archiving, windows, replaying, scope.spec, pause, checkpoint)
     urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(
-        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=queue, skip=skip, lake=lake,
-        format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
+        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=scope.queue, skip=scope.skip,
+        lake=scope.lake, format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     with ending_in_order():
         ended = run_pipelines(plan, LiveLines())

@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
@@ -343,21 +343,10 @@ async def serve(
     The order matters: no client comes before the store is open, and none is left when the engine stops. Whoever shows
     ``own_token`` may do anything. With ``owned`` another process has the SQLite file, and others serve it too.
     """
-    url = store_url(settings)
     clock = SystemClock()
     source = settings.encryption.master_keys
     masters = None if source is None else await asyncio.to_thread(load_master_keys, source, os.environ)
-    async with open_server(
-        url,
-        settings.engine,
-        clock=clock,
-        connections=settings.store_connections,
-        log_cache_bytes=settings.log_cache_bytes,
-        require_secrets=settings.require_secrets,
-        spool_folder=spool_folder(settings),
-        masters=masters,
-        owner=None if owned is None else Path(owned.socket),
-    ) as (engine, catalogue, _):
+    async with _open_by_settings(settings, clock, masters, owned) as (engine, catalogue, _):
         _warn_of_loose_files(settings, catalogue)
         gate = await open_gate(
             engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
@@ -390,6 +379,22 @@ async def serve(
                 task.cancel()
             if tally is not None:
                 tally.note(app.meter)
+
+
+def _open_by_settings(
+    settings: ServerSettings, clock: Clock, masters: MasterKeys | None, owned: Owned | None
+) -> AbstractAsyncContextManager[Opened]:
+    return open_server(
+        store_url(settings),
+        settings.engine,
+        clock=clock,
+        connections=settings.store_connections,
+        log_cache_bytes=settings.log_cache_bytes,
+        require_secrets=settings.require_secrets,
+        spool_folder=spool_folder(settings),
+        masters=masters,
+        owner=None if owned is None else Path(owned.socket),
+    )
 
 
 def _pages(engine: Engine, settings: ServerSettings, gate: Gate | None) -> Pages | None:
