@@ -36,7 +36,7 @@ QUEUES = 64
 PARTITIONS = 16
 BATCH = 10
 CALLERS = 512
-OFFERING_CONNECTIONS = 8_192
+OFFERING_CONNECTIONS = 4_096
 PATIENCE_SECONDS = 2.0
 """How long an accepted call may take."""
 DRAIN_SECONDS = 120
@@ -51,7 +51,7 @@ class Scale(Struct, frozen=True, kw_only=True):
     factors: tuple[int, ...]
 
 
-QUICK = Scale(rounds=2, seconds=4, factors=(1, 8))
+QUICK = Scale(rounds=3, seconds=6, factors=(1, 8))
 FULL = Scale(rounds=3, seconds=30, factors=(1, 2, 4, 8))
 
 

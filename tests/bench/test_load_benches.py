@@ -9,7 +9,11 @@ import sys
 import pytest
 
 RATIOS = {
-    "overload": {"goodput_8x_of_capacity", "goodput_8x_of_capacity_without_admission"},
+    "overload": {
+        ratio.format(factor)
+        for factor in (1, 8)
+        for ratio in ("goodput_{}x_of_no_admission", "accepted_p99_{}x_of_2_seconds")
+    },
     "encryption": {
         f"{store}.{ratio}"
         for store in ("sqlite", "postgres")

@@ -6,15 +6,23 @@ import asyncio
 
 import pytest
 
+from skep.clock import ManualClock
 from skep.config import AdmissionSettings, EngineSettings, OperationSettings
 from skep.engine import Engine
 from skep.engine.admission import Admission, Decision, Figures, Gate
+from skep.engine.door import FIRST_LIMIT, Door
+from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
 from skep.model import PushStatus, SettleStatus
 from skep.model.operation import QueuedReason
 from skep.model.upkeep import Connections
 from tests.engine.driver import ORDERS, EngineDriver, message
 from tests.engine.recording import RecordingStore
+
+
+def an_open_door() -> Door:
+    clock = ManualClock()
+    return Door(clock, Timers(clock), 2.0)
 
 
 class Server:
@@ -26,6 +34,7 @@ class Server:
         self.drain_rate = 0.0
         self.admission = Admission(
             settings or AdmissionSettings(),
+            an_open_door(),
             lambda: Connections(utilisation=5.0, wait_seconds=self.load * self.admission._settings.backlog_seconds),
             lambda: self.queued,
             lambda: self.drain_rate,
@@ -110,7 +119,7 @@ def test_a_long_wait_in_the_engine_is_load_too() -> None:
 def test_connections_that_are_all_at_work_are_no_load_while_nobody_waits_long_for_one() -> None:
     """Many requests go into one call, so a store may be able to do several times what its connections seem to say."""
     busy = Connections(active=4, waiting=60, utilisation=16.0, wait_seconds=0.1)
-    admission = Admission(AdmissionSettings(), lambda: busy)
+    admission = Admission(AdmissionSettings(), an_open_door(), lambda: busy)
     assert admission.decide(admission.push, wait_seconds=0.1) is Decision.EXECUTE
     assert admission.decide(admission.pop) is Decision.EXECUTE
 
@@ -120,6 +129,33 @@ def test_switched_off_it_executes_everything() -> None:
     server.load, server.queued = 99.0, 1_000_000
     assert server.admission.decide(server.admission.push) is Decision.EXECUTE
     assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
+
+
+async def test_a_push_is_not_queued_while_the_whole_server_is_busy() -> None:
+    """To queue it takes the same store, and more of it."""
+    server = Server()
+    server.load = 0.8
+    for _ in range(int(FIRST_LIMIT) // 2):
+        await server.admission.enter_push()
+    assert server.admission.decide(server.admission.push) is Decision.QUEUE
+    await server.admission.enter_push()
+    assert server.admission.decide(server.admission.push) is Decision.EXECUTE
+    assert server.admission.decide(server.admission.ack_batch) is Decision.QUEUE
+    server.admission.leave_push()
+    assert server.admission.decide(server.admission.push) is Decision.QUEUE
+
+
+async def test_a_push_that_does_not_get_in_is_told_so() -> None:
+    server = Server()
+    for _ in range(int(FIRST_LIMIT)):
+        await server.admission.enter_push()
+    late = asyncio.ensure_future(server.admission.enter_push())
+    await asyncio.sleep(0)
+    server.admission.end_waits()
+    with pytest.raises(SkepError, match="as many calls as it can answer in time") as refused:
+        await late
+    assert refused.value.code is Code.OVERLOADED
+    assert refused.value.details["retry_after_seconds"] == 1
 
 
 # What is in flight is the backlog, and a billionth of a second of it is too much.

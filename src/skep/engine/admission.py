@@ -2,7 +2,8 @@
 
 Load is how long a request would wait, beside how long it may: the longer of its waits for its turn in the engine's lane, going by what
 calls took lately, and for a connection to the store. So the limit is found by itself. A store whose connections are all at work, and
-which answers in time because many requests go into each call, is not overloaded. Each kind of request has a gate, which closes at its
+which answers in time because many requests go into each call, is not overloaded. How many pushes are under way at once is up to the
+door, before anything is read of them. Each kind of request has a gate, which closes at its
 threshold and opens only some way below it, so that a load around the threshold does not make it flap. How many operations are queued
 already is looked at first: a full queue refuses, whatever the load.
 """
@@ -17,6 +18,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from skep.config import AdmissionSettings
+from skep.engine.door import Door
 from skep.errors import Code, SkepError
 from skep.model.upkeep import Connections
 
@@ -92,6 +94,7 @@ class Admission:
     def __init__(
         self,
         settings: AdmissionSettings,
+        door: Door,
         connections: Callable[[], Connections],
         queued: Callable[[], int] = lambda: 0,
         drain_rate: Callable[[], float] = lambda: 0.0,
@@ -101,6 +104,7 @@ class Admission:
         self._connections = connections
         self._queued = queued
         self._drain_rate = drain_rate
+        self._door = door
         release = settings.release
         self.push = Gate(settings.push_load, settings.push_operations, release)
         self.ack_batch = Gate(settings.ack_load, settings.ack_operations, release)
@@ -120,7 +124,26 @@ class Admission:
         decision = gate.decide(figures)
         if decision is Decision.REFUSE:
             raise self._refusal(gate, figures)
+        if decision is Decision.QUEUE and gate is self.push and self._door.is_busy:
+            # To queue it takes the same store, and more of it. Who is inside is answered in time.
+            return Decision.EXECUTE
         return decision
+
+    async def enter_push(self) -> None:
+        """Let a push in, before anything is read of it. OVERLOADED when it cannot be taken in time. `leave_push` follows."""
+        if self._settings.enabled:
+            self.check_room(self.push)
+            if not await self._door.enter():
+                raise self._refusal(self.push, self.figures())
+
+    def leave_push(self) -> None:
+        """A push that was let in has ended."""
+        if self._settings.enabled:
+            self._door.leave()
+
+    def end_waits(self) -> None:
+        """Let nobody wait to be let in any longer."""
+        self._door.close()
 
     def check_room(self, gate: Gate) -> None:
         """Refuse at once what would be refused whatever else is true of it: before anything is read of it."""
@@ -128,8 +151,8 @@ class Admission:
             raise self._refusal(gate, self.figures())
 
     def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
-        full = gate.operations > 0
-        reason = "as many operations are queued as may be" if full else "its store is busy"
+        full = gate.is_full(figures.queued)
+        reason = "as many operations are queued as may be" if full else "it has as many calls as it can answer in time"
         return SkepError(
             Code.OVERLOADED,
             f"the server takes no more of this just now, since {reason}",

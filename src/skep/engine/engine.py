@@ -28,6 +28,7 @@ from skep.engine.clearing import would_clear
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.decryption import Decryption
+from skep.engine.door import Door
 from skep.engine.encryption import Encryption
 from skep.engine.groups import Groups
 from skep.engine.history import History
@@ -173,6 +174,7 @@ class Engine:
         )
         self.admission = Admission(
             self.settings.admission,
+            Door(clock, self._timers, self.settings.admission.backlog_seconds),
             Recent(store.connections),
             lambda: self.operations.depth,
             lambda: self.operations.drain_rate,
@@ -234,6 +236,7 @@ class Engine:
         """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
         self._in_flight.close()
         self._dispenser.end_polls()
+        self.admission.end_waits()
         self.operations.end_waits()
         await self._follower.stop()
         await self._lifecycle.stop()

@@ -25,7 +25,13 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
-        engine.admission.check_room(engine.admission.push)
+        await engine.admission.enter_push()
+        try:
+            return await pushed(call)
+        finally:
+            engine.admission.leave_push()
+
+    async def pushed(call: Call) -> Answer:
         if call.header(b"content-type") == ARROW.encode():
             return await bulk.push(engine, meter, call)
         request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
