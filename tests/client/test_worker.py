@@ -730,3 +730,30 @@ def test_a_type_and_an_argument_that_wants_the_message_contradict_each_other(wor
 
     with pytest.raises(skep.SkepError, match="takes the message, and type= asks for the payload"):
         worker.on("orders", type=Order)(handle)
+
+
+class Speechless(skep.Reject):
+    """A refusal that cannot say why, which the worker does not expect."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_message_that_cannot_be_settled_does_not_end_the_work_on_others(
+    client: skep.Client, worker: skep.Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.push("orders", [1], partition="a")
+    client.push("orders", [2, 3], partition="b")
+    seen = []
+
+    @worker.on("orders")
+    def handle(message: skep.Message) -> None:
+        if message.partition == "a":
+            raise Speechless
+        seen.append(message.json())
+
+    worker.run(until_empty=True)
+
+    assert seen == [2, 3]
+    assert left_in(client, "orders") == 1
+    assert "1 messages of orders come again" in caplog.text
