@@ -67,7 +67,7 @@ def test_the_engine_reads_payloads_opened() -> None:
         if isinstance(node, ast.Attribute) and node.attr in opened_verbs() and ast.unparse(node.value).endswith("store")
     ]
 
-    assert (whole, bare) == (["engine.py"], [])
+    assert (whole, bare) == (["parts.py"], [])
 
 
 def names_imported(path: Path, module: str) -> set[str]:

@@ -1,0 +1,134 @@
+"""Queues: making, changing, finding and deleting them, and clearing what they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skep.engine import validate
+from skep.engine.clearing import would_clear
+from skep.engine.parts import Parts
+from skep.engine.settings import check_settings
+from skep.errors import Code, SkepError
+from skep.ids import Id
+from skep.model import (
+    DEFAULT_TENANT,
+    Cleared,
+    ClearScope,
+    DeletedMessage,
+    Queue,
+    QueueChanges,
+    QueueKey,
+    QueueSettings,
+    Seq,
+)
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    pass
+
+CONFIGURE_TRIES = 10
+
+
+class QueueVerbs(Parts):
+    """What one can do with queues themselves."""
+
+    async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:
+        """Make a queue; QUEUE_EXISTS when there is one."""
+        with self._in_flight:
+            validate.check_key(key)
+            settings = settings or QueueSettings()
+            check_settings(settings)
+            self.encryption.check_enabling(settings)
+            return self.caches.changed(await self._store.create_queue(key, settings, self._clock.now()))
+
+    async def update_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
+        """Change the settings that are given."""
+        with self._in_flight:
+            validate.check_key(key)
+            check_settings(changes)
+            self.encryption.check_enabling(changes)
+            return self.caches.changed(await self._store.update_queue(key, changes, self._clock.now()))
+
+    async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
+        """Make a queue with these settings, or change those of the one there is."""
+        with self._in_flight:
+            for _ in range(CONFIGURE_TRIES):
+                queue = await self._store.get_queue(key)
+                try:
+                    if queue is None:
+                        return await self.create_queue(key, changes.apply(QueueSettings()))
+                    return await self.update_queue(key, changes)
+                except SkepError as error:
+                    # Someone else made or deleted it in between: look again.
+                    if error.code is not (Code.QUEUE_EXISTS if queue is None else Code.QUEUE_NOT_FOUND):
+                        raise
+            raise SkepError(Code.STORE_BUSY, f"the queue {key.name!r} is being made and deleted over and over")
+
+    async def pause_queue(self, key: QueueKey) -> Queue:
+        """Hand out nothing more; pushes and settlements go on."""
+        return await self.update_queue(key, QueueChanges(paused=True))
+
+    async def resume_queue(self, key: QueueKey) -> Queue:
+        """Hand out messages again."""
+        return await self.update_queue(key, QueueChanges(paused=False))
+
+    async def get_queue(self, key: QueueKey) -> Queue:
+        """The queue; QUEUE_NOT_FOUND when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            queue = await self._store.get_queue(key)
+            if queue is None:
+                raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+            return queue
+
+    async def list_queues(
+        self,
+        tenant: str = DEFAULT_TENANT,
+        *,
+        after: str = "",
+        limit: int = 100,
+        namespace: str | None = None,
+        task: str | None = None,
+    ) -> list[Queue]:
+        """A page of queues by name, those after ``after``."""
+        with self._in_flight:
+            validate.check_match(tenant, namespace, task)
+            validate.check_page(limit, self._limits, after)
+            return await self._store.list_queues(tenant, after, limit, namespace, task)
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> list[str]:
+        """A page of the tenants that have queues, by name, those after ``after``."""
+        with self._in_flight:
+            validate.check_page(limit, self._limits, after)
+            return await self._store.tenants(after, limit)
+
+    async def delete_queue(self, key: QueueKey) -> bool:
+        """Delete a queue with all it holds; False when there is none."""
+        with self._in_flight:
+            validate.check_key(key)
+            deleted = await self._store.delete_queue(key, self._clock.now())
+            self.caches.gone(key)
+            return deleted
+
+    async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
+        """Take messages away; with ``dry_run`` only say how many that would be."""
+        with self._in_flight:
+            validate.check_key(key)
+            if dry_run:
+                return would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
+            cleared = await self._store.clear(key, scope, self._clock.now())
+            self._lifecycle.inspect(key)
+            self._wake(key)
+            return cleared
+
+    async def delete_message(
+        self, key: QueueKey, seq: Seq, id_: Id | None = None, *, dry_run: bool = False
+    ) -> DeletedMessage:
+        """Delete a message that is not settled, for all groups, also from who holds it; with ``id_`` only if it has this id."""
+        with self._in_flight:
+            validate.check_key(key)
+            deleted = await self._store.delete_message(key, seq, id_, self._clock.now(), dry_run)
+            if not dry_run:
+                # What it kept back may be had now, and so may its neighbours in a lease.
+                self._lifecycle.inspect(key)
+                self._wake(key)
+            return deleted
