@@ -129,12 +129,21 @@ class Admission:
             return Decision.EXECUTE
         return decision
 
-    async def enter_push(self) -> None:
-        """Let a push in, before anything is read of it. OVERLOADED when it cannot be taken in time. `leave_push` follows."""
-        if self._settings.enabled:
-            self.check_room(self.push)
-            if not await self._door.enter():
-                raise self._refusal(self.push, self.figures())
+    def lets_push_in(self) -> bool:
+        """Whether a push gets in at once, before anything is read of it. OVERLOADED when no more operations can be queued.
+
+        Who does not get in waits (`wait_to_push`), and who got in leaves (`leave_push`).
+        """
+        if not self._settings.enabled:
+            return True
+        if self.push.is_full(self._queued()):
+            raise self._refusal(self.push, self.figures())
+        return self._door.lets_in()
+
+    async def wait_to_push(self) -> None:
+        """Return when it is the push's turn; OVERLOADED when it cannot be taken in time."""
+        if not await self._door.enter():
+            raise self._refusal(self.push, self.figures())
 
     def leave_push(self) -> None:
         """A push that was let in has ended."""
@@ -144,11 +153,6 @@ class Admission:
     def end_waits(self) -> None:
         """Let nobody wait to be let in any longer."""
         self._door.close()
-
-    def check_room(self, gate: Gate) -> None:
-        """Refuse at once what would be refused whatever else is true of it: before anything is read of it."""
-        if self._settings.enabled and gate.is_full(self._queued()):
-            raise self._refusal(gate, self.figures())
 
     def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
         full = gate.is_full(figures.queued)

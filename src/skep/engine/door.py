@@ -81,10 +81,16 @@ class Door:
         """Whether more than half of those who may be inside are: then calls wait for the server, and not for one queue of it."""
         return self.inside * 2 > self.limit
 
+    def lets_in(self) -> bool:
+        """Whether there is room for a call, which is inside then."""
+        if self.inside >= self.limit:
+            return False
+        self._count(1)
+        return True
+
     async def enter(self) -> bool:
         """Whether a call gets in, now or when its turn has come."""
-        if self.inside < self.limit:
-            self._count(1)
+        if self.lets_in():
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((self._clock.steady(), future))
@@ -118,7 +124,8 @@ class Door:
         self._inside_micros += self.inside * (now - self._counted_at)
         self._counted_at = now
         self.inside += more
-        self._most = max(self._most, self.inside)
+        if self.inside > self._most:
+            self._most = self.inside
 
     def _judge(self) -> None:
         """Change the limit by how long calls took since the last time."""

@@ -25,32 +25,31 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
-        await engine.admission.enter_push()
+        admission = engine.admission
+        if not admission.lets_push_in():
+            await admission.wait_to_push()
         try:
-            return await pushed(call)
+            if call.header(b"content-type") == ARROW.encode():
+                return await bulk.push(engine, meter, call)
+            request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
+            messages = pushing.new_messages(request.items, call, engine.now)
+            if has_labels(request.items):
+                await label_queues(engine, request.items, call.tenant)
+            qos0 = request.buffer_ms is not None or request.buffer_max is not None
+            try:
+                if qos0:
+                    outcome = await engine.push_buffered(
+                        messages, wait_ms=request.buffer_ms, most=request.buffer_max, json_checked=True
+                    )
+                else:
+                    outcome = await engine.push(messages, json_checked=True)
+            except SkepError as error:
+                count_misfits(meter, messages, error)
+                raise
+            count_pushed(meter, messages, outcome)
+            return pushing.buffered_answer(outcome, engine.store_away) if qos0 else pushing.answer(outcome)
         finally:
-            engine.admission.leave_push()
-
-    async def pushed(call: Call) -> Answer:
-        if call.header(b"content-type") == ARROW.encode():
-            return await bulk.push(engine, meter, call)
-        request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
-        messages = pushing.new_messages(request.items, call, engine.now)
-        if has_labels(request.items):
-            await label_queues(engine, request.items, call.tenant)
-        qos0 = request.buffer_ms is not None or request.buffer_max is not None
-        try:
-            if qos0:
-                outcome = await engine.push_buffered(
-                    messages, wait_ms=request.buffer_ms, most=request.buffer_max, json_checked=True
-                )
-            else:
-                outcome = await engine.push(messages, json_checked=True)
-        except SkepError as error:
-            count_misfits(meter, messages, error)
-            raise
-        count_pushed(meter, messages, outcome)
-        return pushing.buffered_answer(outcome, engine.store_away) if qos0 else pushing.answer(outcome)
+            admission.leave_push()
 
     return [
         Route(
