@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -29,3 +30,19 @@ def test_the_stores_have_the_same_files_for_the_same_verbs() -> None:
     rows = re.findall(r"`src/skep/store/sqlite/(\w+)\.py` \| `src/skep/store/postgres/(\w+)\.py`", PAGE)
     assert len(rows) > 10
     assert [row for row in rows if row[0] != row[1]] == []
+
+
+def test_a_verb_is_the_same_function_of_the_same_file_in_both_stores() -> None:
+    sqlite, postgres = functions_of("sqlite"), functions_of("postgres")
+    assert len(sqlite) > 70
+    assert sqlite == postgres
+
+
+def functions_of(store: str) -> dict[str, str]:
+    """What the table of a store says: the function of each verb, after its file."""
+    tree = ast.parse((ROOT / f"src/skep/store/{store}/store.py").read_text(encoding="utf-8"))
+    rows = [
+        row for node in tree.body if isinstance(node, ast.ClassDef) for row in node.body if isinstance(row, ast.Assign)
+    ]
+    functions = [row.value.args[0] if isinstance(row.value, ast.Call) else row.value for row in rows]
+    return {ast.unparse(row.targets[0]): ast.unparse(found) for row, found in zip(rows, functions, strict=True)}

@@ -82,7 +82,7 @@ async def quarantine(
     taken = await receipts.take(connection, [] if receipt is None else [receipt], now)
     if receipt is not None and (recorded := taken.recorded(receipt.key)) is not None:
         return PushOutcome([], {}, recorded), []
-    queue = await queues.find(connection, message.queue)
+    queue = await queues.get_queue(connection, message.queue)
     if queue is None:
         await queues.ensure(connection, message.queue, now)
         queue = await queues.need(connection, message.queue)
@@ -141,7 +141,7 @@ async def bury_new(
     None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
     NOT_ENCRYPTED when the queue is encrypted and one of them is not.
     """
-    queue = await queues.find(connection, key)
+    queue = await queues.get_queue(connection, key)
     target = None if queue is None else await queues.dead_letter_queue_of(connection, queue, now)
     if queue is None or target is None:
         return None

@@ -49,7 +49,7 @@ async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
     return queue
 
 
-async def browse(
+async def dead_letters(
     connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue, up to the one that reaches ``max_bytes``."""
@@ -60,7 +60,7 @@ async def browse(
     return [dead_letter_of(row, wanted.queue) for row in rows]
 
 
-async def count(connection: Connection, wanted: DeadLetterFilter) -> int:
+async def count_dead_letters(connection: Connection, wanted: DeadLetterFilter) -> int:
     """How many match."""
     queue = await _dead_letter_queue(connection, wanted.queue)
     return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted), wanted.up_to))

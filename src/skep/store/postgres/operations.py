@@ -61,7 +61,12 @@ WALK = 10_000
 """How many operations one page looks at."""
 
 
-async def enqueue(connection: Connection, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+async def enqueue(db: Database, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
+    """Keep each call, whole, as operations."""
+    return await db.pool.once(_enqueue, requests, now)
+
+
+async def _enqueue(connection: Connection, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
     """Keep calls as operations, each whole: one statement, which is a transaction by itself."""
     fifo = dict[QueueKey, bool]()
     for _ in range(LOOKS):

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import DEAD_LETTER_SUFFIX, Ordering, Queue, QueueChanges, QueueKey, QueueSettings
+from skep.model.system_event import SystemEventKind
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
     DEAD_LETTER_SETTINGS,
@@ -26,6 +27,7 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "queues")
 OPERATIONS = load_statements(__package__, "operations")
+EVENTS = load_statements(__package__, "events")
 
 SETTING_NAMES = QueueSettings.__struct_fields__
 
@@ -44,7 +46,7 @@ def queue_of(row: asyncpg.Record) -> Queue:
     )
 
 
-async def find(connection: Connection, key: QueueKey) -> Queue | None:
+async def get_queue(connection: Connection, key: QueueKey) -> Queue | None:
     """The queue of that name, or None."""
     row = await connection.fetchrow(SQL["find"], key.tenant, key.name)
     return None if row is None else queue_of(row)
@@ -69,7 +71,7 @@ async def tenants(connection: Connection, after: str = "", limit: int = 100) -> 
 
 async def need(connection: Connection, key: QueueKey) -> Queue:
     """The queue of that name; QUEUE_NOT_FOUND when there is none."""
-    queue = await find(connection, key)
+    queue = await get_queue(connection, key)
     if queue is None:
         raise not_found(key)
     return queue
@@ -80,10 +82,10 @@ def not_found(key: QueueKey) -> SkepError:
     return SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
 
 
-async def create(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
+async def create_queue(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
     """Create a queue, and the dead-letter queue that it names."""
     await connection.execute(SQL["lock_configuration"], key.tenant)
-    if await find(connection, key) is not None:
+    if await get_queue(connection, key) is not None:
         raise SkepError(Code.QUEUE_EXISTS, f"there is already a queue {key.name!r}", queue=key.name)
     in_use = await _check_dead_letters(connection, key, settings)
     queue = await _insert(connection, key, settings, in_use, now)
@@ -100,11 +102,30 @@ async def ensure(connection: Connection, key: QueueKey, now: Instant, holds_logs
         await connection.execute(SQL["lock_configuration"], key.tenant)
     elif not await connection.fetchval(SQL["try_configuration"], key.tenant):
         raise asyncpg.SerializationError("queues are being changed, and that may not be waited for here")
-    if await find(connection, key) is None:
-        await create(connection, key, QueueSettings(), now)
+    if await get_queue(connection, key) is None:
+        await create_queue(connection, key, QueueSettings(), now)
 
 
-async def update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+async def update_queue(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+    """Change the given settings of a queue, and tell the other servers."""
+    updated = await _update(connection, key, changes, now)
+    await _note(connection, key, now)
+    return updated
+
+
+async def delete_queue(connection: Connection, key: QueueKey, now: Instant) -> bool:
+    """Delete a queue, and tell the other servers; False when there is none."""
+    deleted = await _delete(connection, key, now)
+    await _note(connection, key, now)
+    return deleted
+
+
+async def _note(connection: Connection, key: QueueKey, now: Instant) -> None:
+    """As `events.note`. Nobody holds anything of a queue that was not there, so nobody is told of a new one."""
+    await connection.execute(EVENTS["note"], SystemEventKind.QUEUE, key.tenant, key.name, now)
+
+
+async def _update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
     """Change the given settings of a queue."""
     if (
         changes.ordering is not UNSET
@@ -143,12 +164,12 @@ async def update(connection: Connection, key: QueueKey, changes: QueueChanges, n
     return updated
 
 
-async def delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
+async def _delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
     """Mark a queue as deleted: its name is free at once, its data goes bit by bit (`chores.sweep`)."""
     await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)
     await connection.execute(SQL["read_groups"])
     await connection.execute(SQL["lock_configuration"], key.tenant)
-    queue = await find(connection, key)
+    queue = await get_queue(connection, key)
     if queue is None:
         return False
     user = await _user_of(connection, key)
@@ -172,10 +193,10 @@ async def dead_letter_queue_of(connection: Connection, queue: Queue, now: Instan
     if name is None:
         return None
     key = QueueKey(name, queue.key.tenant)
-    found = await find(connection, key)
+    found = await get_queue(connection, key)
     if found is None:
         await connection.execute(SQL["lock_configuration"], key.tenant)
-        found = await find(connection, key) or await _insert(connection, key, DEAD_LETTER_SETTINGS, True, now)
+        found = await get_queue(connection, key) or await _insert(connection, key, DEAD_LETTER_SETTINGS, True, now)
     if not found.holds_dead_letters:
         await connection.execute(SQL["mark_dead_letters"], found.id)
     return found
@@ -206,7 +227,7 @@ async def _check_dead_letters(connection: Connection, key: QueueKey, settings: Q
     """Hold the rules for ``key`` with these settings; whether some queue already uses it for its dead letters."""
     in_use = await _user_of(connection, key) is not None
     target = dead_letter_target(key.name, settings, in_use)
-    other = None if target is None else await find(connection, QueueKey(target, key.tenant))
+    other = None if target is None else await get_queue(connection, QueueKey(target, key.tenant))
     check_dead_letter_rules(
         DeadLetterUse(
             name=key.name,

@@ -5,16 +5,15 @@ Here is which function each verb of the protocol is, and how it is run. The func
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
-from skep.model import Appended, Queue, QueueChanges, QueueKey
-from skep.model.operation import Enqueued, NewOperations
-from skep.model.system_event import EventPosition, SystemEventKind, SystemEvents
+from skep.model import Appended, QueueKey
+from skep.model.system_event import EventPosition, SystemEvents
 from skep.model.upkeep import Connections
 from skep.store.postgres import (
     browse,
@@ -33,6 +32,7 @@ from skep.store.postgres import (
     push_and_pop,
     put_right,
     queues,
+    retain,
     settle,
     settle_and_pop,
     staging,
@@ -84,29 +84,13 @@ class PostgresStore(Database):
 
     # queues
 
-    create_queue = written(queues.create)  # nobody holds anything of a queue that was not there, so nobody is told
-    get_queue = read(queues.find)
+    create_queue = written(queues.create_queue)
+    update_queue = written(queues.update_queue)
+    get_queue = read(queues.get_queue)
     list_queues = read(queues.list_queues)
     tenants = read(queues.tenants)
+    delete_queue = written(queues.delete_queue)
     clear = groups.clear
-
-    async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-        """Change what is given."""
-        return await self._changing(key, now, lambda c: queues.update(c, key, changes, now))
-
-    async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
-        """Delete with all it holds; False when there is none."""
-        return await self._changing(key, now, lambda c: queues.delete(c, key, now))
-
-    async def _changing(self, key: QueueKey, now: Instant, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Change a queue, and tell the other servers."""
-
-        async def told(connection: Connection) -> T:
-            done = await work(connection)
-            await events.note(connection, SystemEventKind.QUEUE, key, now)
-            return done
-
-        return await self.pool.transaction(told)
 
     # messages and leases
 
@@ -126,14 +110,11 @@ class PostgresStore(Database):
 
     seek = groups.seek
     report_progress = groups.report_progress
-    delete_group = written(groups.delete)
+    delete_group = written(groups.delete_group)
 
     # operations
 
-    async def enqueue(self, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
-        """Keep each call, whole, as operations."""
-        return await self.pool.once(operations.enqueue, requests, now)
-
+    enqueue = operations.enqueue
     claim_operations = operations.claim
     perform = operations.perform
     give_back = written(operations.give_back)
@@ -174,14 +155,14 @@ class PostgresStore(Database):
 
     # dead letters
 
-    count_dead_letters = read(dead_letters.count)
+    count_dead_letters = read(dead_letters.count_dead_letters)
     replay = dead_letters.replay
     replays = read(dead_letters.replays)
     purge = dead_letters.purge
     quarantine = announced(bury.quarantine)
     bury_unfit = written(bury.bury_unfit)
     deaths = read(history.deaths)
-    dead_letters = read(dead_letters.browse)
+    dead_letters = read(dead_letters.dead_letters)
 
     # keys of payloads
 
@@ -214,7 +195,7 @@ class PostgresStore(Database):
 
     promote = chores.promote
     expire = chores.expire
-    retain = chores.retain
+    retain = retain.retain
     put_right = written(put_right.put_right)
     sweep = chores.sweep
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skep.clock import MICROS_PER_MS, Instant
-from skep.ids import Id
+from skep.clock import Instant
 from skep.model import (
     QUEUE_MODE_GROUP,
     LogBounds,
@@ -19,9 +18,8 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
-from skep.store.rules import TRACE_SLACK_MICROS
 from skep.store.sqlite.leases import find_lease
-from skep.store.sqlite.log_position import first_seq_at
+from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.sets import set_of_row
@@ -31,8 +29,6 @@ SQL = load_statements(__package__, "browse")
 
 WALK_MESSAGES = 10_000
 """How many messages one page walks at most."""
-
-_MS_BYTES = 6
 
 
 def log_bounds(session: Session, key: QueueKey) -> LogBounds:
@@ -63,7 +59,7 @@ def messages(session: Session, wanted: MessageFilter, now: Instant) -> MessagePa
     for index, row in enumerate(walked):
         state = view.state(row[0] & MAX_SEQ, row[1], row[5]) if view is not None and _matches(row, wanted) else None
         if _matches(row, wanted) and wanted.state in (None, state):
-            shown += _show(session, wanted.queue, row[0], wanted.preview_bytes, state)
+            shown += show(session, wanted.queue, row[0], wanted.preview_bytes, state)
         if len(shown) == wanted.limit:
             is_last = index == len(walked) - 1 and len(walked) < WALK_MESSAGES
             return MessagePage(shown, None if is_last else Seq(row[0] & MAX_SEQ))
@@ -77,9 +73,9 @@ def _bounds(session: Session, queue: QueueRow, wanted: MessageFilter) -> tuple[i
     low = queue.first_seq if wanted.state is None else 1
     high = queue.last_seq
     if wanted.since is not None:
-        low = max(low, first_seq_at(session, queue, wanted.since))
+        low = max(low, find_seq_at(session, queue, wanted.since))
     if wanted.until is not None:
-        high = min(high, first_seq_at(session, queue, wanted.until) - 1)
+        high = min(high, find_seq_at(session, queue, wanted.until) - 1)
     if wanted.after is not None and wanted.descending:
         high = min(high, wanted.after - 1)
     elif wanted.after is not None:
@@ -109,9 +105,10 @@ def _matches(row: Row, wanted: MessageFilter) -> bool:
     )
 
 
-def _show(
+def show(
     session: Session, key: QueueKey, position: int, preview_bytes: int | None, state: MessageState | None = None
 ) -> list[StoredMessage]:
+    """The message at a position, if there is one."""
     row = session.row(SQL["show"], (position, preview_bytes))
     if row is None:
         return []
@@ -137,39 +134,8 @@ def _show(
 def message(session: Session, key: QueueKey, seq: Seq) -> StoredMessage | None:
     """One message with its whole payload."""
     queue = session.queue(key)
-    found = _show(session, key, queue.base | seq, None) if 0 < seq <= MAX_SEQ else []
+    found = show(session, key, queue.base | seq, None) if 0 < seq <= MAX_SEQ else []
     return found[0] if found else None
-
-
-def trace(session: Session, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
-    """All messages of a trace across the tenant's queues, oldest first."""
-    found = [
-        shown
-        for position, name in session.rows(SQL["traced"], (trace_id, tenant, limit))
-        for shown in _show(session, QueueKey(name, tenant), position, None)
-    ]
-    minted_at = int.from_bytes(trace_id[:_MS_BYTES], "big") * MICROS_PER_MS
-    for (name,) in session.rows(SQL["queues_of_tenant"], (tenant,)):
-        queue = session.queue(QueueKey(name, tenant))
-        if queue.last_at < minted_at - TRACE_SLACK_MICROS or queue.created_at > minted_at + TRACE_SLACK_MICROS:
-            continue  # nothing was pushed to it at that time
-        low = first_seq_at(session, queue, minted_at - TRACE_SLACK_MICROS)
-        high = first_seq_at(session, queue, minted_at + TRACE_SLACK_MICROS + 1) - 1
-        row = session.row(SQL["by_id"], (queue.base | low, queue.base | high, trace_id)) if low <= high else None
-        if row is not None:
-            found += _show(session, queue.key, row[0], None)
-    found.sort(key=lambda m: (m.created_at, m.queue, m.seq))
-    return found[:limit]
-
-
-def with_transaction_id(session: Session, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
-    """Messages with this transaction id, newest first, without their payloads."""
-    found = [
-        shown
-        for position, name in session.rows(SQL["with_transaction_id"], (transaction_id, tenant, limit))
-        for shown in _show(session, QueueKey(name, tenant), position, 0)
-    ]
-    return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq), reverse=True)
 
 
 # a group's view

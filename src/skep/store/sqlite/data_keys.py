@@ -8,6 +8,7 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import QueueKey
 from skep.model.data_key import WrappedKey
+from skep.store.sqlite.database import Database
 from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 
@@ -27,7 +28,12 @@ def every(session: Session) -> list[WrappedKey]:
     ]
 
 
-def rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
+async def rewrap(db: Database, keys: Sequence[WrappedKey], was: str) -> int:
+    """Keep these keys as they are wrapped now."""
+    return await db.destroy("the keys are rewrapped", _rewrap, keys, was)
+
+
+def _rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
     """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
     changed = {key.id: key for key in keys}
     kept = every(session)
@@ -36,7 +42,12 @@ def rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
     return len(done)
 
 
-def shred(session: Session, tenant: str, queue: str | None) -> int:
+async def shred(db: Database, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG001 - nobody else is told
+    """Destroy the keys of a queue, or of all queues of a tenant."""
+    return await db.destroy("the keys are destroyed", _shred, tenant, queue)
+
+
+def _shred(session: Session, tenant: str, queue: str | None) -> int:
     """Destroy the keys of a queue, or of all queues of a tenant; how many there were."""
     found = every(session)
     gone = {key.id for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)}

@@ -17,13 +17,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 import apsw
 
 from skep.errors import Code, SkepError
+from skep.model.upkeep import Chore
 from skep.store.pieces import Pieces
-from skep.store.sqlite import operations, vacuum
+from skep.store.sqlite import vacuum
 from skep.store.sqlite.calls import Piece, Reader
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import PIECE_SECONDS, Writer
+from skep.store.statements import load_statements
+
+SQL = load_statements(__package__, "operations")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -74,7 +78,7 @@ class Database:
         db = open_writer(self._path, self._knobs)
         try:
             migrate(db, self._path)
-            db.execute(operations.SQL["release_claims"])
+            db.execute(SQL["release_claims"])
         except BaseException:
             db.close()
             raise
@@ -111,7 +115,7 @@ class Database:
     async def _write(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         return await self.writer.call(work, arguments)
 
-    async def _piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
+    async def piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
         """Write a piece of a chore, behind all callers: ``work`` is told how many messages it may touch, at most ``most``.
 
         ``more`` tells from what it returns whether there is more to do.
@@ -124,7 +128,11 @@ class Database:
 
         return await writer.call(piece, short=not pieces.is_long(kind), piece=True)
 
-    async def _destroy(self, done: str, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+    async def chore(self, kind: str, work: Piece[Chore], most: int) -> Chore:
+        """The same for a chore, which says itself whether there is more to do."""
+        return await self.piece(kind, work, most, lambda chore: chore.more)
+
+    async def destroy(self, done: str, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         """Write, and leave nothing of what was before in the write-ahead log."""
         value = await self._write(work, *arguments)
         if self._path != MEMORY:
@@ -134,7 +142,7 @@ class Database:
     async def _read(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         return await (self.reader or self.writer).call(work, arguments)
 
-    async def _read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
+    async def read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         """Read much, out of the way of those who read little; several at once."""
         if self.reader is None:
             return await self.writer.call(work, arguments)

@@ -27,6 +27,7 @@ from skep.model.record import MAX_BYTES
 from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order
+from skep.store.sqlite.database import Database
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
@@ -60,7 +61,25 @@ def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
     return found
 
 
-def replay(
+async def replay(
+    db: Database,
+    wanted: DeadLetterFilter,
+    ids: Sequence[Id],
+    until: Seq,
+    now: Instant,
+    edited: Edited | None = None,
+    after: Seq | None = None,
+) -> ReplayStep:
+    """Move the oldest matches back to their source queues."""
+    return await db.piece(
+        "replay",
+        lambda session, size: _replay(session, wanted, ids[:size], until, now, edited, after),
+        len(ids),
+        lambda step: step.after is not None,
+    )
+
+
+def _replay(
     session: Session,
     wanted: DeadLetterFilter,
     ids: Sequence[Id],
@@ -92,7 +111,19 @@ def replays(
     ]  # fmt: skip
 
 
-def purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None) -> PurgeStep:
+async def purge(
+    db: Database, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None
+) -> PurgeStep:
+    """Delete matches."""
+    return await db.piece(
+        "purge",
+        lambda session, size: _purge(session, wanted, size, now, after),
+        limit,
+        lambda step: step.after is not None,
+    )
+
+
+def _purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None) -> PurgeStep:
     """Delete matches."""
     queue = _dead_queue(session, wanted.queue)
     rows, end = _look(session, queue, wanted, after, Seq(MAX_SEQ), limit)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from skep.clock import Instant, seconds
-from skep.model import WINDOW_CAP_FACTOR, QueueKey, Seq, Start, StartMode
+from skep.model import WINDOW_CAP_FACTOR, Start, StartMode
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.log_position import first_seq_at
+from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import add_sets
 
@@ -19,14 +19,9 @@ def start_seq(session: Session, queue: QueueRow, start: Start) -> int:
         case StartMode.NEW:
             return end
         case StartMode.TIME:
-            return min(max(first_seq_at(session, queue, start.value), queue.first_seq), end)
+            return min(max(find_seq_at(session, queue, start.value), queue.first_seq), end)
         case StartMode.SEQ:
             return min(max(start.value, queue.first_seq), end)
-
-
-def seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
-    """The first seq at or after an instant; the log's end when there is none."""
-    return Seq(start_seq(session, session.queue(key), Start(StartMode.TIME, at)))
 
 
 def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: Instant) -> GroupRow:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from skep.clock import Instant
 from skep.model import QueueKey, Seq
+from skep.store.sqlite.database import Database
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.statements import load_statements
 
@@ -15,7 +17,7 @@ def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[in
     return None if row is None else (row[0] & MAX_SEQ, row[1])
 
 
-def first_seq_at(session: Session, queue: QueueRow, at: int) -> int:
+def find_seq_at(session: Session, queue: QueueRow, at: int) -> int:
     """The seq of the first message created at or after ``at``; the log's end when there is none."""
     low, high = queue.first_seq, queue.last_seq + 1
     beginning = message_at_or_after(session, queue, 1)
@@ -32,7 +34,18 @@ def first_seq_at(session: Session, queue: QueueRow, at: int) -> int:
     return queue.last_seq + 1 if found is None else found[0]
 
 
-def last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+def first_seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
+    """The first seq at or after an instant, of those that are there or to come."""
+    queue = session.queue(key)
+    return Seq(max(find_seq_at(session, queue, at), queue.first_seq))
+
+
+async def last_seq_within(db: Database, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
+    """How far payloads fit: that may be a long walk."""
+    return await db.read_bulk(_last_seq_within, key, first, max_bytes, max_rows)
+
+
+def _last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
     """How far payloads fit, as far as the walk goes."""
     queue = session.queue(key)
     low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)

@@ -42,7 +42,7 @@ from skep.store.rules import (
     was_stored,
 )
 from skep.store.sqlite import order, receipts
-from skep.store.sqlite.log_position import first_seq_at
+from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.queues import check_rules, make_queue
 from skep.store.sqlite.session import QueueRow, Session
 from skep.store.statements import load_statements, repeated
@@ -125,7 +125,7 @@ def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
         if queue is not None:
             # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
             until = SEQ_MAX if queue.last_at > now else sought.until
-            low, high = (first_seq_at(session, queue, at) for at in (sought.since, until))
+            low, high = (find_seq_at(session, queue, at) for at in (sought.since, until))
             found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
             for scheduled in sought.scheduled:
                 found.update(id_ for (id_,) in session.rows(SQL["id_scheduled"], (queue.id, scheduled)))

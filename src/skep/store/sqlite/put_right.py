@@ -22,7 +22,7 @@ from skep.store.rules import (
     RECEIPT_MICROS_MAX,
 )
 from skep.store.sqlite.chores import SQL as CHORES_SQL
-from skep.store.sqlite.log_position import first_seq_at
+from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
 from skep.store.statements import load_statements
 
@@ -81,7 +81,7 @@ def _stamp(session: Session, queue: QueueRow, put_back_at: int, now: Instant, li
 
     One that came since the clock was put back has that time in its id. Those before it came no later.
     """
-    first = queue.base | first_seq_at(session, queue, now + 1)
+    first = queue.base | find_seq_at(session, queue, now + 1)
     before = session.row(SQL["before"], (queue.base, first - 1))
     earliest = 0 if before is None else before[0]
     latest: int = now

@@ -12,9 +12,10 @@ from skep.clock import Instant, seconds
 from skep.model import QueueKey
 from skep.model.upkeep import Chore
 from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
+from skep.store.sqlite.database import Database
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.log_position import first_seq_at, message_at_or_after
+from skep.store.sqlite.log_position import find_seq_at, message_at_or_after
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.sqlite.stats import progress_of
@@ -25,7 +26,12 @@ SQL = load_statements(__package__, "retain")
 log = structlog.get_logger(__name__)
 
 
-def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+async def retain(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
+    """Delete from the head of the log what retention and clearing allow."""
+    return await db.chore("retain", lambda session, size: retain_some(session, key, now, size), limit)
+
+
+def retain_some(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """One pass over one queue."""
     queue = session.queue(key)
     _mark_idle(session, queue, now)
@@ -83,7 +89,7 @@ def _old_until(session: Session, queue: QueueRow, settled: int | None, now: Inst
     settings = queue.settings
     if settings.retention_seconds <= 0 or (settled is None and not settings.retention_ignores_groups):
         return 0
-    old = first_seq_at(session, queue, now - seconds(settings.retention_seconds) + 1) - 1
+    old = find_seq_at(session, queue, now - seconds(settings.retention_seconds) + 1) - 1
     return old if settled is None or settings.retention_ignores_groups else min(old, settled)
 
 
@@ -101,7 +107,7 @@ def _past_age_until(session: Session, queue: QueueRow, now: Instant) -> int:
     age = removal_age(queue.settings, queue.holds_dead_letters)
     if age is None:
         return 0
-    old = first_seq_at(session, queue, now - age + 1) - 1
+    old = find_seq_at(session, queue, now - age + 1) - 1
     if dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is None:
         return old
     popping = [group for group in session.groups(queue).values() if not group.external]

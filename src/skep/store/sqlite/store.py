@@ -11,23 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.clock import Instant
-from skep.ids import Id
-from skep.model import (
-    Appended,
-    DeadLetterFilter,
-    Edited,
-    PopRequest,
-    PurgeStep,
-    PushBatch,
-    QueueKey,
-    Renewal,
-    ReplayStep,
-    Seq,
-    Settlement,
-)
-from skep.model.data_key import WrappedKey
+from skep.model import Appended, PopRequest, PushBatch, QueueKey, Renewal, Settlement
 from skep.model.system_event import EventPosition, SystemEvents
-from skep.model.upkeep import Chore, Connections
+from skep.model.upkeep import Connections
 from skep.store.protocol.access import AccessStore
 from skep.store.protocol.records import RecordStore
 from skep.store.protocol.refusals import RefusalStore
@@ -39,7 +25,6 @@ from skep.store.sqlite import (
     data_keys,
     dead_letters,
     delete,
-    discover,
     groups,
     history,
     log_position,
@@ -54,6 +39,7 @@ from skep.store.sqlite import (
     settle_and_pop,
     staging,
     stats,
+    traces,
     transact,
     vacuum,
 )
@@ -102,7 +88,7 @@ class SqliteStore(Database):
         self.access: AccessStore = SqliteAccess(self._write, self._read)
         self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
         self.records: RecordStore = SqliteRecords(self)
-        self.scheduled: ScheduledStore = SqliteScheduled(self._piece, self._read)
+        self.scheduled: ScheduledStore = SqliteScheduled(self.piece, self._read)
 
     # queues
 
@@ -160,15 +146,12 @@ class SqliteStore(Database):
         """A range of the log, as columns."""
         from skep.store.sqlite import log
 
-        return await self._read_bulk(log.read_piece, key, wanted)
-
-    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-        """How far payloads fit: that may be a long walk."""
-        return await self._read_bulk(log_position.last_seq_within, key, first, max_bytes, max_rows)
+        return await self.read_bulk(log.read_piece, key, wanted)
 
     log_bounds = read(browse.log_bounds)
     bounds_of_logs = read(browse.bounds_of_logs)
-    first_seq_at = read(discover.seq_at)
+    first_seq_at = read(log_position.first_seq_at)
+    last_seq_within = log_position.last_seq_within
     delete_message = written(delete.delete_message)
 
     # staged messages
@@ -182,60 +165,28 @@ class SqliteStore(Database):
     # dead letters
 
     count_dead_letters = read(dead_letters.count_dead_letters)
+    replay = dead_letters.replay
     replays = read(dead_letters.replays)
+    purge = dead_letters.purge
     quarantine = written(bury.quarantine)
     bury_unfit = written(bury.bury_unfit)
     deaths = read(history.deaths)
-
-    async def replay(
-        self,
-        wanted: DeadLetterFilter,
-        ids: Sequence[Id],
-        until: Seq,
-        now: Instant,
-        edited: Edited | None = None,
-        after: Seq | None = None,
-    ) -> ReplayStep:
-        """Move the oldest matches back to their source queues."""
-        return await self._piece(
-            "replay",
-            lambda session, size: dead_letters.replay(session, wanted, ids[:size], until, now, edited, after),
-            len(ids),
-            lambda step: step.after is not None,
-        )
-
-    async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
-        """Delete matches."""
-        return await self._piece(
-            "purge",
-            lambda session, size: dead_letters.purge(session, wanted, size, now, after),
-            limit,
-            lambda step: step.after is not None,
-        )
-
     dead_letters = read(dead_letters.dead_letters)
 
     # keys of payloads
 
     put_data_key = written(data_keys.put)
+    rewrap_data_keys = data_keys.rewrap
+    shred_data_keys = data_keys.shred
     reserve_seals = written(data_keys.reserve)
-
-    async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
-        """Keep these keys as they are wrapped now."""
-        return await self._destroy("the keys are rewrapped", data_keys.rewrap, keys, was)
-
-    async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG002 - nobody else is told
-        """Destroy the keys of a queue, or of all queues of a tenant."""
-        return await self._destroy("the keys are destroyed", data_keys.shred, tenant, queue)
-
     data_keys = read(data_keys.every)
 
     # looking around, and back
 
     messages = read(browse.messages)
     message = read(browse.message)
-    trace = read(browse.trace)
-    with_transaction_id = read(browse.with_transaction_id)
+    trace = read(traces.trace)
+    with_transaction_id = read(traces.with_transaction_id)
     queue_stats = read(stats.queue_stats)
     stats_of = read(stats.stats_of)
     partition_stats = read(stats.partition_stats)
@@ -251,27 +202,15 @@ class SqliteStore(Database):
 
     # chores
 
-    async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        """Let scheduled messages that are due enter the log."""
-        return await self._piece("promote", lambda session, size: chores.promote(session, key, now, size), limit, _more)
-
-    async def expire(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        """Settle what is too old, and bury what ran out of attempts."""
-        return await self._piece("expire", lambda session, size: chores.expire(session, key, now, size), limit, _more)
-
-    async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        """Delete from the head of the log what retention and clearing allow."""
-        return await self._piece("retain", lambda session, size: retain.retain(session, key, now, size), limit, _more)
-
-    async def sweep(self, now: Instant, limit: int) -> Chore:
-        """Remove what has aged out, and the data of deleted queues."""
-        return await self._piece("sweep", lambda session, size: chores.sweep(session, now, size), limit, _more)
+    promote = chores.promote
+    expire = chores.expire
+    retain = retain.retain
+    sweep = chores.sweep
+    put_right = written(put_right.put_right)
 
     async def sample(self, now: Instant) -> None:
         """Note which counters changed, in pieces."""
-        await self._sampling.look(self._piece, now)
-
-    put_right = written(put_right.put_right)
+        await self._sampling.look(self.piece, now)
 
     async def maintain(self) -> None:
         """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
@@ -328,7 +267,3 @@ class SqliteStore(Database):
 
     def on_operations(self, callback: Callable[[], None]) -> None:
         """There is no other server that could have any."""
-
-
-def _more(chore: Chore) -> bool:
-    return chore.more

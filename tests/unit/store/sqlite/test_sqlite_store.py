@@ -410,7 +410,7 @@ HOT = {
     ("scheduled", "with_trace_id"): "INDEX scheduled_trace (trace_id=? AND due_at>? AND due_at<?)",
     ("chores", "sweep_keys"): "INDEX dedup_expiry (expires_at<?)",
     ("chores", "sweep_receipts"): "INDEX receipt_expiry (expires_at<?)",
-    ("browse", "traced"): "INDEX message_trace (trace_id=?)",
+    ("traces", "traced"): "INDEX message_trace (trace_id=?)",
     ("receipts", "find"): "SEARCH receipt USING INDEX receipt_name (name=?)",
     ("receipts", "drop"): "SEARCH receipt USING INDEX receipt_name (name=?)",
     ("entities", "version"): "INDEX entity_key (tenant=? AND type=? AND id=?)",
