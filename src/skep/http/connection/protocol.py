@@ -122,7 +122,6 @@ class LimitedProtocol(asyncio.Protocol):
             self._crowd.leave(self._peer)
         self._deadline.stop()
         self.rest.stop()
-        self._ahead.clear()
         if self._running is not None and not self._running.response_complete:
             self._running.lose_client()
         self.resume_writing()
@@ -260,7 +259,6 @@ class LimitedProtocol(asyncio.Protocol):
     def _linger(self) -> None:
         """Send what is to be sent, say that nothing more comes, and let the client read that before the end."""
         self._is_lingering = True
-        self._ahead.clear()
         self.resume_reading()
         self.write = self.writelines = _drop
         if not self.transport.is_closing():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
+from skep.config import HttpLimits
 from skep.http.connection.cycle import CONTINUE, UNREAD_BYTES, Cycle
 from skep.http.request.call import Answer, Receive, Scope, Send
 from skep.http.request.endpoint import send_answer
 from skep.http.request.scope import CYCLE
 from tests.support.connection import Connected
+from tests.support.waiting import until_so
 
 GET = b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /push HTTP/1.1\r\nHost: localhost\r\n"
@@ -147,6 +151,7 @@ async def test_a_body_that_nobody_takes_is_left_in_the_kernel() -> None:
     await turn()
     assert is_read(connected), "what was there is taken"
     connected.send(b"x" * (UNREAD_BYTES - 1))
+    assert is_read(connected), "what was taken counts no longer"
     await connected.until_quiet()
 
     assert len(body_of(connected)) == 2 * UNREAD_BYTES
@@ -187,6 +192,22 @@ async def test_who_asks_whether_to_go_on_and_is_answered_is_not_told_to_go_on() 
     assert connected.recorder.ended, "nobody wants the body"
 
 
+async def test_nobody_is_told_to_go_on_in_the_middle_of_an_answer() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(dict(START))
+        await receive()
+        await send({"type": "http.response.body", "body": b"end"})
+
+    connected = Connected(app)
+    connected.send(POST + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+    await turn()
+    connected.send(b"abc")
+    await connected.until_quiet()
+
+    assert CONTINUE not in connected.recorder.sent
+    assert connected.recorder.sent.endswith(b"3\r\nend\r\n0\r\n\r\n")
+
+
 async def test_http_1_0_knows_no_continue() -> None:
     connected = Connected(echo)
     connected.send(b"POST /push HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\nabc")
@@ -194,6 +215,71 @@ async def test_http_1_0_knows_no_continue() -> None:
 
     assert connected.recorder.sent.startswith(b"HTTP/1.1 200 OK\r\n")
     assert connected.recorder.closed
+
+
+async def test_headers_are_held_to_their_size_however_they_come() -> None:
+    asked = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        answer(scope)
+
+    large = b"GET /large HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 300 + b"\r\n\r\n"
+    for pieces in ([large], [GET % 1 + large], [large[:100], large[100:]]):
+        connected = Connected(app, HttpLimits(headers_bytes=256))
+        for piece in pieces:
+            connected.send(piece)
+        await connected.until_quiet()
+
+        assert "/large" not in asked
+        assert connected.recorder.ended
+
+
+async def test_a_body_of_a_request_that_was_sent_ahead_has_its_time_when_its_turn_has_come() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        await echo(scope, receive, send)
+
+    connected = Connected(app, HttpLimits(body_seconds=0.01))
+    connected.send(GET % 1 + POST + b"Content-Length: 3\r\n\r\na")
+    go.set()
+    await until_so(lambda: connected.recorder.ended)
+
+    assert connected.recorder.sent.count(b"HTTP/1.1 200 OK") == 1
+    assert b"HTTP/1.1 408 " in connected.recorder.sent
+
+
+async def test_a_request_is_no_rest_though_the_timer_of_an_earlier_one_ends() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/1":
+            answer(scope)
+            connected.send(GET % 2)
+        else:
+            await turn()
+            closed.append(connected.recorder.closed)
+            answer(scope)
+
+    closed: list[bool] = []
+    connected = Connected(app, HttpLimits(keep_alive_seconds=1e-9))
+    connected.send(GET % 1)
+    await connected.until_quiet()
+
+    assert closed == [False]
+
+
+async def test_nothing_holds_a_connection_that_is_over() -> None:
+    connected = Connected(echo)
+    connected.send(GET % 1)
+    await connected.until_quiet()
+    protocol = weakref.ref(connected.protocol)
+
+    connected.leave()
+    del connected
+    gc.collect()
+
+    assert protocol() is None
 
 
 # answers in pieces
@@ -395,6 +481,25 @@ async def test_what_a_client_sent_ahead_before_it_left_is_not_begun() -> None:
     await connected.until_quiet()
 
     assert begun == ["/1"]
+
+
+async def test_who_works_for_a_client_that_is_refused_is_told_at_once() -> None:
+    events = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (event := await receive())["type"] != "http.disconnect":
+            pass
+        events.append(event)
+
+    connected = Connected(app)
+    connected.send(GET % 1)
+    await turn()
+    connected.send(b"no HTTP\r\n\r\n")
+    await connected.until_quiet()
+
+    assert events == [{"type": "http.disconnect"}]
+    assert connected.recorder.calls == [], "there is no place for an answer"
+    assert connected.recorder.ended
 
 
 async def test_who_waits_for_a_slow_client_is_told_when_it_leaves() -> None:
