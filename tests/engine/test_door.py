@@ -14,7 +14,7 @@ from tests.engine.driver import until
 
 FIRST = int(FIRST_LIMIT)
 MAY_TAKE_SECONDS = 10.0
-"""So 4.5 of them inside on average, and 1 at the door."""
+"""So 4 of them inside on average, and 1 at the door."""
 
 
 class Entrance:
@@ -67,12 +67,12 @@ async def test_the_limit_falls_by_three_tenths_at_the_most(entrance: Entrance) -
 
 
 async def test_the_limit_is_found_where_calls_take_as_long_as_they_may(entrance: Entrance) -> None:
-    """A server that answers 100 calls a second, whatever comes, can have 450 of them inside."""
+    """A server that answers 100 calls a second, whatever comes, can have 400 of them inside."""
     for _ in range(100):
         await entrance.fill()
         entrance.clock.advance(1)
         entrance.leave(100)
-    assert entrance.door.limit == pytest.approx(450, rel=0.1)
+    assert entrance.door.limit == pytest.approx(400, rel=0.1)
 
 
 async def test_the_limit_rises_while_calls_are_quick_and_as_many_come_as_may(entrance: Entrance) -> None:

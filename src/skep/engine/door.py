@@ -25,7 +25,7 @@ STEADY_MICROS = seconds(0.5)
 JUDGED_BY = 32
 """It takes so many answers to judge a limit."""
 MOST_FALL, MOST_RISE = 0.7, 1.25
-INSIDE_SHARE = 0.45
+INSIDE_SHARE = 0.4
 """How much of its time a call may spend inside, on average: some take more than twice as long."""
 WAITING_SHARE = 0.1
 """How much of it may be spent at the door."""
