@@ -7,7 +7,11 @@ a call that was accepted already and is brought in later (an operation, a spoole
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+
+_WORD = re.compile(r"[a-z]+(?= |, |: |'s )(?! must be)")
+"""A word that may begin with a capital, and no name of a parameter, setting, option or file that must stay as it is."""
 
 
 class Code(StrEnum):
@@ -116,8 +120,21 @@ def outlook(code: Code) -> Outlook:
     return Outlook.DOUBTFUL if code in DOUBTFUL else Outlook.NEVER
 
 
+def sentence(text: str) -> str:
+    """A text for people as a sentence: with a capital and a full stop. Several lines, such as a list of problems, stay as they are."""
+    if not text or "\n" in text:
+        return text
+    if _WORD.match(text):
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", "…")) else text + "."
+
+
 class SkepError(Exception):
-    """The one exception of Skep: a code, a message for people, details for programs."""
+    """The one exception of Skep: a code, a message for people, details for programs.
+
+    In the code, in logs and in exceptions a message is a clause, which others may build on. HTTP answers, the command line and
+    the dashboard show it as a ``sentence``.
+    """
 
     def __init__(self, code: Code, message: str, **details: object) -> None:
         super().__init__(message)
@@ -134,6 +151,16 @@ class SkepError(Exception):
     def outlook(self) -> Outlook:
         """Whether the call can be done later, when it was accepted already."""
         return outlook(self.code)
+
+    @property
+    def sentence(self) -> str:
+        """The message as it is shown."""
+        return sentence(self.message)
+
+    @property
+    def shown(self) -> str:
+        """The code and the sentence, as the command line shows them."""
+        return f"{self.code}: {self.sentence}"
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

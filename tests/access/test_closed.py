@@ -140,7 +140,7 @@ def test_the_command_opens_a_store_only_when_no_key_counts_and_no_server_has_it(
         busy = skep("access", "open", "--yes", folder=tmp_path)
     assert (busy.returncode != 0, "stop it first" in busy.stderr) == (True, True), busy.stderr
     refused = skep("access", "open", "--yes", folder=tmp_path)
-    assert "keys of the store that count: 1; revoke them first" in refused.stderr
+    assert "Keys of the store that count: 1; revoke them first" in refused.stderr
     [key] = json.loads(skep("key", "list", folder=tmp_path).stdout)
     assert skep("key", "revoke", key["id"], folder=tmp_path).returncode == 0
     assert json.loads(skep("access", "show", folder=tmp_path).stdout) == {"closed": True, "keys": 0}

@@ -67,7 +67,7 @@ def test_a_key_expires_by_the_servers_clock_and_with_it_its_polls() -> None:
 
         assert poll.reply().status == 401
         again = caller.pop("orders")
-        assert (again.status, again.json["error"]["message"]) == (401, "the key has expired")
+        assert (again.status, again.json["error"]["message"]) == (401, "The key has expired.")
         door.close()
 
 

@@ -88,7 +88,7 @@ def test_a_revoked_key_counts_no_longer_at_once(door: Door) -> None:
     door.revoke(minted)
 
     reply = caller.push("orders", 1)
-    assert (reply.status, reply.json["error"]["message"]) == (401, "the key was revoked")
+    assert (reply.status, reply.json["error"]["message"]) == (401, "The key was revoked.")
 
 
 def test_a_made_up_key_or_a_wrong_secret_is_nobody(door: Door) -> None:

@@ -375,7 +375,7 @@ def test_a_file_that_proves_nothing_is_not_used(mine: Path, spoil: Callable[[Pat
 
         assert (refused.returncode in (2, 3), refused.stdout) == (True, ""), refused.stderr
         if spoil is loosened:
-            assert "other accounts can read" in refused.stderr
+            assert "Other accounts can read" in refused.stderr
         assert keys_on(port, secret)[1]["keys"] == []
 
 

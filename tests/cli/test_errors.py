@@ -70,7 +70,7 @@ def test_a_server_that_is_not_there_is_told_apart(command: Command) -> None:
 def test_what_is_not_there_is_told_apart(command: Command) -> None:
     ended = command("queue", "show", "nope")
     assert ended.code == 4
-    assert complaint(ended) == "QUEUE_NOT_FOUND: there is no queue 'nope'"
+    assert complaint(ended) == "QUEUE_NOT_FOUND: There is no queue 'nope'."
 
 
 @contextmanager
@@ -101,14 +101,14 @@ def answering(status: int, body: bytes) -> Iterator[tuple[str, list[str | None]]
 
 @pytest.mark.parametrize(
     ("status", "code", "cure"),
-    [(401, "UNAUTHENTICATED", "; show one with --token or SKEP_TOKEN"), (403, "FORBIDDEN", "")],
+    [(401, "UNAUTHENTICATED", " Show one with --token or SKEP_TOKEN."), (403, "FORBIDDEN", "")],
 )
 def test_credentials_that_do_not_do_are_told_apart(command: Command, status: int, code: str, cure: str) -> None:
     body = json.dumps({"error": {"code": code, "message": "not you", "details": {}}}).encode()
     with answering(status, body) as (url, shown):
         ended = command("queue", "list", "--url", url, SKEP_TOKEN="secret-1")
     assert ended.code == 3
-    assert complaint(ended) == f"{code}: not you{cure}"
+    assert complaint(ended) == f"{code}: Not you.{cure}"
     assert shown == ["Bearer secret-1"]
 
 
@@ -167,7 +167,7 @@ def test_a_line_that_is_no_utf8_is_named(command: Command) -> None:
     ended = command("push", "orders", stdin=b'1\n"\xff"\n')
 
     assert ended.code == 1
-    assert ended.err.startswith("skep: INVALID_PAYLOAD: line 2 is not JSON")
+    assert ended.err.startswith("skep: INVALID_PAYLOAD: Line 2 is not JSON")
 
 
 @pytest.mark.parametrize("arguments", ["push orders", "queue delete orders"])
@@ -185,7 +185,7 @@ def test_what_cannot_be_sent_is_the_mistake_of_whoever_typed_it(command: Command
     ended = command("pop", "orders", *arguments)
 
     assert ended.code == 1
-    assert ended.err.startswith("skep: INVALID_REQUEST: the request cannot be sent so")
+    assert ended.err.startswith("skep: INVALID_REQUEST: The request cannot be sent so")
 
 
 def test_an_error_at_the_store_keeps_its_details(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,5 +102,5 @@ def test_a_shell_can_be_taught_the_commands(shell: str) -> None:
 def test_benchmarks_are_run_from_a_clone(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "engine", "--quick"]) == USER
     assert capsys.readouterr().err == (
-        "skep: INVALID_REQUEST: benchmarks are run from a clone of the repository, with ./skep bench\n"
+        "skep: INVALID_REQUEST: Benchmarks are run from a clone of the repository, with ./skep bench.\n"
     )

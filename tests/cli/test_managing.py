@@ -162,7 +162,7 @@ def test_a_place_that_is_none_is_told_with_all_that_are_one(command: Command, cl
     refused = command("group", "seek", "orders", "g", "begining", "--yes")
 
     assert refused.code == 1
-    assert "a place in a log is beginning, end, a seq, a time such as" in refused.err
+    assert "A place in a log is beginning, end, a seq, a time such as" in refused.err
 
 
 def test_a_group_is_moved_to_where_it_is_told(command: Command, client: skep.Client) -> None:

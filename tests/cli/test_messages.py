@@ -68,8 +68,8 @@ def test_lines_may_be_whole_items(command: Command, client: skep.Client) -> None
 def test_a_bad_line_is_named_and_nothing_of_its_batch_is_pushed(command: Command, client: skep.Client) -> None:
     ended = command("push", "orders", "--batch", "2", stdin="1\n2\n3\nnope\n")
     assert ended.code == 1
-    assert ended.err.startswith("skep: INVALID_PAYLOAD: line 4 is not JSON")
-    assert ended.err.endswith("; 2 were pushed before\n")
+    assert ended.err.startswith("skep: INVALID_PAYLOAD: Line 4 is not JSON")
+    assert ended.err.endswith(" Pushed before: 2.\n")
     assert [message.json() for message in client.pop("orders", batch=9)] == [1, 2]
 
 
@@ -99,7 +99,7 @@ def test_a_lease_is_completed_as_a_whole_or_up_to_a_seq(command: Command, client
     assert client.stats("orders").groups[0].completed == 5
     stale = command("ack", lease, "--through", str(popped[0]["seq"]))
     assert stale.code == 1
-    assert "STALE_LEASE: the lease was not settled" in stale.err
+    assert "STALE_LEASE: The lease was not settled" in stale.err
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_message_is_deleted_after_a_question(command: Command, client: skep.Cl
     would = command("message", "delete", "orders", "1", "--dry-run")
     assert (would.json()["dryRun"], would.json()["leasesEnded"]) == (True, 1)
     unasked = command("message", "delete", "orders", "1")
-    assert (unasked.code, "this deletes message 1 of 'orders'" in unasked.err) == (1, True)
+    assert (unasked.code, "This deletes message 1 of 'orders'" in unasked.err) == (1, True)
     assert [one.seq for one in client.messages("orders")] == [1, 2, 3]
     agreed = command.on_terminal("message", "delete", "orders", "1", typed="y\n")
     assert "deleted message 1 of 'orders', unsettled in 1 group, 1 lease held it" in agreed.out

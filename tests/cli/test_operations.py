@@ -59,7 +59,7 @@ def test_one_is_shown_and_cancelled_once(command: Command, client: skep.Client) 
     assert (shown["status"], shown["tries"], shown["result"]) == ("pending", 0, None)
     assert (cancelled["id"], cancelled["status"]) == (id_, "cancelled")
     assert (again.code != 0, "only a pending or a blocked one can be cancelled" in again.err) == (True, True)
-    assert (absent.code != 0, "there is no such operation" in absent.err) == (True, True)
+    assert (absent.code != 0, "There is no such operation" in absent.err) == (True, True)
 
 
 def test_people_see_tables(command: Command, client: skep.Client) -> None:

@@ -46,7 +46,7 @@ def test_they_are_cancelled_moved_and_run_after_a_question(command: Command, cli
 
     assert command("scheduled", "cancel", "orders", "--dry-run").json()["count"] == 3
     unasked = command("scheduled", "cancel", "orders")
-    assert (unasked.code, "this will cancel 3 scheduled messages of 'orders'" in unasked.err) == (1, True)
+    assert (unasked.code, "This will cancel 3 scheduled messages of 'orders'" in unasked.err) == (1, True)
     assert command("scheduled", "run", "orders", messages[2].message_id, "--yes").json()["messages"][0]["seq"] == 1
     moved = command.on_terminal(
         "scheduled", "move", "orders", messages[1].message_id, "--deliver-at", "2h", typed="y\n"

@@ -123,4 +123,4 @@ def test_what_cannot_be_read_is_one_line(alone: Command, arguments: tuple[str, .
 
 def test_a_file_that_is_no_text_is_told_by_its_line(alone: Command) -> None:
     ended = alone("spec", "check", "-", stdin=b"app A {\n\xff}\n")
-    assert ended.err == "skep: INVALID_REQUEST: line 2 of <stdin> is not UTF-8\n"
+    assert ended.err == "skep: INVALID_REQUEST: Line 2 of <stdin> is not UTF-8.\n"

@@ -48,7 +48,7 @@ def test_a_spec_is_planned_and_applied_and_holds(default: Command, tmp_path: Pat
     assert name in {one["app"] for one in default("spec", "list").json()}
     refused = default("push", name, '{"n": "1"}')
     assert refused.code == 1
-    assert refused.err.startswith("skep: MESSAGE_INVALID: message 0: field 'n' does not fit: expected int")
+    assert refused.err.startswith("skep: MESSAGE_INVALID: Message 0: field 'n' does not fit: expected int")
     assert default("spec", "plan", file, "-o", "table").out == "nothing to change\n"
 
 

@@ -88,12 +88,12 @@ def test_a_function_without_a_queue_is_refused_where_it_is_decorated(skep_client
 
 
 def test_a_start_that_is_none_is_refused_by_the_word_that_was_used(skep_client: skep.Client) -> None:
-    with pytest.raises(skep.SkepError, match="INVALID_REQUEST: start is all, new, a time or a seq, not 'now'"):
+    with pytest.raises(skep.SkepError, match="INVALID_REQUEST: 'start' is all, new, a time or a seq, not 'now'"):
         skep_client.pop("orders", start="now")  # type: ignore[arg-type]
 
 
 def test_a_tenant_that_cannot_be_one_is_not_said_to_be_a_queue(skep_client: skep.Client) -> None:
-    with pytest.raises(skep.SkepError, match="INVALID_NAME: the tenant name must have 1 to 255 characters"):
+    with pytest.raises(skep.SkepError, match="INVALID_NAME: The tenant name must have 1 to 255 characters"):
         skep_client.for_tenant("").push("orders", 1)
 
 

@@ -44,7 +44,7 @@ def test_a_value_that_a_setting_does_not_have_is_told_with_those_it_has(api: Api
     reply = api.post("/api/v1/configure", {"queue": "q", "settings": {"ordering": "lifo"}})
 
     assert (reply.status, reply.code) == (422, "INVALID_SETTING")
-    assert reply.json["error"]["message"] == "ordering is one of per_key, fifo, unordered, not 'lifo'"
+    assert reply.json["error"]["message"] == "'ordering' is one of per_key, fifo, unordered, not 'lifo'."
 
 
 def test_queues_are_listed_page_by_page(api: Api) -> None:

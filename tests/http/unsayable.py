@@ -34,7 +34,7 @@ class Reason(NamedTuple):
 
     def fits(self, code: str, message: str) -> bool:
         """Whether this is why a request was refused."""
-        return code in self.codes and re.search(self.text, message) is not None
+        return code in self.codes and re.search(self.text, message.removesuffix("."), re.IGNORECASE) is not None
 
 
 def post(path: str, body: Any = None) -> Example:
@@ -80,7 +80,7 @@ REASONS = {
     "other fields": Reason(
         "what a field of a body may be hangs on the others",
         (Code.INVALID_REQUEST, Code.INVALID_PAYLOAD),
-        "^with a contentType the payload is|^give deliverAt or delaySeconds|^within a transaction a message has a deliverAt|^time goes with to"
+        "^with a contentType the payload is|^give deliverAt or delaySeconds|^within a transaction a message has a deliverAt|^'time' goes with to"
         "|^name a queue, or say allQueues|^a grant says a role or verbs|^retryAt goes with|^a transaction settles, pushes|^name each partition once"
         "|^the number of entities and receipts|^a lease is of the group|^two items label queue|^the path names",
         (

@@ -89,7 +89,7 @@ def test_a_setting_nobody_knows_is_exit_code_1(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert (
         run.stderr
-        == "skep: INVALID_SETTING: the environment: there is no setting SKEP_LIMITS_PAGES; the nearest is SKEP_LIMITS_PAGE\n"
+        == "skep: INVALID_SETTING: The environment: there is no setting SKEP_LIMITS_PAGES; the nearest is SKEP_LIMITS_PAGE.\n"
     )
 
 

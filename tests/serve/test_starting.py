@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
     code, line = failure("--data-folder", "file/data", folder=tmp_path)
 
-    assert (code, "cannot make the data folder file/data" in line) == (2, True)
+    assert (code, "Cannot make the data folder file/data" in line) == (2, True)
 
 
 def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
     code, line = failure(folder=tmp_path)
     assert code == 1
     assert line.startswith(
-        "skep: INVALID_SPEC: applied apps name secrets that this server cannot use: the environment has neither W_SECRET nor W_SECRET_FILE;"
+        "skep: INVALID_SPEC: Applied apps name secrets that this server cannot use: the environment has neither W_SECRET nor W_SECRET_FILE;"
     )
     with serving("--set", "require_secrets=false", folder=tmp_path) as server:
         assert server.event("applied apps name secrets that this server cannot use")["variables"] == ["W_SECRET"]
@@ -132,11 +132,11 @@ def test_it_does_not_start_without_the_secrets_of_its_apps(tmp_path: Path) -> No
         (["--host", "::", *OPEN], ":: can be reached from other machines"),
         (["--host", "", *OPEN], "can be reached from other machines"),
         (["--host", "no-such-host.invalid"], "means no address"),
-        (["--workers", "2", "--store", ":memory:"], "what is in memory belongs to one process"),
+        (["--workers", "2", "--store", ":memory:"], "What is in memory belongs to one process"),
         (["--set", "limits.pages=1"], "the nearest is limits.page"),
-        (["--store", "mysql://host/db"], "a store is sqlite:///path"),
-        (["--store", "sqlite:orders.db"], "a store is sqlite:///path"),
-        (["--store", "postgresql:/host/db"], "a store is sqlite:///path"),
+        (["--store", "mysql://host/db"], "A store is sqlite:///path"),
+        (["--store", "sqlite:orders.db"], "A store is sqlite:///path"),
+        (["--store", "postgresql:/host/db"], "A store is sqlite:///path"),
     ],
 )
 def test_a_wrong_setting_is_exit_code_1(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -44,7 +44,7 @@ def test_each_try_has_what_the_tries_before_it_have_left() -> None:
         time.wait(1.5)
         raise AWAY
 
-    with pytest.raises(SkepError, match="and so for 5 s"):
+    with pytest.raises(SkepError, match="This went on for 5 s"):
         link.patiently(ask)
     assert left == [5.0, 5.0 - 1.5 - PAUSE_SECONDS, 5.0 - 2 * (1.5 + PAUSE_SECONDS)]
     assert link.time_left() is None

@@ -167,7 +167,7 @@ def test_the_command_line_runs_a_pipeline_and_fails_when_a_check_does(
     assert command(["pipeline", "run", "quality", *to, "--spec", str(spec)]) == 1
     assert json.loads(capsys.readouterr().out)["status"] == "failed"
     assert command(["pipeline", "run", "nope", *to]) == 1
-    assert "there is no pipeline 'nope'" in capsys.readouterr().err
+    assert "There is no pipeline 'nope'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_a_queue_that_is_not_there_is_said_to_be_missing(lake: Lake) -> None:
 def test_a_server_that_is_away_is_waited_for_and_then_said_to_be(lake: Lake) -> None:
     away = {**lake.connection, "url": f"http://127.0.0.1:{free_port()}", "retrySeconds": "1"}
 
-    with pytest.raises(PySparkException, match=r"and so for 1 s\. Is the server running"):
+    with pytest.raises(PySparkException, match=r"This went on for 1 s\. Is the server running"):
         lake.spark.read.format("skep").options(**away).load("orders").collect()
 
 

@@ -69,7 +69,7 @@ def test_a_message_of_another_type_is_refused_with_its_field_and_value(refusing:
     reply = refusing.signed("Invoice", {"number": "R-1", "cents": "five"})
 
     assert (reply.status, reply.code) == (422, "MESSAGE_INVALID")
-    assert reply.json["error"]["message"] == "field 'cents' does not fit: expected int, not \"five\""
+    assert reply.json["error"]["message"] == "Field 'cents' does not fit: expected int, not \"five\"."
     details = reply.json["error"]["details"]
     assert (details["field"], details["value"], details["expected"]) == ("cents", '"five"', "int")
     assert refusing.stored("Invoices") == refusing.dead("Invoices") == []

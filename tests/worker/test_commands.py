@@ -140,7 +140,7 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
     [
         (
             "app A { queue Q { map_to: command Order.Place {} } }",
-            "COMMAND_UNAVAILABLE: nothing carries out Order.Place",
+            "COMMAND_UNAVAILABLE: Nothing carries out Order.Place",
         ),
         (
             'app A { queue Q { deliver: "https://a.example/" { secret_env: "A_SECRET" } } }',
@@ -148,7 +148,7 @@ def test_work_works_for_a_server_that_runs(tmp_path: Path) -> None:
         ),
         (
             "app A { webhook H { command: Order.Place { n: payload.n }\n verify: none } }",
-            "COMMAND_UNAVAILABLE: nothing carries out Order.Place, which the webhook H runs",
+            "COMMAND_UNAVAILABLE: Nothing carries out Order.Place, which the webhook H runs",
         ),
         ("app A { queue Q { map_too: 1 } }", "there is no 'map_too' in a queue"),
     ],
@@ -167,8 +167,8 @@ def test_run_refuses_to_start_and_says_why(tmp_path: Path, spec: str, told: str)
     ("target", "told"),
     [
         ("nothing.skep", "nothing.skep cannot be read"),
-        ("nothing:app", "nothing cannot be imported"),
-        ("nothing.py:app", "there is no file nothing.py"),
+        ("nothing:app", "'nothing' cannot be imported"),
+        ("nothing.py:app", "There is no file nothing.py"),
         ("json:app", "json:app: json has nothing of that name"),
         ("json:dumps", "json:dumps: json has function, not a skep.App"),
     ],

@@ -98,7 +98,7 @@ def ack(
     print_rows(to, results, COLUMNS if seqs else LEASE_COLUMNS)
     refused = [result for result in results if result.code is not None]
     for result in refused:
-        note(f"{result.code}: {'the lease' if result.seq is None else f'seq {result.seq}'} was not settled")
+        note(f"{result.code}: {'The lease' if result.seq is None else f'Seq {result.seq}'} was not settled.")
     return USER if refused else OK
 
 

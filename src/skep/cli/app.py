@@ -39,7 +39,7 @@ def run(arguments: Sequence[str], commands: App = app) -> int:
         )  # fmt: skip
         sys.stdout.flush()
     except CycloptsError as error:
-        complain(SkepError(Code.INVALID_REQUEST, _elsewhere(error) or _sentence(str(error))))
+        complain(SkepError(Code.INVALID_REQUEST, _elsewhere(error) or _clause(str(error))))
         return USER
     except SkepError as error:
         complain(error)
@@ -69,8 +69,8 @@ def _elsewhere(error: CycloptsError) -> str | None:
     return f"there is no option {option}; did you mean {meant.replace(setting, '--' + setting.replace('_', '-'))}?"
 
 
-def _sentence(text: str) -> str:
-    """What cyclopts says, as our errors are written: one line, lower case, without a full stop."""
+def _clause(text: str) -> str:
+    """What cyclopts says, as our errors are written in the code: one line, lower case, without a full stop."""
     line = " ".join(text.split()).removesuffix(".")
     return line[:1].lower() + line[1:]
 

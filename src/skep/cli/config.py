@@ -33,7 +33,7 @@ def show(flags: Flags | None = None, *, output: Output = None) -> None:
     try:
         values = load_settings(flags or Flags()).values
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(1)
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         _print_json(values)

@@ -34,7 +34,7 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
     try:
         loaded = load_settings(flags or Flags())
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(1)
     findings = run(examine(loaded.settings, loaded.secret_file))
     sys.exit(tell(findings, output or ("table" if sys.stdout.isatty() else "json")))

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from skep.cli.connection import Connection, Flag
 from skep.cli.consent import Consent
-from skep.cli.output import Columns, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, print_lines, print_one, print_rows
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -111,11 +111,13 @@ def shred(
         found = client.shred_data_keys(queue, dry_run=True)
         if not consent.dry_run:
             if found.keys:
-                consent.ask(f"this destroys {found.keys} keys of {whose}; what they sealed can never be read again")
+                consent.ask(
+                    f"this destroys {counted(found.keys, 'key')} of {whose}; what they sealed can never be read again"
+                )
             # Without any, too: the last time may have been cut short before the files were clean.
             found = client.shred_data_keys(queue)
-        verb = "would be" if consent.dry_run else "were"
-        print_one(to, found, lambda one: print_lines([f"{one.keys} keys of {whose} {verb} destroyed"]))
+        verb = "would be" if consent.dry_run else "was" if found.keys == 1 else "were"
+        print_one(to, found, lambda one: print_lines([f"{counted(one.keys, 'key')} of {whose} {verb} destroyed"]))
 
 
 LISTED: Columns[DataKeyView] = {

@@ -42,8 +42,8 @@ def exit_code(code: Code) -> int:
 
 def complain(error: SkepError) -> None:
     """Say on one line of stderr what went wrong."""
-    cure = "; show one with --token or SKEP_TOKEN" if error.code is Code.UNAUTHENTICATED else ""
-    note(f"{error.code}: {error.message}{cure}")
+    cure = " Show one with --token or SKEP_TOKEN." if error.code is Code.UNAUTHENTICATED else ""
+    note(f"{error.shown}{cure}")
 
 
 def note(text: str) -> None:

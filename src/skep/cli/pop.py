@@ -96,7 +96,7 @@ def pop(
         short = shortened([Ack(one.lease_id, one.seq) for one in messages], leases_of(messages))
         refused = [result for result in short.results(client.settle(short.sent)) if result.code]
     for result in refused:
-        note(f"{result.code}: seq {result.seq} was not settled and comes again")
+        note(f"{result.code}: Seq {result.seq} was not settled and comes again.")
     return USER if refused else OK
 
 

@@ -195,7 +195,7 @@ def _push_lines(to: Connection, queue: str | None, items: bool, most: int, optio
                 bar.reached(read, f"{counts.pushed:,} pushed")
         except SkepError as error:
             if counts.pushed:
-                raise SkepError(error.code, f"{error.message}; {counts.pushed} were pushed before") from error
+                raise SkepError(error.code, f"{error.sentence} Pushed before: {counts.pushed}.") from error
             raise
     print_one(to, counts, _show_counts)
 

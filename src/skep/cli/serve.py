@@ -77,5 +77,5 @@ def serve(flags: Flags | None = None) -> None:
 
             sys.exit(serve_with_workers(settings))
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(exit_status(error))

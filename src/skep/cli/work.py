@@ -106,5 +106,5 @@ def run(
         configure_logs(settings.log_level, settings.log_format)
         run_app(settings, target, worker_processes, allow_private=allow_private)
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(exit_status(error))

@@ -158,7 +158,7 @@ def _start(start: Start) -> dict[str, str]:
     if isinstance(start, int):
         return {"subscriptionFrom": str(start)}
     if start not in ("all", "new"):
-        raise SkepError(Code.INVALID_REQUEST, f"start is all, new, a time or a seq, not {start!r}")
+        raise SkepError(Code.INVALID_REQUEST, f"'start' is all, new, a time or a seq, not {start!r}")
     return {"subscriptionMode": start}
 
 

@@ -26,7 +26,7 @@ def login_page(site: Site, call: Call, error: SkepError) -> Answer:
     shown = by_cookie or call.header(b"authorization") is not None or _is_login(call)
     links = site.links(call)
     page = site.page(
-        call, "login.html", HTTPStatus.UNAUTHORIZED, screen=None, problem=error.message if shown else None,
+        call, "login.html", HTTPStatus.UNAUTHORIZED, screen=None, problem=error.sentence if shown else None,
         next=links.here() if call.scope["method"] == "GET" else links.url(),
     )  # fmt: skip
     if by_cookie:

@@ -46,7 +46,7 @@ def _parse(given: Mapping[str, object], kind: type[SettingsOrChanges]) -> Settin
             )
     ordering = given.get("ordering")
     if isinstance(ordering, str) and ordering not in set(Ordering):
-        raise SkepError(Code.INVALID_SETTING, f"ordering is one of {', '.join(Ordering)}, not {ordering[:100]!r}")
+        raise SkepError(Code.INVALID_SETTING, f"'ordering' is one of {', '.join(Ordering)}, not {ordering[:100]!r}")
     try:
         settings = msgspec.convert(given, kind)
     except msgspec.ValidationError as error:

@@ -191,7 +191,7 @@ class Staging:
         with self._in_flight:
             _check_epoch(epoch)
             if (partition is None) != (attempt is None):
-                raise SkepError(Code.INVALID_REQUEST, "partition and attempt go together")
+                raise SkepError(Code.INVALID_REQUEST, "'partition' and 'attempt' go together")
             if partition is not None and attempt is not None:
                 _check_number(partition, "a partition")
                 _check_number(attempt, "an attempt")

@@ -94,7 +94,7 @@ def check_name(name: str, what: str = "queue") -> None:
     if not is_name(name):
         raise SkepError(
             Code.INVALID_NAME,
-            f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be . or ..",
+            f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be '.' or '..'",
         )
 
 
@@ -256,7 +256,7 @@ def _queue_refusal(key: QueueKey) -> Refusal | None:
     what = "tenant" if is_name(key.name) else "queue"
     return Refusal(
         Code.INVALID_NAME,
-        f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be . or ..",
+        f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be '.' or '..'",
     )
 
 

@@ -63,7 +63,7 @@ def main() -> int:
     try:
         run(own(order.settings, socket.socket(fileno=order.socket)))
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         return exit_status(error)
     return 0
 

@@ -115,7 +115,7 @@ class Link:
         """The error after the last try."""
         return SkepError(
             error.code,
-            f"{error.message} — and so for {self._connection.retry_seconds:g} s. Is the server running, and are the URLs "
+            f"{error.sentence} This went on for {self._connection.retry_seconds:g} s. Is the server running, and are the URLs "
             f"({', '.join(self._connection.urls)}) right as seen from this machine? The option retrySeconds says how long "
             "to wait for it; a query with a checkpoint goes on where it was when it is started again.",
         )

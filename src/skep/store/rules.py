@@ -331,7 +331,7 @@ _UNDONE = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
 
 def queue_full_reason(name: str, depth: int, limit: int, fresh: int) -> str:
     """What a push is told that would go beyond max_depth."""
-    return f"queue {name!r} holds {depth} of at most {limit} messages; {fresh} more do not fit"
+    return f"queue {name!r} holds {depth} of at most {limit} messages; {fresh} more {'does' if fresh == 1 else 'do'} not fit"
 
 
 def holds(waiting: set[tuple[QueueKey, str]], batch: PushBatch) -> bool:

@@ -36,7 +36,7 @@ def _module(home: str) -> ModuleType:
     except SkepError:
         raise
     except ImportError as error:
-        raise SkepError(Code.INVALID_REQUEST, f"{home} cannot be imported: {error}") from error
+        raise SkepError(Code.INVALID_REQUEST, f"{home!r} cannot be imported: {error}") from error
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -54,7 +54,7 @@ async def messages(site: Site, call: Call) -> Answer:
     except SkepError as error:
         if error.code not in (Code.INVALID_REQUEST, Code.GROUP_NOT_FOUND, Code.QUEUE_NOT_FOUND, Code.MESSAGE_NOT_FOUND):
             raise
-        problem = error.message
+        problem = error.sentence
     queues = [] if wanted.queue else await listed(site.engine, links.tenant, limit=LISTED, sees=call.visible)
     rows = [(message, one_line(message.payload, message.content_type)) for message in found.messages]
     return site.page(

@@ -76,7 +76,7 @@ async def traces(site: Site, call: Call) -> Answer:
         except SkepError as error:
             if error.code not in (Code.INVALID_TRACE_ID, Code.MESSAGE_NOT_FOUND):
                 raise
-            problem = error.message
+            problem = error.sentence
     cut, sees, waiting = False, call.visible, list[ScheduledMessage]()
     if trace_id is not None:
         found = await site.engine.look.trace(trace_id, links.tenant, limit=SHOWN_MESSAGES + 1)
@@ -92,7 +92,7 @@ async def traces(site: Site, call: Call) -> Answer:
             message for message in await _scheduled(site, links.tenant, trace_id=trace_id) if sees(message.queue)
         ]
         if not found and not events and not waiting:
-            problem = "no messages or events were found for this trace: it may have expired, or belong to queues that your key may not read"
+            problem = "No messages or events were found for this trace: it may have expired, or belong to queues that your key may not read."
     name = links.query.get("name", "")
     before = parameters.position(links.query, "before")
     named = await site.engine.past.events_named(name, links.tenant, before=before, limit=NAMED + 1) if name else []

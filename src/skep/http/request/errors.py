@@ -90,7 +90,7 @@ def error_answer(error: SkepError) -> Answer:
     error = seen_from_outside(error)
     status = status_of(error.code)
     details = {name: value for name, value in error.details.items() if value is not None}
-    answer = json_answer(ErrorResponse(Problem(error.code, error.message, details)), status)
+    answer = json_answer(ErrorResponse(Problem(error.code, error.sentence, details)), status)
     if error.code is Code.UNAUTHENTICATED:
         answer.headers.append((b"www-authenticate", b'Bearer realm="skep"'))
     if status in _RETRY_LATER:

@@ -168,7 +168,9 @@ def start_of(request: SeekRequest) -> Start:
     if (request.time is not None) != (request.to is SeekTo.TIME) or (request.seq is not None) != (
         request.to is SeekTo.SEQ
     ):
-        raise SkepError(Code.INVALID_REQUEST, "time goes with to: time, seq with to: seq, and nothing with the others")
+        raise SkepError(
+            Code.INVALID_REQUEST, "'time' goes with to: time, 'seq' with to: seq, and neither with the others"
+        )
     match request.to:
         case SeekTo.BEGINNING:
             return Start(StartMode.ALL)

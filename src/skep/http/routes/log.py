@@ -88,7 +88,7 @@ async def read(served: Served, call: Call) -> Answer:
     if ARROW.encode() in (call.header(b"accept") or b""):
         return await _read_arrow(served, call, key, first, last)
     if wrong := [name for name in _ARROW_ONLY if name in call.query]:
-        raise SkepError(Code.INVALID_REQUEST, f"{wrong[0]} is for an Arrow stream: ask for one with Accept: {ARROW}")
+        raise SkepError(Code.INVALID_REQUEST, f"{wrong[0]!r} is for an Arrow stream: ask for one with Accept: {ARROW}")
     limit = min(parameters.count(call.query, "limit", JSON_MESSAGES), served.engine.settings.limits.page)
     # Sizes first: the payloads of so many messages may be more than memory holds.
     wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
@@ -106,7 +106,7 @@ async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, las
 
     compression = call.query.get("compression", "none")
     if compression not in COMPRESSIONS:
-        raise SkepError(Code.INVALID_REQUEST, "compression is lz4, zstd or none")
+        raise SkepError(Code.INVALID_REQUEST, "'compression' is lz4, zstd or none")
     columns = call.query["columns"].split(",") if "columns" in call.query else None
     partitions = call.values("partition") or None
     served.engine.log.check_wanted(columns, partitions)
@@ -156,10 +156,10 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
     after, waits = parameters.position(query, "after"), parameters.flag(query, "wait")
     timeout = parameters.number(query, "timeout")
     if (after is None) == waits:
-        raise SkepError(Code.INVALID_REQUEST, "after and wait=true go together")
+        raise SkepError(Code.INVALID_REQUEST, "'after' and 'wait=true' go together")
     at, first = parameters.time(query, "at"), parameters.position(query, "from")
     if (first is None) != ("maxBytes" not in query):
-        raise SkepError(Code.INVALID_REQUEST, "from and maxBytes go together")
+        raise SkepError(Code.INVALID_REQUEST, "'from' and 'maxBytes' go together")
     if after is None:
         found = await engine.log.bounds(key)
     else:

@@ -178,8 +178,8 @@ def _greet(connection: Connection) -> None:
         try:
             next(client.queues(stats=False), None)
         except UnreachableError as error:
-            cure = "start one with skep serve, or name the right one with --url; skep pipeline doctor looks at the rest"
-            raise SkepError(error.code, f"{error.message}; {cure}") from None
+            cure = "Start one with skep serve, or name the right one with --url; skep pipeline doctor looks at the rest"
+            raise SkepError(error.code, f"{error.sentence} {cure}.") from None
 
 
 def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
