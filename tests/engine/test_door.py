@@ -53,9 +53,6 @@ async def entrance() -> AsyncIterator[Entrance]:
     entrance.timers.close()
 
 
-# --- how many get in
-
-
 async def test_the_limit_falls_by_three_tenths_at_the_most(entrance: Entrance) -> None:
     """One commit that took long does not say much."""
     await entrance.fill()
@@ -100,9 +97,6 @@ async def test_the_limit_never_falls_below_a_few_transactions(entrance: Entrance
         entrance.clock.advance(1_000)
         entrance.leave(JUDGED_BY)
     assert entrance.door.limit == LEAST
-
-
-# --- who gets in
 
 
 async def test_the_newest_gets_in_first(entrance: Entrance) -> None:

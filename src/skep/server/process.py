@@ -150,7 +150,7 @@ def main() -> int:
     try:
         run(serve_here(settings, sockets, listening, Tally(Path(order.tally_folder), order.name), order.owned))
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         return exit_status(error)
     return 0
 

@@ -47,7 +47,7 @@ def main() -> int:
     try:
         run(_work(load_app(order.target), order))
     except SkepError as error:
-        sys.stderr.write(f"skep: {error}\n")
+        sys.stderr.write(f"skep: {error.shown}\n")
         return 1
     return 0
 
