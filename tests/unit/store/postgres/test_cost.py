@@ -16,8 +16,9 @@ from skep.clock import ManualClock
 from skep.model import Delivery, Ordering, Outcome, Retry, Seq
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
+from tests.support.postgres import PostgresServer
 
-SMALL, LARGE = 400, 4_000
+SMALL, LARGE = 200, 2_000
 CALLS = 5
 TABLES = "message, partition_lease, set_lease, consumer_group, group_counter, queue, dedup, scheduled, lease_history"
 SLACK = 15.0
@@ -66,11 +67,13 @@ async def _nothing() -> None:
 
 
 @pytest.fixture
-async def make_counted(postgres_server: Any) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
+async def make_counted(
+    postgres_server: PostgresServer, tables_to_copy: str
+) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
     made: list[tuple[Counted, str]] = []
 
     async def make() -> Counted:
-        dsn = postgres_server.create_database()
+        dsn = postgres_server.create_database(template=tables_to_copy)
         store = PostgresStore(dsn, max_connections=1)
         await store.open()
         connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
@@ -119,7 +122,7 @@ async def few_partitions(driver: Driver, size: int) -> None:
 
 async def unordered(driver: Driver, size: int) -> None:
     """Sets, some of them settled. A pop looks over all that were discovered, which is at most one stretch of the log ahead."""
-    size *= 5
+    size *= 10
     await driver.create(ordering=Ordering.UNORDERED)
     await fill(driver, size, partitions=2)
     await driver.ack(*await driver.pop(batch=200))

@@ -304,13 +304,19 @@ async def ready(store: PostgresStore, ordering: Ordering, verb: Verb) -> Callabl
     return await verb(driver)
 
 
-async def held_while_waiting(session: Session, call: Awaitable[Any]) -> list[asyncpg.Record]:
-    """What a call holds once it waits; nothing when it does not wait. The call is then cut off."""
+async def held_while_waiting(session: Session, lock: str, call: Awaitable[Any]) -> list[asyncpg.Record]:
+    """What a call holds once it waits for a lock of another; nothing when it does not wait. It then gets the lock, and ends.
+
+    It is not cut off: its session would end with it, and the next would plan everything anew.
+    """
+    locking = session.transaction()
+    await locking.start()
+    await session.execute(lock)
     task = asyncio.ensure_future(call)
     held: list[asyncpg.Record] = []
     while not task.done() and not held:
         held = await session.fetch(HELD_WHILE_WAITING)
-    task.cancel()
+    await locking.rollback()
     await asyncio.gather(task, return_exceptions=True)
     return held
 
@@ -323,12 +329,8 @@ async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
 ) -> None:
     for number, table in enumerate(STATE_TABLES):
         call = await ready(lasting_store, ordering, verb)
-        locking = lasting_session.transaction()
-        await locking.start()
-        await lasting_session.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-        rows = await held_while_waiting(lasting_session, call())
+        rows = await held_while_waiting(lasting_session, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", call())
         held = {row["table"] for row in rows}
-        await locking.rollback()
 
         # Who has read the group, the first of them, keeps a compaction from getting any: its own order does not matter then.
         assert "consumer_group" in held or not held & set(STATE_TABLES[number + 1 :]), f"while it waits for {table}"
@@ -348,11 +350,7 @@ async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
     }
     for number, class_ in enumerate(ADVISORY):
         call = await ready(lasting_store, ordering, verb)
-        locking = lasting_session.transaction()
-        await locking.start()
-        await lasting_session.execute(locks[class_])
-        held = {row["class"] for row in await held_while_waiting(lasting_session, call())}
-        await locking.rollback()
+        held = {row["class"] for row in await held_while_waiting(lasting_session, locks[class_], call())}
 
         assert not held & set(ADVISORY[number + 1 :]), f"while it waits for {class_}"
 
