@@ -14,10 +14,21 @@ import pytest
 from skep.store import pieces
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
+from tests.support.with_all import held_by_others
 from tests.support.workers import Workers
 
 ROOT = Path(__file__).resolve().parents[1]
-TOGETHER = ("tests/spark/", "tests/browser/", "tests/unit/store/postgres/test_plans.py", "tests/serve/test_workers.py")
+SPARK_ON_FRAMES = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in (
+        "archive", "columns", "commands", "dead_letters", "expressions_guide", "interpreter", "journeys", "metrics", "quality", "reader",
+        "session", "sink", "source", "sql", "stream", "tables",
+    )
+)  # fmt: skip
+"""What needs no lake, about half of the time that tests of Spark take: they have a Spark of their own, which starts beside the other."""
+TOGETHER = (
+    SPARK_ON_FRAMES, ("tests/spark/",), ("tests/browser/",), ("tests/unit/store/postgres/test_plans.py",), ("tests/serve/test_workers.py",),
+)  # fmt: skip
 """Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
 APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations_machine.py")
 """Files whose tests take long, each of them, and share nothing."""
@@ -33,7 +44,7 @@ ABOVE_STORES = (
     "tests/engine/test_encryption.py", "tests/engine/test_sealed_errors.py",
 )  # fmt: skip
 """Folders and files of what stands on the engine, or in it, and knows no store. That both stores do the same is held by `tests/contract`."""
-MOST_VARIANTS = 6
+MOST_VARIANTS = 3
 PROMISE = re.compile(r"_I\d+_")
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
@@ -54,7 +65,7 @@ def together(nodeid: str) -> str:
     """What a worker gets at once with this test: the others of its file, so that what a file's tests share is made once."""
     if nodeid.startswith(APART):
         return nodeid
-    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+    return next((places[0] for places in TOGETHER if nodeid.startswith(places)), nodeid.partition("::")[0])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,7 +103,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is slow, and begin with what takes long, so that no worker is left with it when the others have ended."""
-    long = (*TOGETHER, *APART)
+    long = (*TOGETHER, *((file,) for file in APART))
     items.sort(
         key=lambda item: next((place for place, start in enumerate(long) if item.nodeid.startswith(start)), len(long))
     )
@@ -102,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--fast"):
         slow |= {item.nodeid for item in items if "postgres" in item.nodeid}
     left = [item.nodeid for item in items if item.nodeid not in slow]
-    slow |= second_runs(left) | many_variants(left)
+    slow |= second_runs(left) | many_variants(left) | held_by_others(left)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in slow])
     items[:] = [item for item in items if item.nodeid not in slow]
 
