@@ -68,7 +68,6 @@ class RequestReader:
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
-        self._piece_bytes = 0
         self._wire_bytes = 0
         self._body_bytes = 0
         self._is_upgrade = False
@@ -86,7 +85,6 @@ class RequestReader:
     def feed(self, data: bytes) -> None:
         """Read a piece of what the client sends; raise `Refused` when it is too much, or no HTTP."""
         size = len(data)
-        self._piece_bytes = size
         self._head_bytes += size
         self._wire_bytes += size
         self._parse(data)
@@ -104,17 +102,21 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._parse_without_upgrade(data[upgrade.args[0] :])
+            parsed: int = upgrade.args[0]
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
             text = str(error)
             raise Refused(400, Code.MALFORMED, f"the request is not HTTP: {text[:1].lower()}{text[1:]}") from None
+        else:
+            return
+        # Not while the upgrade is handled: what the parser raises would have that for its context, and not its cause.
+        self._parse(self._head_without_upgrade() + data[parsed:])
 
-    def _parse_without_upgrade(self, rest: bytes) -> None:
+    def _head_without_upgrade(self) -> bytes:
         """Go on in this protocol when asked for one that is not spoken here, as Java's client asks for HTTP/2.
 
-        The parser stops at such a request and takes its body for the other protocol, so it is given the head once more.
+        The parser stops at such a request and takes its body for the other protocol, so a new one is given this head.
         """
         version = self._parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self._parser.get_method(), self._url, version)]
@@ -125,7 +127,7 @@ class RequestReader:
         self._parser = self._new_parser()
         self._is_upgrade = False
         self._url, self._headers = b"", []
-        self._parse(b"\r\n".join([*lines, b"\r\n"]) + rest)
+        return b"\r\n".join([*lines, b"\r\n"])
 
     # what the parser finds
 
@@ -146,7 +148,8 @@ class RequestReader:
         version = parser.get_http_version()
         if version not in _VERSIONS:
             raise Refused(505, Code.MALFORMED, "this server speaks HTTP/1.1, and HTTP/1.0")
-        if len(headers) > self._limits.headers_count or self._are_headers_too_long():
+        size = sum([len(name) + len(value) for name, value in headers])
+        if size > self._limits.headers_bytes or len(headers) > self._limits.headers_count:
             raise self._head_too_large()
         scope: dict[str, Any] = {
             "type": "http", "asgi": ASGI, "http_version": version, "server": self._server, "client": self._client, "scheme": "http",
@@ -193,13 +196,6 @@ class RequestReader:
             self.cycle.end_body()  # type: ignore[union-attr]  # as above
 
     # what a head says
-
-    def _are_headers_too_long(self) -> bool:
-        most = self._limits.headers_bytes
-        # What came altogether is more than the headers that came with it, and seldom too much.
-        if self._head_bytes + self._piece_bytes <= most:
-            return False
-        return sum([len(name) + len(value) for name, value in self._headers]) > most
 
     def _check_host(self, host: bytes | None, version: str) -> None:
         """The one place that knows which names are answered."""

@@ -225,7 +225,7 @@ async def test_headers_are_held_to_their_size_however_they_come() -> None:
         answer(scope)
 
     large = b"GET /large HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 300 + b"\r\n\r\n"
-    for pieces in ([large], [GET % 1 + large], [large[:100], large[100:]]):
+    for pieces in ([large], [GET % 1 + large], [large[:100], large[100:]], [GET % 1 + large[:250], large[250:]]):
         connected = Connected(app, HttpLimits(headers_bytes=256))
         for piece in pieces:
             connected.send(piece)
@@ -280,6 +280,22 @@ async def test_nothing_holds_a_connection_that_is_over() -> None:
     gc.collect()
 
     assert protocol() is None
+
+
+async def test_what_comes_after_a_wish_for_another_protocol_is_refused_for_its_own_reason() -> None:
+    connected = Connected(echo)
+    upgrade = POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi"
+    connected.send(upgrade)
+    await connected.until_quiet()
+    connected.send(upgrade + b"GET / HTTP/1.1\r\n\r\n")
+    await connected.until_quiet()
+    assert connected.recorder.sent.count(b"HTTP/1.1 200 OK") == 1, "the second is owed its answer, and never gets it"
+    assert connected.recorder.ended
+
+    connected = Connected(echo)
+    connected.send(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+
+    assert b"the header Host is missing" in connected.recorder.sent
 
 
 # answers in pieces
