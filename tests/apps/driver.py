@@ -36,4 +36,4 @@ def message(payload: bytes, queue: str = "Orders", tenant: str = "default", **fi
 
 async def depth(engine: Engine, queue: str = "Orders", tenant: str = "default") -> int:
     """How many messages a queue has, 0 if there is none."""
-    return (await engine.look.queue_stats(QueueKey(queue, tenant))).last_seq
+    return (await engine.browse.queue_stats(QueueKey(queue, tenant))).last_seq

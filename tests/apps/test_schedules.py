@@ -29,7 +29,7 @@ def clock() -> ManualClock:
 
 
 async def days(opened: Opened) -> list[str]:
-    page = await opened.engine.look.messages(MessageFilter(queue=REPORTS, limit=100))
+    page = await opened.engine.browse.messages(MessageFilter(queue=REPORTS, limit=100))
     return [json.loads(one.payload)["day"] for one in page.messages]
 
 

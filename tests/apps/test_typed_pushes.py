@@ -81,7 +81,7 @@ async def test_a_transaction_with_a_misfit_settles_nothing(engine: Engine) -> No
     with pytest.raises(SkepError) as refused:
         await engine.transact([settlement(delivery)], [message(b'{"order":1}')])
     assert refused.value.code is Code.MESSAGE_INVALID
-    assert (await engine.look.queue_stats(QueueKey("Free"))).in_flight == 1
+    assert (await engine.browse.queue_stats(QueueKey("Free"))).in_flight == 1
     outcome = await engine.transact([settlement(delivery)], [message(GOOD)])
     assert outcome.committed
     assert outcome.pushed.results[0].transaction_id == "o-1"

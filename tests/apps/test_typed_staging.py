@@ -40,4 +40,4 @@ async def test_keys_that_the_spec_derives_make_repeats_duplicates(engine: Engine
 
     await engine.staging.publish(EPOCH, [Attempt(0, 0, 2)])
 
-    assert (await engine.look.queue_stats(ORDERS)).last_seq == 1
+    assert (await engine.browse.queue_stats(ORDERS)).last_seq == 1

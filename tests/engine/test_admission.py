@@ -222,4 +222,4 @@ async def test_what_was_buffered_is_not_refused_when_it_is_flushed(
     store.let_go("push")
     await first
     await engine.buffer.flushed([ORDERS])
-    assert (await engine.look.queue_stats(ORDERS)).last_seq == 2
+    assert (await engine.browse.queue_stats(ORDERS)).last_seq == 2

@@ -50,7 +50,7 @@ async def test_it_is_answered_with_its_ids_before_it_is_stored_and_flushed_by_ti
     assert not driver.store.calls["push"]
     driver.clock.advance(0.001)
     await until(lambda: not pending(driver))
-    page = await driver.engine.look.messages(MessageFilter(queue=ORDERS))
+    page = await driver.engine.browse.messages(MessageFilter(queue=ORDERS))
     assert [m.id for m in page.messages] == [result.id for result in outcome.results]
 
 

@@ -110,12 +110,12 @@ async def test_a_payload_is_sealed_in_the_store_and_opened_for_its_consumer(engi
 async def test_whoever_looks_sees_it_open(engine: Engine) -> None:
     outcome = await engine.push([message(trace_id=engine._ids.mint())])
     [result] = outcome.results
-    page = await engine.look.messages(MessageFilter(queue=PAYMENTS, preview_bytes=6))
+    page = await engine.browse.messages(MessageFilter(queue=PAYMENTS, preview_bytes=6))
     assert page.messages[0].payload == SECRET[:6]
     assert page.messages[0].payload_bytes == len(SECRET)
-    assert (await engine.look.message(PAYMENTS, Seq(1))).payload == SECRET
+    assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == SECRET
     assert result.trace_id is not None
-    assert [one.payload for one in await engine.look.trace(result.trace_id)] == [SECRET]
+    assert [one.payload for one in await engine.browse.trace(result.trace_id)] == [SECRET]
     piece = await engine.log.read(PAYMENTS, Seq(1), Seq(1), columns=["seq", "payload"])
     assert piece.batch.to_pylist() == [{"seq": 1, "payload": SECRET}]
 
@@ -230,7 +230,7 @@ async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engi
     await engine.push([message(b"1")])
     assert await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
     await engine.push([message(b"2")])
-    assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+    assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
     popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
     if not popped:  # the first one alone was in the way
         popped = (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries
@@ -264,7 +264,7 @@ async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: E
     assert popped == [b"2"]
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("payments.dead")))
     assert "CANNOT_DECRYPT" in (letter.error or "")
-    [group] = (await engine.look.queue_stats(PAYMENTS)).groups
+    [group] = (await engine.browse.queue_stats(PAYMENTS)).groups
     assert (group.completed, group.dead, group.in_flight, group.pending) == (1, 1, 0, 0)
 
 
@@ -285,7 +285,7 @@ async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_
         monkeypatch.setattr(Spool, "open", shred_and_open)
         async with open_engine(postgres_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
             await until_so(lambda: not there.encryption._keys, lambda: clock.advance(there.settings.follow_seconds))
-            assert (await there.look.message(PAYMENTS, Seq(1))).payload == b""
+            assert (await there.browse.message(PAYMENTS, Seq(1))).payload == b""
             assert (await there.pop(PopRequest(PAYMENTS))).deliveries == []
 
 
@@ -298,7 +298,11 @@ async def test_a_tenant_that_is_shredded_is_gone_with_all_its_queues_and_no_othe
 
     assert await engine.encryption.shred(PAYMENTS.tenant, None) == 2
 
-    assert [(await engine.look.message(key, Seq(1))).payload for key in (PAYMENTS, cards, theirs)] == [b"", b"", SECRET]
+    assert [(await engine.browse.message(key, Seq(1))).payload for key in (PAYMENTS, cards, theirs)] == [
+        b"",
+        b"",
+        SECRET,
+    ]
 
 
 @pytest.mark.parametrize("other", ["a", "b"])
@@ -317,7 +321,7 @@ async def test_envelopes_that_were_swapped_between_traces_are_not_handed_out(
     connection.close()
     async with open_engine(str(path), clock=clock, masters=MASTERS) as engine:
         assert (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries == []
-        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
 
 
 async def test_nobody_pushes_an_envelope(clock: ManualClock) -> None:
@@ -391,7 +395,7 @@ async def test_I10_a_pop_that_cannot_settle_gives_messages_back_and_costs_them_n
         await engine.pop(PopRequest(PAYMENTS, batch=3, auto_ack=auto_ack))
 
     assert refused.value.code is Code.STORE_BUSY
-    assert (await engine.look.queue_stats(PAYMENTS)).in_flight == 0
+    assert (await engine.browse.queue_stats(PAYMENTS)).in_flight == 0
     popped = [
         d for _ in range(3) for d in (await engine.pop(PopRequest(PAYMENTS, batch=3, auto_ack=auto_ack))).deliveries
     ]
@@ -474,7 +478,7 @@ async def test_an_envelope_that_was_copied_into_another_queue_or_tenant_is_not_o
     await engine.push([message(trace_id=engine._ids.mint())])
     await copied(engine, elsewhere)
 
-    assert (await engine.look.message(elsewhere, Seq(1))).payload == b""
+    assert (await engine.browse.message(elsewhere, Seq(1))).payload == b""
     with pytest.raises(SkepError) as refused:
         await engine.log.read(elsewhere, Seq(1), Seq(1))
     assert refused.value.code is Code.CANNOT_DECRYPT
@@ -495,7 +499,7 @@ async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_
     assert [one.payload for one in await engine.dead_letters.page(DeadLetterFilter(queue=shared))] == [b"1", b"2"]
     piece = await engine.log.read(shared, Seq(1), Seq(2), columns=["payload"])
     assert piece.batch.column("payload").to_pylist() == [b"1", b"2"]
-    assert [(await engine.look.message(shared, Seq(n))).payload for n in (1, 2)] == [b"1", b"2"]
+    assert [(await engine.browse.message(shared, Seq(n))).payload for n in (1, 2)] == [b"1", b"2"]
 
     store, sources = engine._store, {"cards": "payments", "payments": "cards"}
     letters = await store.dead_letters(DeadLetterFilter(queue=shared), None, 2)

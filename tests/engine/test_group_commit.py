@@ -134,7 +134,7 @@ async def test_a_caller_cancelled_before_its_turn_pushes_nothing(driver: EngineD
     await first
     await until(second.done)
 
-    assert (await driver.engine.look.queue_stats(ORDERS)).last_seq == 1
+    assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 1
 
 
 class TestBounds:

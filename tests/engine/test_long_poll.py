@@ -371,7 +371,7 @@ async def test_where_nobody_else_writes_a_poll_looks_once_a_minute_and_only_so_t
     for _ in range(600):
         await driver.advance(0.5)
         await until(lambda: driver.engine.parked_polls == 1 or poll.done())
-        unused.append((await driver.engine.look.queue_stats(ORDERS)).groups[0].inactive_seconds)
+        unused.append((await driver.engine.browse.queue_stats(ORDERS)).groups[0].inactive_seconds)
 
     assert await answer(poll) == []
     assert 300 / ALONE_SECONDS <= len(driver.store.calls["pop"]) - looks <= 300 / ALONE_SECONDS / (1 - SPREAD) + 1

@@ -21,8 +21,8 @@ async def test_a_queue_that_was_idle_for_hours_is_a_flat_line_from_end_to_end(dr
     now = driver.clock.now()
     since = Instant(now - seconds(3_600))
 
-    [moments] = await driver.engine.past.figures_of(["orders"], since)
-    whole = await driver.engine.past.figures(since)
+    [moments] = await driver.engine.history.figures_of(["orders"], since)
+    whole = await driver.engine.history.figures(since)
 
     assert [(one.at, one.depth, one.pushed) for one in moments] == [(since, 2, 2), (now, 2, 2)]
     assert whole == moments
@@ -37,7 +37,7 @@ async def test_a_change_after_an_idle_time_is_no_slope_over_that_time(driver: En
     await driver.push(*map(str, range(60)))
     await driver.store.sample(driver.clock.now())
 
-    [moments] = await driver.engine.past.figures_of(["orders"], Instant(driver.clock.now() - seconds(20 * A_MINUTE)))
+    [moments] = await driver.engine.history.figures_of(["orders"], Instant(driver.clock.now() - seconds(20 * A_MINUTE)))
 
     rates = [rate for rate in charts(moments)[0].lines[0].values if rate is not None]
     assert [one.depth for one in moments] == [1, 1, 61]

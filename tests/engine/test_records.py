@@ -166,5 +166,5 @@ async def test_an_effect_on_a_changed_entity_leaves_the_message_to_be_settled(dr
     outcome = await driver.engine.transact([settlement(delivery)], [message("2")], effects=[effect(4)])
 
     assert (outcome.committed, outcome.conflict, outcome.conflict_at) == (False, Code.ENTITY_CHANGED, 0)
-    assert (await driver.engine.look.queue_stats(ORDERS)).last_seq == 1
+    assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 1
     assert (await driver.ack([delivery]))[0].code is None

@@ -85,7 +85,7 @@ async def test_a_message_that_is_moved_nearer_comes_then_and_one_that_is_cancell
         assert (await engine.scheduled.change(WANTED, Change.CANCEL)).count == 1
         clock.advance(2_000)
         await until(lambda: engine.is_quiet)
-        assert (await engine.look.queue_stats(ORDERS)).last_seq == 1
+        assert (await engine.browse.queue_stats(ORDERS)).last_seq == 1
 
 
 async def test_many_are_changed_in_bounded_steps_and_what_comes_meanwhile_is_left_alone(

@@ -55,13 +55,13 @@ async def fail(engine: Engine, error: str) -> None:
 
 
 async def shown(engine: Engine) -> list[str | None]:
-    [attempts] = await engine.past.attempts([Journey(PAYMENTS, DEFAULT_PARTITION, Seq(1), engine.now())])
+    [attempts] = await engine.history.attempts([Journey(PAYMENTS, DEFAULT_PARTITION, Seq(1), engine.now())])
     return [one.error for one in attempts]
 
 
 async def test_an_error_is_sealed_in_the_store_and_opened_for_who_looks(engine: Engine, clock: ManualClock) -> None:
     await fail(engine, SECRET)
-    [partition] = await engine.look.partition_stats(PAYMENTS)
+    [partition] = await engine.browse.partition_stats(PAYMENTS)
     bare = engine._store
     [kept] = await bare.failures([(PAYMENTS, Seq(1))])
     [bare_partition] = await bare.partition_stats(PAYMENTS, "__QUEUE_MODE__", engine.now())
@@ -77,7 +77,7 @@ async def test_a_dead_letter_has_its_error_sealed_too(engine: Engine) -> None:
     await fail(engine, "first")
     await fail(engine, SECRET)
     [letter] = await engine.dead_letters.page(DeadLetterFilter(queue=GRAVE))
-    [death] = await engine.past.deaths(GRAVE, limit=1)
+    [death] = await engine.history.deaths(GRAVE, limit=1)
     [bare] = await engine._store.dead_letters(DeadLetterFilter(queue=GRAVE), None, 1)
 
     [popped] = (await engine.pop(PopRequest(GRAVE))).deliveries
@@ -114,7 +114,7 @@ async def test_nobody_passes_text_off_as_sealed(engine: Engine, error: str) -> N
     [delivery] = (await engine.pop(PopRequest(plain))).deliveries
     await engine.settle([delivery.settlement(Outcome.NACK, error=error)])
 
-    [attempts] = await engine.past.attempts([Journey(plain, DEFAULT_PARTITION, Seq(1), engine.now())])
+    [attempts] = await engine.history.attempts([Journey(plain, DEFAULT_PARTITION, Seq(1), engine.now())])
     assert [one.error for one in attempts] == [error.removeprefix(SEALED_ERROR[0])]
 
 

@@ -309,13 +309,13 @@ async def test_what_a_destroyed_key_sealed_lets_the_keys_be_read_anew_once(
             return await data_keys()
 
         monkeypatch.setattr(store, "data_keys", counted)
-        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
-        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
         assert await popped(engine) == [b'"after"']
         assert reads == 1
 
         await engine.encryption.load()
-        assert (await engine.look.message(PAYMENTS, Seq(1))).payload == b""
+        assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
         assert reads == 3, "keys that were missing may be there again: the caches ask for it"
 
 

@@ -126,7 +126,7 @@ async def test_queues_of_a_server_that_is_gone_are_looked_after(
     clock.advance(200)
     await until(lambda: here.is_quiet)
 
-    assert (await here.look.queue_stats(invoices)).last_seq == 1
+    assert (await here.browse.queue_stats(invoices)).last_seq == 1
 
 
 async def test_a_queue_that_was_deleted_there_is_forgotten_here(

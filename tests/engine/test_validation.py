@@ -213,9 +213,9 @@ BAD_CALLS: list[tuple[Callable[[Engine], Awaitable[object]], Code]] = [
     (lambda engine: engine.list_queues(after="\x00"), Code.INVALID_REQUEST),
     (lambda engine: engine.list_queues(namespace=""), Code.INVALID_NAME),
     (lambda engine: engine.get_queue(ORDERS), Code.QUEUE_NOT_FOUND),
-    (lambda engine: engine.look.messages(MessageFilter(queue=ORDERS, limit=0)), Code.INVALID_REQUEST),
-    (lambda engine: engine.look.message(ORDERS, Seq(-5)), Code.MESSAGE_NOT_FOUND),
-    (lambda engine: engine.look.trace(Id(b"")), Code.INVALID_TRACE_ID),
+    (lambda engine: engine.browse.messages(MessageFilter(queue=ORDERS, limit=0)), Code.INVALID_REQUEST),
+    (lambda engine: engine.browse.message(ORDERS, Seq(-5)), Code.MESSAGE_NOT_FOUND),
+    (lambda engine: engine.browse.trace(Id(b"")), Code.INVALID_TRACE_ID),
     (
         lambda engine: engine.dead_letters.replay(DeadLetterFilter(queue=ORDERS, error_contains="\x00")),
         Code.INVALID_REQUEST,

@@ -66,7 +66,7 @@ class Cut:
     async def _page(self, after: int) -> list[bytes]:
         """The messages after a seq: nothing is deleted here, so they are as many."""
         wanted = MessageFilter(queue=Q, after=Seq(after), limit=PAGE)
-        return [message.payload for message in (await self.engine.look.messages(wanted)).messages]
+        return [message.payload for message in (await self.engine.browse.messages(wanted)).messages]
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ async def link(server: RunningServer) -> AsyncIterator[Link]:
 async def counted(server: RunningServer, queue: str = "orders") -> tuple[int, int, int]:
     """How many are completed, dead, and were tried again."""
     stats = await asyncio.wrap_future(
-        asyncio.run_coroutine_threadsafe(server.engine.look.queue_stats(QueueKey(queue)), server._loop)
+        asyncio.run_coroutine_threadsafe(server.engine.browse.queue_stats(QueueKey(queue)), server._loop)
     )
     (group,) = stats.groups
     return group.completed, group.dead, group.retried

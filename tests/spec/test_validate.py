@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from skep.engine.settings import check_settings
+from skep.engine.queue_settings import check_settings
 from skep.errors import SkepError
 from skep.model import QueueChanges
 from skep.model.queue_settings import SETTINGS, SettingKind

@@ -59,7 +59,7 @@ async def test_I1_a_push_is_on_disk_with_its_ids_before_it_is_answered(driver: S
     await driver.mend()
 
     assert await driver.log() == ["1", "2"]
-    page = await driver.engine.look.messages(ALL)
+    page = await driver.engine.browse.messages(ALL)
     assert [m.id for m in page.messages] == [result.id for result in results]
     assert (driver.figures.flushed, driver.figures.pending, driver.figures.size_bytes) == (2, 0, 0)
     assert statuses(await driver.push("3")) == {PushStatus.STORED}
@@ -90,7 +90,7 @@ async def test_I13_a_push_of_which_only_the_answer_may_be_lost_is_stored_once(
     assert result.status is PushStatus.BUFFERED
     await driver.drained()
     assert await driver.log() == ["1"]
-    assert (await driver.engine.look.messages(ALL)).messages[0].id == result.id
+    assert (await driver.engine.browse.messages(ALL)).messages[0].id == result.id
     assert store.resumes == 1  # sessions of before are fenced before the log is believed
 
 

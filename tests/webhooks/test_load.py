@@ -120,7 +120,7 @@ def test_ten_thousand_webhooks_are_each_enqueued_once_and_processed_once(
         full = sender.signed("Alert", {"id": "one too many", "incident": 1})
         done, late = asyncio.run(work_while_more_come(server.url, server.port, [*range(1, MESSAGES, 2)]))
         processed = server.run(look(server))
-        stats = server.run(server.engine.look.queue_stats(QueueKey("Alerts")))
+        stats = server.run(server.engine.browse.queue_stats(QueueKey("Alerts")))
         sender.close()
 
     assert {status for answer in answers.values() for status, _ in answer} == {202}

@@ -81,7 +81,7 @@ def since(now: Instant, wanted: str) -> Instant:
 async def sparks(engine: Engine, names: Sequence[str], tenant: str) -> dict[str, str]:
     """How deep each queue was over the last hour, as the points of a line in a small picture."""
     start = Instant(engine.now() - _AN_HOUR)
-    found = await engine.past.figures_of(names, start, tenant)
+    found = await engine.history.figures_of(names, start, tenant)
     return {name: _points(moments, start) for name, moments in zip(names, found, strict=True)}
 
 

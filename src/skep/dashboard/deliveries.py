@@ -12,4 +12,6 @@ from skep.model.history import Journey
 
 async def deliveries_of(engine: Engine, messages: Sequence[StoredMessage]) -> list[list[Attempt]]:
     """The deliveries of each message, oldest first."""
-    return await engine.past.attempts([Journey(one.queue, one.partition, one.seq, one.created_at) for one in messages])
+    return await engine.history.attempts(
+        [Journey(one.queue, one.partition, one.seq, one.created_at) for one in messages]
+    )

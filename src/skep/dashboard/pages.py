@@ -31,9 +31,9 @@ from skep.dashboard.views import actions, views
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call
-from skep.http.request.errors import error_answer
 from skep.http.request.permission import ADMIN, OPEN
 from skep.http.request.route import Media, Parameter, Route
+from skep.http.request.statuses import error_answer
 from skep.observe.metrics import Meter
 
 log = structlog.get_logger("skep.dashboard")

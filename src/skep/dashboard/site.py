@@ -23,9 +23,9 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http.concerns import failed_calls
 from skep.http.request.call import Answer, Call
-from skep.http.request.errors import status_of
 from skep.http.request.permission import READ_LIST, Permission
 from skep.http.request.route import Parameter
+from skep.http.request.statuses import status_of
 from skep.model import QUEUE_MODE_GROUP, QueueKey
 from skep.model.key import Verb
 from skep.observe.metrics import Meter

@@ -112,7 +112,7 @@ class Snapshots:
         kept = [one for one in last.seen.queues if one.queue.key not in changed]
         for key in changed:
             try:
-                kept.append(Scanned(await self._engine.get_queue(key), await self._engine.look.queue_stats(key)))
+                kept.append(Scanned(await self._engine.get_queue(key), await self._engine.browse.queue_stats(key)))
             except SkepError as error:
                 if error.code is not Code.QUEUE_NOT_FOUND:
                     raise

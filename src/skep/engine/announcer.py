@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import structlog
 
 from skep.clock import Clock, Instant
-from skep.engine.lifecycle import Lifecycle
 from skep.engine.registry import Registry
+from skep.engine.upkeep import Upkeep
 from skep.model import PushBatch, QueueKey, Settlement, SettleResult, SettleStatus
 
 log = structlog.get_logger("skep.engine")
@@ -17,16 +17,16 @@ log = structlog.get_logger("skep.engine")
 class Announcer:
     """Tells parked polls and timers about calls that went past the lanes of the queues they touched."""
 
-    def __init__(self, clock: Clock, lifecycle: Lifecycle, registry: Registry) -> None:
+    def __init__(self, clock: Clock, upkeep: Upkeep, registry: Registry) -> None:
         self._clock = clock
-        self._lifecycle = lifecycle
+        self._upkeep = upkeep
         self._registry = registry
 
     def pushed(self, batch: PushBatch, deliver_at: Instant | None) -> None:
         """A batch over several queues is in the log."""
         now = self._clock.now()
         for key in {message.queue for message in batch.messages}:
-            self._lifecycle.pushed(key, now, deliver_at)
+            self._upkeep.pushed(key, now, deliver_at)
             queue = self._registry.peek(key)
             if queue is not None:
                 queue.pushed([batch])
@@ -39,7 +39,7 @@ class Announcer:
         """Messages of several queues are settled."""
         now = self._clock.now()
         for key in {settlement.queue for settlement in settlements}:
-            self._lifecycle.settled(key, now)
+            self._upkeep.settled(key, now)
             queue = self._registry.peek(key)
             if queue is not None:
                 queue.settled(settlements, results)
@@ -55,5 +55,5 @@ class Announcer:
                     "dead letter discarded", queue=settlement.queue.name, seq=settlement.seq, group=settlement.group
                 )
         for key in queues:
-            self._lifecycle.pushed(key, self._clock.now())
+            self._upkeep.pushed(key, self._clock.now())
             self._registry.wake(key)

@@ -1,4 +1,4 @@
-"""Looking around: figures of queues and partitions, live leases, messages, traces and histories. Reached as ``engine.look``."""
+"""Looking around: figures of queues and partitions, live leases, messages, traces and histories. Reached as ``engine.browse``."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from skep.clock import Clock, Instant, seconds
 from skep.engine.access import Access
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
-from skep.engine.lifecycle import Lifecycle
 from skep.engine.pop.dispenser import Dispenser
 from skep.engine.registry import Registry
 from skep.engine.timers import Timers
+from skep.engine.upkeep import Upkeep
 from skep.errors import SkepError
 from skep.model import Queue, QueueKey
 from skep.model.system_event import SystemEvent, SystemEventKind
@@ -31,7 +31,7 @@ class Caches:
         clock: Clock,
         timers: Timers,
         in_flight: InFlight,
-        lifecycle: Lifecycle,
+        upkeep: Upkeep,
         registry: Registry,
         dispenser: Dispenser,
         encryption: Encryption,
@@ -40,7 +40,7 @@ class Caches:
         self._clock = clock
         self._timers = timers
         self._in_flight = in_flight
-        self._lifecycle = lifecycle
+        self._upkeep = upkeep
         self._registry = registry
         self._dispenser = dispenser
         self._encryption = encryption
@@ -53,14 +53,14 @@ class Caches:
 
     def changed(self, queue: Queue) -> Queue:
         """A queue was made, or its settings changed."""
-        self._lifecycle.changed(queue)
+        self._upkeep.changed(queue)
         self._dispenser.queues_changed()
         self._registry.wake(queue.key)
         return queue
 
     def gone(self, key: QueueKey) -> None:
         """A queue was deleted."""
-        self._lifecycle.forget(key)
+        self._upkeep.forget(key)
         self._encryption.forget(key)
         self._dispenser.queues_changed()
         self._registry.wake(key)
@@ -79,7 +79,7 @@ class Caches:
 
     def missed(self) -> None:
         """Whatever is remembered may be wrong: all of it is looked at anew."""
-        self._lifecycle.look_anew()
+        self._upkeep.look_anew()
         self._access.changed(None, True)
         self._read_data_keys()
         self._dispenser.queues_changed()

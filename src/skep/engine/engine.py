@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from skep.engine import validate
 from skep.engine.admission import Decision
 from skep.engine.answers import Room
-from skep.engine.logical import Settlements
+from skep.engine.logical_queue import Settlements
 from skep.engine.pop.consumers import Consumed
 from skep.engine.pop.matching import Match
 from skep.engine.pop.want import Want
@@ -130,7 +130,7 @@ class Engine(QueueVerbs):
     async def _append(self, key: QueueKey, rows: NewRows) -> Appended:
         now = self._clock.now()
         appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
-        self._lifecycle.pushed(key, now)
+        self._upkeep.pushed(key, now)
         self._registry.get(key).parking.wake(len(rows))
         return appended
 

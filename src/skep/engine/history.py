@@ -1,4 +1,4 @@
-"""Looking back: figures by the minute, deliveries of messages, events of traces, and why messages died. Reached as ``engine.past``.
+"""Looking back: figures by the minute, deliveries of messages, events of traces, and why messages died. Reached as ``engine.history``.
 
 Every look is bounded, and what is told is: nobody fills the store by telling of traces.
 """

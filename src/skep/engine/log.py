@@ -9,8 +9,8 @@ from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, EngineSettings
 from skep.engine import validate
 from skep.engine.inflight import InFlight
-from skep.engine.lifecycle import Lifecycle
 from skep.engine.pop.dispenser import Dispenser
+from skep.engine.upkeep import Upkeep
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
 from skep.store.protocol.groups import GroupVerbs
@@ -39,7 +39,7 @@ class Logs:
         in_flight: InFlight,
         settings: EngineSettings,
         dispenser: Dispenser,
-        lifecycle: Lifecycle,
+        upkeep: Upkeep,
     ) -> None:
         self._store = store
         self._opened = opened
@@ -47,7 +47,7 @@ class Logs:
         self._in_flight = in_flight
         self._limits = settings.limits
         self._dispenser = dispenser
-        self._lifecycle = lifecycle
+        self._upkeep = upkeep
 
     async def read(
         self,
@@ -124,5 +124,5 @@ class Logs:
             if not 0 <= seq <= validate.SEQ_MAX:
                 raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
             stats = await self._store.report_progress(key, group, seq, self._clock.now())
-            self._lifecycle.settled(key, self._clock.now())
+            self._upkeep.settled(key, self._clock.now())
             return stats

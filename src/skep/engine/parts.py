@@ -23,9 +23,8 @@ from skep.engine.encryption import Encryption
 from skep.engine.groups import Groups
 from skep.engine.history import History
 from skep.engine.inflight import InFlight
-from skep.engine.lifecycle import Lifecycle
 from skep.engine.log import Logs
-from skep.engine.logical import LogicalQueue, Surroundings
+from skep.engine.logical_queue import LogicalQueue, Surroundings
 from skep.engine.polls import Safety
 from skep.engine.pop.consumers import Consumers
 from skep.engine.pop.dispenser import Dispenser
@@ -41,6 +40,7 @@ from skep.engine.several_queues import SeveralQueues
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
+from skep.engine.upkeep import Upkeep
 from skep.ids import IdMint
 from skep.model import (
     Queue,
@@ -89,7 +89,7 @@ class Parts:
     def _make_queues(self, opened: PayloadVerbs) -> None:
         """The queues in memory, who waits for their messages, and what is heard of other servers."""
         store, clock = self._store, self._clock
-        self._lifecycle = Lifecycle(
+        self._upkeep = Upkeep(
             store,
             clock,
             self._random,
@@ -104,13 +104,13 @@ class Parts:
         self._dispenser = Dispenser(
             store, clock, self._ids, self._timers, self._in_flight, self.settings, self._registry.get
         )
-        self._announcer = Announcer(clock, self._lifecycle, self._registry)
+        self._announcer = Announcer(clock, self._upkeep, self._registry)
         self._surroundings = Surroundings(
             store,
             opened,
             clock,
             self._timers,
-            self._lifecycle,
+            self._upkeep,
             self.settings,
             self._dispenser.abandoned,
             self._announcer.died,
@@ -122,7 +122,7 @@ class Parts:
             clock,
             self._timers,
             self._in_flight,
-            self._lifecycle,
+            self._upkeep,
             self._registry,
             self._dispenser,
             self.encryption,
@@ -159,11 +159,11 @@ class Parts:
     def _make_views(self, opened: PayloadVerbs) -> None:
         """Everything else that one can do with queues, by noun."""
         store, clock, ids = self._store, self._clock, self._ids
-        self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._lifecycle)
+        self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._upkeep)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
-        self.look = Browse(store, opened, clock, self._in_flight, self._limits)
+        self.browse = Browse(store, opened, clock, self._in_flight, self._limits)
         self.dead_letters = DeadLetters(
             store,
             opened,
@@ -176,11 +176,11 @@ class Parts:
             self.settings.published_seconds,
         )
         self.scheduled = Scheduled(
-            store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._lifecycle, self._wake
+            store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._upkeep, self._wake
         )
-        self.groups = Groups(store, clock, self._in_flight, self._lifecycle.inspect, self._wake)
+        self.groups = Groups(store, clock, self._in_flight, self._upkeep.inspect, self._wake)
         self.consumers = Consumers(clock)
-        self.past = History(store, opened, clock, self._in_flight, self.settings)
+        self.history = History(store, opened, clock, self._in_flight, self.settings)
         self.records = Records(
             store.records, store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption
         )
@@ -198,7 +198,7 @@ class Parts:
             await self.spool.open()
         if self.settings.shared:
             self._follower.start()
-        self._lifecycle.start()
+        self._upkeep.start()
         self.operations.start()
 
     async def stop(self) -> None:
@@ -208,7 +208,7 @@ class Parts:
         self.admission.end_waits()
         self.operations.end_waits()
         await self._follower.stop()
-        await self._lifecycle.stop()
+        await self._upkeep.stop()
         await self._in_flight.drain()
         await self.buffer.stop()
         await self.operations.stop()
@@ -239,7 +239,7 @@ class Parts:
     @property
     def known_queues(self) -> int:
         """How many queues this server looks after."""
-        return self._lifecycle.queues
+        return self._upkeep.queues
 
     @property
     def logical_queues(self) -> int:
@@ -249,7 +249,7 @@ class Parts:
     @property
     def is_quiet(self) -> bool:
         """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
-        return not self._timers.overdue and not self._lifecycle.under_way and self.operations.quiet
+        return not self._timers.overdue and not self._upkeep.under_way and self.operations.quiet
 
     def connections(self) -> Connections:
         """How busy the store's connections are."""
@@ -277,7 +277,7 @@ class Parts:
             self._dispenser.queues_changed()
 
     def _announce(self, key: QueueKey, now: Instant) -> None:
-        self._lifecycle.pushed(key, now)
+        self._upkeep.pushed(key, now)
         self._wake(key)
 
     def _wake(self, key: QueueKey) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from skep.engine import validate
 from skep.engine.clearing import would_clear
 from skep.engine.parts import Parts
-from skep.engine.settings import check_settings
+from skep.engine.queue_settings import check_settings
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
@@ -116,7 +116,7 @@ class QueueVerbs(Parts):
             if dry_run:
                 return would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
             cleared = await self._store.clear(key, scope, self._clock.now())
-            self._lifecycle.inspect(key)
+            self._upkeep.inspect(key)
             self._wake(key)
             return cleared
 
@@ -129,6 +129,6 @@ class QueueVerbs(Parts):
             deleted = await self._store.delete_message(key, seq, id_, self._clock.now(), dry_run)
             if not dry_run:
                 # What it kept back may be had now, and so may its neighbours in a lease.
-                self._lifecycle.inspect(key)
+                self._upkeep.inspect(key)
                 self._wake(key)
             return deleted

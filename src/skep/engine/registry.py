@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
-from skep.engine.logical import LogicalQueue
+from skep.engine.logical_queue import LogicalQueue
 from skep.model import QueueKey
 
 EVICTION_LOOKS = 16

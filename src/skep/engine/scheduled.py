@@ -11,7 +11,7 @@ from skep.config import MEBIBYTE, Limits
 from skep.engine import validate
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
-from skep.engine.lifecycle import Lifecycle
+from skep.engine.upkeep import Upkeep
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import SEALED_TYPE, QueueKey
@@ -51,7 +51,7 @@ class Scheduled:
         in_flight: InFlight,
         limits: Limits,
         encryption: Encryption,
-        lifecycle: Lifecycle,
+        upkeep: Upkeep,
         wake: Callable[[QueueKey], None],
     ) -> None:
         """``wake`` hears of queues whose log got messages."""
@@ -60,7 +60,7 @@ class Scheduled:
         self._in_flight = in_flight
         self._limits = limits
         self._encryption = encryption
-        self._lifecycle = lifecycle
+        self._upkeep = upkeep
         self._wake = wake
 
     async def page(
@@ -127,7 +127,7 @@ class Scheduled:
 
     def _tell(self, key: QueueKey, what: Change, deliver_at: Instant | None, now: Instant) -> None:
         if what is not Change.CANCEL:
-            self._lifecycle.pushed(key, now, deliver_at)
+            self._upkeep.pushed(key, now, deliver_at)
         if what is Change.RUN:
             self._wake(key)
 

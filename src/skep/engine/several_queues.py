@@ -9,7 +9,7 @@ from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane, split
-from skep.engine.logical import PushAndSettle, Settlements
+from skep.engine.logical_queue import PushAndSettle, Settlements
 from skep.model import (
     PushBatch,
     PushOutcome,

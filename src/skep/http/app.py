@@ -17,11 +17,11 @@ from skep.http.auditing import audited, is_audited
 from skep.http.request.bodies import LOGIN_BODIES_BYTES, STRANGER_SHARE, Bodies
 from skep.http.request.call import Answer, Call, Receive, Scope, Send
 from skep.http.request.endpoint import Endpoint, Teller, send_answer, tell_json
-from skep.http.request.errors import error_answer, is_failure, seen_from_outside
 from skep.http.request.guard import Guard
 from skep.http.request.peers import Peers
 from skep.http.request.permission import Reach
 from skep.http.request.route import Route
+from skep.http.request.statuses import error_answer, is_failure, seen_from_outside
 from skep.http.routes import (
     access,
     ack,

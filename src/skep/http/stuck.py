@@ -62,7 +62,7 @@ async def _partitions(engine: Engine, group: GroupStats, most: int) -> list[Part
         while len(found) < most:
             limit = min(_PAGE, most - len(found))
             after = found[-1].partition if found else ""
-            page = await engine.look.partition_stats(group.queue, group.group, after=after, limit=limit)
+            page = await engine.browse.partition_stats(group.queue, group.group, after=after, limit=limit)
             found += page
             if len(page) < limit:
                 break

@@ -14,7 +14,7 @@ import pyarrow as pa
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.http import dead_letters
+from skep.http import dead_letter_requests
 from skep.http.arrow import Data, StreamEncoder
 from skep.http.tenant_scan import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
@@ -86,7 +86,7 @@ async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> As
 async def _leases(engine: Engine, wish: TableWish) -> Pages:
     after, key, left = wish.after_number, wish.key, wish.limit
     while left > 0:
-        found = await engine.look.lease_history(key, after=after, limit=min(LEASE_ROWS, left), since=wish.since)
+        found = await engine.browse.lease_history(key, after=after, limit=min(LEASE_ROWS, left), since=wish.since)
         rows = [_lease(*one) for one in found if wish.until is None or one[0] <= wish.until]
         yield rows
         if len(rows) < LEASE_ROWS:
@@ -102,7 +102,7 @@ def _lease(position: int, one: FinishedLease) -> Row:
 
 
 async def _dead_letters(engine: Engine, wish: TableWish) -> Pages:
-    meant = await dead_letters.resolved(engine, DeadLetterFilter(queue=wish.key, since=wish.since))
+    meant = await dead_letter_requests.resolved(engine, DeadLetterFilter(queue=wish.key, since=wish.since))
     after, left = wish.after_number, wish.limit
     if meant is not None and wish.since is not None:
         # A letter enters its log when it dies: what died before need not be walked over.

@@ -97,7 +97,7 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
     found = []
     for start in range(0, len(queues), LOOKED_AT_ONCE):
         some = queues[start : start + LOOKED_AT_ONCE]
-        for queue, stats in zip(some, await engine.look.stats_of(some), strict=True):
+        for queue, stats in zip(some, await engine.browse.stats_of(some), strict=True):
             if stats is not None:
                 found.append(Scanned(queue, stats))
     return found
@@ -106,7 +106,7 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
 async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
     """A queue's figures, or None when it is gone."""
     try:
-        return await engine.look.queue_stats(key)
+        return await engine.browse.queue_stats(key)
     except SkepError as error:
         if error.code is not Code.QUEUE_NOT_FOUND:
             raise

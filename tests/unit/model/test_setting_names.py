@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.cli.app import run
-from skep.engine.settings import parse_changes
+from skep.engine.queue_settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.model import QueueSettings
 from skep.model.setting_names import ELSEWHERE

@@ -16,7 +16,7 @@ from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
 from skep.errors import Code, SkepError
-from skep.http.dead_letters import marked, missing, named_letters, replay_edited
+from skep.http.dead_letter_requests import marked, missing, named_letters, replay_edited
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ, READ_TO_CHANGE
@@ -51,7 +51,7 @@ async def dead_letters(site: Site, call: Call) -> Answer:
     found: list[Kind] = []
     is_cut, looked_at = False, LOOKED_AT // max(1, len(names))
     for name in names:
-        deaths = await site.engine.past.deaths(QueueKey(name, links.tenant), limit=looked_at)
+        deaths = await site.engine.history.deaths(QueueKey(name, links.tenant), limit=looked_at)
         is_cut = is_cut or len(deaths) == looked_at
         found += kinds(name, [one for one in deaths if _is_wanted(one.source_queue, one.reason, one.error, wanted)])
     found.sort(key=lambda kind: (-kind.count, -kind.last_at))
@@ -85,7 +85,7 @@ async def kind(site: Site, call: Call) -> Answer:
 
 
 async def _kind(site: Site, key: QueueKey, sign: str) -> Kind:
-    deaths = await site.engine.past.deaths(key, limit=LOOKED_AT)
+    deaths = await site.engine.history.deaths(key, limit=LOOKED_AT)
     found = next((one for one in kinds(key.name, deaths) if one.sign == sign), None)
     if found is None:
         raise SkepError(Code.MESSAGE_NOT_FOUND, "there are no dead letters with this error any more")
@@ -120,7 +120,7 @@ async def letter(site: Site, call: Call, typed: str | None = None, problem: Skep
     deliveries = []
     if one.source_seq and call.may(source):
         try:
-            [deliveries] = await deliveries_of(site.engine, [await site.engine.look.message(source, one.source_seq)])
+            [deliveries] = await deliveries_of(site.engine, [await site.engine.browse.message(source, one.source_seq)])
         except SkepError as error:
             if error.code not in (Code.MESSAGE_NOT_FOUND, Code.QUEUE_NOT_FOUND):
                 raise

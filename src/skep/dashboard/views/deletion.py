@@ -24,7 +24,7 @@ async def confirm(site: Site, call: Call) -> Answer:
     """What deleting the message would take from whom."""
     key, seq = key_to_change(call), _seq(call)
     found = await site.engine.get_queue(key)
-    message = await site.engine.look.message(key, seq)
+    message = await site.engine.browse.message(key, seq)
     try:
         would = await site.engine.delete_message(key, seq, message.id, dry_run=True)
     except SkepError as error:

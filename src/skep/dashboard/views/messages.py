@@ -73,7 +73,7 @@ async def _find(site: Site, links: Links, wanted: filters.Filter) -> FoundMessag
         descending=wanted.order != "oldest", limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES,
     )  # fmt: skip
     if not wanted.payload:
-        page = await site.engine.look.messages(wish)
+        page = await site.engine.browse.messages(wish)
         return FoundMessages(page.messages, page.after, 0)
     return await _find_by_payload(site, wish, wanted)
 
@@ -84,7 +84,7 @@ async def _find_by_payload(site: Site, wish: MessageFilter, wanted: filters.Filt
     walked, after = 0, wish.after
     while walked < WALKED_ROWS and len(found) < PAGE_ROWS:
         step = msgspec.structs.replace(wish, after=after, limit=_WALK, preview_bytes=_PAYLOAD_BYTES)
-        page = await site.engine.look.messages(step)
+        page = await site.engine.browse.messages(step)
         for message in page.messages:
             walked += 1
             after = message.seq
@@ -113,9 +113,9 @@ async def _chosen(site: Site, call: Call, wanted: filters.Filter) -> dict[str, o
     seq = parameters.position(links.query, "seq")
     if seq is None or wanted.queue is None:
         return None
-    message = await site.engine.look.message(QueueKey(wanted.queue, links.tenant), Seq(seq))
+    message = await site.engine.browse.message(QueueKey(wanted.queue, links.tenant), Seq(seq))
     [deliveries] = await deliveries_of(site.engine, [message])
-    events = await site.engine.past.events(message.trace_id, links.tenant, limit=200)
+    events = await site.engine.history.events(message.trace_id, links.tenant, limit=200)
     return {
         "message": message, "payload": shown(message.payload, message.content_type, message.payload_bytes),
         "headers": headers_of(message.headers), "deliveries": deliveries, "id": id_text(message.id),
@@ -128,7 +128,7 @@ async def payload(site: Site, call: Call) -> Answer:
     """A message's whole payload, as a file."""
     key = call.queue(call.path("queue"))
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
-    message = await site.engine.look.message(key, Seq(seq))
+    message = await site.engine.browse.message(key, Seq(seq))
     return download(message.payload, key.name, message.seq)
 
 

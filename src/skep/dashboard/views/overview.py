@@ -66,7 +66,7 @@ async def overview(site: Site, call: Call) -> Answer:
             Worry(True, "store unreachable", "", "the store is unreachable: pushes are spooled to this server's disk"),
         )
     span = links.query.get("range", "1h")
-    moments = await site.engine.past.figures(since(site.engine.now(), span), links.tenant) if call.sees_all else None
+    moments = await site.engine.history.figures(since(site.engine.now(), span), links.tenant) if call.sees_all else None
     return site.page(
         call, "overview.html", screen="overview", snapshot=snapshot, totals=totals(snapshot.seen),
         worries=worries[:SHOWN_CONCERNS], more_worries=max(0, len(worries) - SHOWN_CONCERNS),
@@ -112,7 +112,7 @@ async def given_up(engine: Engine, snapshot: Snapshot) -> dict[str, int]:
 async def _dead_lettered(engine: Engine, key: QueueKey, grave: QueueKey) -> int:
     since = engine.now() - seconds(A_MINUTE)
     try:
-        deaths = await engine.past.deaths(grave, limit=COUNTED_DEATHS)
+        deaths = await engine.history.deaths(grave, limit=COUNTED_DEATHS)
     except SkepError as error:  # deleted meanwhile
         if error.code not in (Code.QUEUE_NOT_FOUND, Code.NOT_A_DEAD_LETTER_QUEUE):
             raise

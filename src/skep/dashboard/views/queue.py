@@ -13,7 +13,7 @@ from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, in_form
-from skep.engine.settings import parse_changes
+from skep.engine.queue_settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http.auditing import note_settings, settings_before
 from skep.http.producer import stamped_messages
@@ -67,15 +67,17 @@ async def queue(site: Site, call: Call) -> Answer:
     """A queue at a look: figures, charts, groups, partitions, its newest messages."""
     links, key = site.links(call), key_of(call)
     found = await site.engine.get_queue(key)
-    stats = await site.engine.look.queue_stats(key)
+    stats = await site.engine.browse.queue_stats(key)
     groups = worst_first(stats.groups)
     group = links.query.get("group") or (groups[0].group if groups else QUEUE_MODE_GROUP)
     after = links.query.get("after", "")
     partitions, leases, moments, newest = await asyncio.gather(
-        site.engine.look.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
-        site.engine.look.leases(key.tenant, key=key, limit=LEASES),
-        site.engine.past.figures_of([key.name], since(site.engine.now(), links.query.get("range", "1h")), key.tenant),
-        site.engine.look.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
+        site.engine.browse.partition_stats(key, group, after=after, limit=PARTITIONS + 1),
+        site.engine.browse.leases(key.tenant, key=key, limit=LEASES),
+        site.engine.history.figures_of(
+            [key.name], since(site.engine.now(), links.query.get("range", "1h")), key.tenant
+        ),
+        site.engine.browse.messages(MessageFilter(queue=key, descending=True, limit=MESSAGES, preview_bytes=400)),
     )
     told, times = await pace_of(site.engine, stats, paused=found.settings.paused)
     return site.page(
@@ -212,7 +214,7 @@ async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) 
     """Where to move a group, with what each way touches; of a time or a seq once it is typed."""
     links, key, group = site.links(call), key_to_change(call), call.path("group")
     found = await site.engine.get_queue(key)
-    stats = await site.engine.look.queue_stats(key)
+    stats = await site.engine.browse.queue_stats(key)
     before = next((one for one in stats.groups if one.group == group), None)
     preview, problem, start = None, None, None
     if "to" in links.query:
@@ -237,7 +239,7 @@ async def seek(site: Site, call: Call, fields: Fields) -> str:
     """Move a group."""
     key, group = key_of(call), call.path("group")
     said = {name: fields.get(name) for name in ("to", "time", "seq") if fields.get(name)}
-    stats = await site.engine.look.queue_stats(key)
+    stats = await site.engine.browse.queue_stats(key)
     before = next((f"seq {one.progress_seq}" for one in stats.groups if one.group == group), "no group")
     moved = await site.engine.groups.seek(key, group, start_of(_seek_request(key.name, said)))
     call.note(count=moved.lag_messages, before=before, after=f"seq {moved.progress_seq}")

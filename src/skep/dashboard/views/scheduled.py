@@ -51,7 +51,7 @@ async def scheduled(site: Site, call: Call) -> Answer:
     )
     return site.page(
         call, "scheduled.html", screen="queues", queue=found, said=said, after=place_text(page.after),
-        total=(await site.engine.look.queue_stats(key)).scheduled, id_text=id_text,
+        total=(await site.engine.browse.queue_stats(key)).scheduled, id_text=id_text,
         rows=[(message, one_line(message.payload, message.content_type)) for message in page.messages],
     )  # fmt: skip
 

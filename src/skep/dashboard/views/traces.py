@@ -79,8 +79,8 @@ async def traces(site: Site, call: Call) -> Answer:
             problem = error.sentence
     cut, sees, waiting = False, call.visible, list[ScheduledMessage]()
     if trace_id is not None:
-        found = await site.engine.look.trace(trace_id, links.tenant, limit=SHOWN_MESSAGES + 1)
-        told = await site.engine.past.events(trace_id, links.tenant, limit=SHOWN_EVENTS)
+        found = await site.engine.browse.trace(trace_id, links.tenant, limit=SHOWN_MESSAGES + 1)
+        told = await site.engine.history.events(trace_id, links.tenant, limit=SHOWN_EVENTS)
         events = [event for event in told if is_seen(event, call)]
         cut = len(found) > SHOWN_MESSAGES
         found = [message for message in found[:SHOWN_MESSAGES] if sees(message.queue)]
@@ -95,11 +95,11 @@ async def traces(site: Site, call: Call) -> Answer:
             problem = "No messages or events were found for this trace: it may have expired, or belong to queues that your key may not read."
     name = links.query.get("name", "")
     before = parameters.position(links.query, "before")
-    named = await site.engine.past.events_named(name, links.tenant, before=before, limit=NAMED + 1) if name else []
+    named = await site.engine.history.events_named(name, links.tenant, before=before, limit=NAMED + 1) if name else []
     return site.page(
         call, "traces.html", screen="traces", wanted=wanted, problem=problem, hops=hops, loose=loose, total_seconds=total,
         trace_id=None if trace_id is None else id_text(trace_id), cut=cut, id_text=id_text, width=WIDTH,
-        names=await site.engine.past.names(links.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
+        names=await site.engine.history.names(links.tenant, limit=NAMES) if not wanted and call.sees_all else [], name=name,
         named=[event for event in named[:NAMED] if is_seen(event, call)], sees_all=call.sees_all,
         before=named[NAMED - 1].position if len(named) > NAMED else None, marks=[WIDTH * n // 4 for n in (1, 2, 3)],
         waiting=[(message, one_line(message.payload, message.content_type)) for message in waiting],
@@ -113,7 +113,7 @@ async def _trace_id(site: Site, call: Call, wanted: str) -> Id:
     except ValueError:
         pass
     sees = call.visible
-    for message in await site.engine.look.with_transaction_id(wanted, call.tenant):
+    for message in await site.engine.browse.with_transaction_id(wanted, call.tenant):
         if sees(message.queue):
             return message.trace_id
     for scheduled in await _scheduled(site, call.tenant, transaction_id=wanted):

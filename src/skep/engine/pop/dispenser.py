@@ -18,7 +18,7 @@ from skep.config import EngineSettings
 from skep.engine.answers import Room, bytes_of, most_of_pop
 from skep.engine.batching import Lane
 from skep.engine.inflight import InFlight
-from skep.engine.logical import LogicalQueue, Settlements
+from skep.engine.logical_queue import LogicalQueue, Settlements
 from skep.engine.polls import Poll, Waiters
 from skep.engine.pop.matching import Match, Matching
 from skep.engine.pop.want import ClaimForPoll, Want

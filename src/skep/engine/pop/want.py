@@ -8,7 +8,7 @@ from msgspec import structs
 
 from skep.config import Limits
 from skep.engine.answers import Room, bytes_of, likely_bytes, most_of_pop
-from skep.engine.logical import LogicalQueue
+from skep.engine.logical_queue import LogicalQueue
 from skep.ids import IdMint
 from skep.model import PopRequest, PopResult, Token
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from skep.clock import Clock, Instant
 from skep.engine.admission import Admission, Decision
 from skep.engine.encryption import Encryption
-from skep.engine.logical import LogicalQueue
+from skep.engine.logical_queue import LogicalQueue
 from skep.engine.push.operations import Operations
 from skep.engine.push.spool.spool import Spool
 from skep.engine.registry import Registry

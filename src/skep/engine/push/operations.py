@@ -21,7 +21,7 @@ from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
-from skep.engine.push.draining import Drain
+from skep.engine.push.performing import Drain
 from skep.engine.push.repeats import OperationsAndRecords, Repeats
 from skep.engine.timers import Timer, Timers
 from skep.engine.validate import check_name, check_texts

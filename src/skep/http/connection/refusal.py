@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from skep.errors import Code, SkepError
 from skep.http.request.call import NOSNIFF
-from skep.http.request.errors import error_answer
+from skep.http.request.statuses import error_answer
 
 
 class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser

@@ -13,11 +13,11 @@ from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.request.bodies import Bodies
 from skep.http.request.call import NOSNIFF, Answer, Call, ClientGone, Receive, Scope, Send
-from skep.http.request.errors import error_answer
 from skep.http.request.guard import Guard
 from skep.http.request.origin import BROWSER, check_page
 from skep.http.request.parameters import check_known
 from skep.http.request.scope import CYCLE, NO_BODY
+from skep.http.request.statuses import error_answer
 from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]

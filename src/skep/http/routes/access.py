@@ -16,7 +16,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, ADMINS
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant

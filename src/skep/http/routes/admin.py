@@ -10,13 +10,13 @@ from msgspec import Raw
 from skep.clock import MICROS_PER_SECOND
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.http import dead_letters
+from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import Scanned, figures, listed
 from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text
@@ -67,8 +67,10 @@ async def letters(served: Served, call: Call) -> Answer:
     limit = page_limit(call.query)
     after = parameters.position(call.query, "after")
     wanted = DeadLetterFilter(queue=_key(call))
-    await call.hold(served.answers, dead_letters.page_bytes(served.engine))
-    found, follows = await dead_letters.found(served.engine, wanted, None if after is None else Seq(after), limit, call)
+    await call.hold(served.answers, dead_letter_requests.page_bytes(served.engine))
+    found, follows = await dead_letter_requests.found(
+        served.engine, wanted, None if after is None else Seq(after), limit, call
+    )
     return json_answer(AdminDeadLetters([_letter(letter) for letter in found], follows))
 
 
@@ -77,10 +79,10 @@ async def letters(served: Served, call: Call) -> Answer:
     tenant_in=TENANT.name, parameters=(NAME, ID, TENANT), answers={200: AdminReplayed},
 )  # fmt: skip
 async def replay(served: Served, call: Call) -> Answer:
-    wanted = await dead_letters.meant(served.engine, _named(call), call)
+    wanted = await dead_letter_requests.meant(served.engine, _named(call), call)
     done = None if wanted is None else await served.engine.dead_letters.replay(wanted)
     if done is None or not done.replayed:
-        raise dead_letters.missing(_key(call), call.path("id"))
+        raise dead_letter_requests.missing(_key(call), call.path("id"))
     call.note(count=done.count)
     return json_answer(AdminReplayed(True, id_text(done.replayed[0].id)))
 
@@ -90,9 +92,9 @@ async def replay(served: Served, call: Call) -> Answer:
     parameters=(NAME, ID, TENANT), answers={200: AdminDone},
 )  # fmt: skip
 async def delete(served: Served, call: Call) -> Answer:
-    wanted = await dead_letters.meant(served.engine, _named(call), call)
+    wanted = await dead_letter_requests.meant(served.engine, _named(call), call)
     if wanted is None or not await served.engine.dead_letters.purge(wanted):
-        raise dead_letters.missing(_key(call), call.path("id"))
+        raise dead_letter_requests.missing(_key(call), call.path("id"))
     call.note(count=1)
     return json_answer(AdminDone(True))
 

@@ -17,7 +17,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN_SERVER, READ_SERVER
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (

@@ -8,14 +8,14 @@ import msgspec
 
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.http import dead_letters
+from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, PUSH, READ
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, largest_message, preview_bytes
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.record import Buried, Unfit
@@ -70,9 +70,9 @@ async def list_letters(served: Served, call: Call) -> Answer:
     query = call.query
     limit, preview = page_limit(query), preview_bytes(query)
     after = parameters.position(query, "after")
-    wanted = dead_letters.of_query(query, call.tenant)
-    await call.hold(served.answers, dead_letters.page_bytes(served.engine))
-    letters, follows = await dead_letters.found(
+    wanted = dead_letter_requests.of_query(query, call.tenant)
+    await call.hold(served.answers, dead_letter_requests.page_bytes(served.engine))
+    letters, follows = await dead_letter_requests.found(
         served.engine, wanted, None if after is None else Seq(after), limit, call
     )
     return json_answer(DeadLettersResponse([dead_letter_view(letter, preview) for letter in letters], follows))
@@ -85,7 +85,7 @@ async def list_letters(served: Served, call: Call) -> Answer:
 async def show(served: Served, call: Call) -> Answer:
     key = QueueKey(call.path("queue"), call.tenant)
     await call.hold(served.answers, largest_message(served.engine))
-    return json_answer(dead_letter_view(await dead_letters.one(served.engine, key, call.path("letter"), call)))
+    return json_answer(dead_letter_view(await dead_letter_requests.one(served.engine, key, call.path("letter"), call)))
 
 
 @ROUTES.route(
@@ -107,15 +107,17 @@ async def bury(served: Served, call: Call) -> Answer:
 )  # fmt: skip
 async def purge(served: Served, call: Call) -> Answer:
     selection = await call.json(_decode_selection)
-    wanted = await dead_letters.meant(served.engine, dead_letters.of_selection(selection, call.tenant), call)
+    wanted = await dead_letter_requests.meant(
+        served.engine, dead_letter_requests.of_selection(selection, call.tenant), call
+    )
     call.note(count=0, dry_run=selection.dry_run)
     if wanted is None:
         return json_answer(PurgeResponse(selection.dry_run, 0))
     if selection.dry_run:
-        wanted = await dead_letters.marked(served.engine, wanted)
+        wanted = await dead_letter_requests.marked(served.engine, wanted)
     count = await served.engine.dead_letters.purge(wanted, dry_run=selection.dry_run)
     named = [*(selection.seqs or ()), *(selection.ids or ())]
-    call.note(count=count, dry_run=selection.dry_run, target=dead_letters.named_letters(wanted.queue, named))
+    call.note(count=count, dry_run=selection.dry_run, target=dead_letter_requests.named_letters(wanted.queue, named))
     return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
 
 

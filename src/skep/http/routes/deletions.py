@@ -11,7 +11,7 @@ from skep.http.request.permission import ADMIN
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import QUEUE, TAG, newest
 from skep.http.routes.queues import DRY_RUN
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import wanted_id
 from skep.ids import Id, id_text
 from skep.model import QueueKey, Seq

@@ -10,7 +10,7 @@ from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN, ADMIN_SERVER, ADMIN_TENANT
 from skep.http.request.route import Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.ids import id_text
 from skep.model.data_key import WrappedKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest

@@ -9,7 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.request.route import Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset

@@ -12,7 +12,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ_TENANT
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
     EntitiesReadRequest,

@@ -13,7 +13,7 @@ from skep.http.request.paging import AFTER_NAME, next_after, page_limit
 from skep.http.request.permission import ADMIN, POP, READ_LIST
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import DRY_RUN
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import TenantScan, figures, listed, survey
 from skep.http.views import group_figures
 from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
@@ -78,7 +78,7 @@ async def seek(engine: Engine, call: Call) -> Answer:
     request = await call.json(_decode_seek)
     start = start_of(request)
     key = call.queue(request.queue)
-    stats = await engine.look.queue_stats(key)
+    stats = await engine.browse.queue_stats(key)
     before = _group(stats, name)
     if request.dry_run:
         to_seq = await reached(engine, key, stats, start)
@@ -134,7 +134,7 @@ async def delete(engine: Engine, call: Call) -> Answer:
     name = call.path("group")
     key = call.queue(parameters.needed(call.query, "queue"))
     dry_run = parameters.flag(call.query, "dryRun")
-    group = _group(await engine.look.queue_stats(key), name)
+    group = _group(await engine.browse.queue_stats(key), name)
     call.note(count=None if group is None else group.pending, dry_run=dry_run)
     if group is None or (not dry_run and not await engine.groups.delete(key, name)):
         raise _no_group(name)
@@ -149,7 +149,7 @@ def routes(engine: Engine) -> list[Route]:
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:
     query = call.query
     if "queue" in query:
-        return [await engine.look.queue_stats(call.queue(query["queue"]))], None
+        return [await engine.browse.queue_stats(call.queue(query["queue"]))], None
     limit = page_limit(query)
     queues = await listed(engine, call.tenant, after=query.get("after", ""), limit=limit, sees=call.visible)
     seen = await figures(engine, queues)
@@ -204,7 +204,7 @@ async def _first(engine: Engine, key: QueueKey, stats: QueueStats, start: Start)
             return start.value
         case StartMode.TIME:
             since = MessageFilter(queue=key, since=Instant(start.value), limit=1, preview_bytes=0)
-            page = await engine.look.messages(since)
+            page = await engine.browse.messages(since)
             return page.messages[0].seq if page.messages else stats.last_seq + 1
 
 

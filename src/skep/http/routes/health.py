@@ -11,7 +11,7 @@ from skep.errors import SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import OPEN
 from skep.http.request.route import Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 
 
 class Health(Struct):

@@ -7,9 +7,9 @@ from typing import Any
 
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call
-from skep.http.request.errors import error_answer, status_of
 from skep.http.request.permission import OPEN
 from skep.http.request.route import Media, Route
+from skep.http.request.statuses import error_answer, status_of
 from skep.webhooks.intake import NO_QUERY, Intake
 from skep.webhooks.request import HookRequest
 from skep.wire.webhooks import HookResponse, QuarantineResponse

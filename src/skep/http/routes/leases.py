@@ -9,7 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import age_seconds, consumer_view
 from skep.model import LeaseInfo
 from skep.model.history import FinishedLease
@@ -44,7 +44,7 @@ async def leases(engine: Engine, call: Call) -> Answer:
     within = parameters.duration_seconds(query, "expiringWithin")
     now = engine.now()
     limit, sees = page_limit(query), call.visible
-    found = await engine.look.leases(
+    found = await engine.browse.leases(
         call.tenant,
         key=call.queue(query["queue"]) if "queue" in query else None,
         expiring_before=None if within is None else Instant(now + seconds(within)),
@@ -60,7 +60,7 @@ async def leases(engine: Engine, call: Call) -> Answer:
 )  # fmt: skip
 async def retention(engine: Engine, call: Call) -> Answer:
     key = call.queue(parameters.needed(call.query, "queue"))
-    passes = await engine.look.retention_history(key, limit=page_limit(call.query))
+    passes = await engine.browse.retention_history(key, limit=page_limit(call.query))
     shown = [RetentionRun(to_datetime(one.at), one.deleted, one.first_seq, one.settled_seq) for one in passes]
     return json_answer(RetentionResponse(key.name, shown))
 
@@ -72,7 +72,7 @@ async def retention(engine: Engine, call: Call) -> Answer:
 async def history(engine: Engine, call: Call) -> Answer:
     key = call.queue(parameters.needed(call.query, "queue"))
     limit = page_limit(call.query)
-    found = await engine.look.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
+    found = await engine.browse.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
     after = next_after(found, limit, lambda one: one[0])
     return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
 

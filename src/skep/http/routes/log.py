@@ -19,7 +19,7 @@ from skep.http.request.parameters import COMPRESSIONS
 from skep.http.request.permission import READ
 from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import json_payload
 from skep.ids import id_text
 from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
@@ -92,12 +92,12 @@ async def read(served: Served, call: Call) -> Answer:
     limit = min(parameters.count(call.query, "limit", JSON_MESSAGES), served.engine.settings.limits.page)
     # Sizes first: the payloads of so many messages may be more than memory holds.
     wanted = MessageFilter(queue=key, after=Seq(first - 1), limit=limit, preview_bytes=0)
-    sizes = [one.payload_bytes for one in (await served.engine.look.messages(wanted)).messages if one.seq <= last]
+    sizes = [one.payload_bytes for one in (await served.engine.browse.messages(wanted)).messages if one.seq <= last]
     if not sizes:
         return json_answer(LogResponse([]))
     count = fitting(sizes, JSON_BYTES)
     await call.hold(served.answers, sum(sizes[:count]))
-    page = await served.engine.look.messages(structs.replace(wanted, limit=count, preview_bytes=None))
+    page = await served.engine.browse.messages(structs.replace(wanted, limit=count, preview_bytes=None))
     return json_answer(LogResponse([_told(message) for message in page.messages if message.seq <= last]))
 
 

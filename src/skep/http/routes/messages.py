@@ -13,7 +13,7 @@ from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.parameters import PREVIEW_BYTES_MAX
 from skep.http.request.permission import READ
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
@@ -64,7 +64,7 @@ async def browse(served: Served, call: Call) -> Answer:
     wanted = _filter(call)
     taken = min(wanted.limit * (wanted.preview_bytes or 0), served.answers.largest)
     room = await call.hold(served.answers, taken)
-    page = await served.engine.look.messages(wanted)
+    page = await served.engine.browse.messages(wanted)
     room.keep(taken, sum(len(message.payload) for message in page.messages), at_any_rate=True)
     return json_answer(MessagesResponse([browsed_message(message) for message in page.messages], page.after))
 
@@ -96,7 +96,7 @@ async def by_seq(served: Served, call: Call) -> Answer:
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
     key = call.queue(call.path("queue"))
     await call.hold(served.answers, largest_message(served.engine))
-    return json_answer(browsed_message(await served.engine.look.message(key, Seq(seq))))
+    return json_answer(browsed_message(await served.engine.browse.message(key, Seq(seq))))
 
 
 @ROUTES.route(
@@ -107,8 +107,8 @@ async def by_seq(served: Served, call: Call) -> Answer:
 async def attempts(served: Served, call: Call) -> Answer:
     key = call.queue(call.path("queue"))
     seq = Seq(parameters.position({"seq": call.path("seq")}, "seq") or 0)
-    message = await served.engine.look.message(key, seq)
-    [found] = await served.engine.past.attempts([Journey(key, message.partition, seq, message.created_at)])
+    message = await served.engine.browse.message(key, seq)
+    [found] = await served.engine.history.attempts([Journey(key, message.partition, seq, message.created_at)])
     return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
 
 
@@ -121,7 +121,7 @@ async def newest(engine: Engine, key: QueueKey, partition: str, transaction_id: 
     """The newest message with a transaction id, which may be used again once its deduplication window has passed."""
     after: Seq | None = None
     for _ in range(FINDING_PAGES):
-        page = await engine.look.messages(
+        page = await engine.browse.messages(
             MessageFilter(
                 queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
             )

@@ -16,7 +16,7 @@ from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.ack import lease_result
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.model.key import Verb

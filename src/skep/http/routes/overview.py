@@ -12,7 +12,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import KNOWN, READ_LIST
 from skep.http.request.route import Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import ALL_QUEUES, all_listed, known_tenants, survey, totals
 from skep.observe.metrics import Meter
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse

@@ -8,7 +8,7 @@ from skep.engine.pop.consumers import Connected
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ, READ_LIST
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import consumer_view
 from skep.model import QueueKey, QueueStats
 from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse
@@ -22,13 +22,13 @@ LEASES = 1_000
 async def pace_of(engine: Engine, stats: QueueStats, *, paused: bool) -> tuple[Pace, dict[str, Timing]]:
     """How a queue keeps up, and its wait and handler times by group."""
     key = stats.queue
-    times = await engine.past.timings(key)
+    times = await engine.history.timings(key)
     return pace(stats, paused=paused, times=times, waiting=lambda group: engine.consumers.waiting(key, group)), times
 
 
 async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Connected]:
     """The consumers that whoever asks may see, of a queue or of all."""
-    leases = await engine.look.leases(call.tenant, key=key, limit=LEASES)
+    leases = await engine.browse.leases(call.tenant, key=key, limit=LEASES)
     sees, sees_all = call.visible, call.sees_all
     return [
         one
@@ -47,7 +47,7 @@ ROUTES: RouteTable[Engine] = RouteTable(TAG)
 async def keeps_up(engine: Engine, call: Call) -> Answer:
     key = call.queue(call.path("queue"))
     found = await engine.get_queue(key)
-    told, times = await pace_of(engine, await engine.look.queue_stats(key), paused=found.settings.paused)
+    told, times = await pace_of(engine, await engine.browse.queue_stats(key), paused=found.settings.paused)
     shown = [GroupTiming(group, _durations(one.wait), _durations(one.handler)) for group, one in times.items()]
     return json_answer(PaceResponse(key.name, told.sentence, told.trend, told.cause, told.group, shown))
 

@@ -9,7 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import LIMIT, page_limit
 from skep.http.request.permission import PUSH_TENANT, READ_TENANT
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime

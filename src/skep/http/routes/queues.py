@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.engine import Engine
-from skep.engine.settings import parse_changes
+from skep.engine.queue_settings import parse_changes
 from skep.errors import Code, SkepError
 from skep.http.auditing import note_settings, settings_before
 from skep.http.request import parameters
@@ -16,7 +16,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import figures, listed
 from skep.http.views import listed_queue, queue_detail, queue_view
 from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey
@@ -101,7 +101,7 @@ async def list_queues(engine: Engine, call: Call) -> Answer:
 async def show(engine: Engine, call: Call) -> Answer:
     key = queue_key(call)
     queue = await engine.get_queue(key)
-    return json_answer(queue_detail(queue, await engine.look.queue_stats(key)))
+    return json_answer(queue_detail(queue, await engine.browse.queue_stats(key)))
 
 
 @ROUTES.route(
@@ -111,7 +111,7 @@ async def show(engine: Engine, call: Call) -> Answer:
 async def delete(engine: Engine, call: Call) -> Answer:
     key = queue_key(call)
     dry_run = parameters.flag(call.query, "dryRun")
-    stats = await engine.look.queue_stats(key)
+    stats = await engine.browse.queue_stats(key)
     call.note(count=stats.depth, dry_run=dry_run)
     if not dry_run and not await engine.delete_queue(key):
         raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)

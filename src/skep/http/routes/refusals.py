@@ -14,7 +14,7 @@ from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ_LIST
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model import QueueKey
 from skep.model.key import SERVER
 from skep.model.refusal import Refusal

@@ -6,14 +6,14 @@ import msgspec
 
 from skep.engine import Engine
 from skep.engine.replaying import Replay
-from skep.http import dead_letters
+from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, ADMIN_TO_PUSH, READ
 from skep.http.request.route import Route
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.views import replay_view
 from skep.ids import id_text
 from skep.model import DeadLetterFilter, QueueKey, Seq
@@ -42,7 +42,7 @@ async def list_replays(engine: Engine, call: Call) -> Answer:
     limit, after = page_limit(query), parameters.position(query, "after")
     named = QueueKey(parameters.needed(query, "queue"), call.tenant)
     wanted = DeadLetterFilter(queue=named, source_queue=query.get("sourceQueue"))
-    meant = await dead_letters.meant(engine, wanted, call)
+    meant = await dead_letter_requests.meant(engine, wanted, call)
     if meant is None:
         return json_answer(ReplaysResponse([], None))
     found = await engine.dead_letters.replays(
@@ -60,14 +60,14 @@ async def list_replays(engine: Engine, call: Call) -> Answer:
 )  # fmt: skip
 async def replay(engine: Engine, call: Call) -> Answer:
     selection = await call.json(_decode_selection)
-    wanted = await dead_letters.meant(engine, dead_letters.of_selection(selection, call.tenant), call)
+    wanted = await dead_letter_requests.meant(engine, dead_letter_requests.of_selection(selection, call.tenant), call)
     call.note(count=0, dry_run=selection.dry_run)
     if wanted is None:
         return json_answer(ReplayResponse(selection.dry_run, 0, []))
     if selection.dry_run:
-        wanted = await dead_letters.marked(engine, wanted)
+        wanted = await dead_letter_requests.marked(engine, wanted)
     done = await engine.dead_letters.replay(wanted, dry_run=selection.dry_run)
-    letters = dead_letters.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
+    letters = dead_letter_requests.named_letters(wanted.queue, [one.dead_seq for one in done.replayed])
     call.note(count=done.count, dry_run=selection.dry_run, target=letters)
     return json_answer(ReplayResponse(selection.dry_run, done.count, _named(done), wanted.up_to))
 
@@ -82,10 +82,10 @@ async def replay(engine: Engine, call: Call) -> Answer:
 async def replay_edited(engine: Engine, call: Call) -> Answer:
     changed = await call.json(_decode_edited)
     key, name = QueueKey(call.path("queue"), call.tenant), call.path("letter")
-    letter = await dead_letters.one(engine, key, name, call)
-    done = await dead_letters.replay_edited(engine, letter, bytes(changed.payload), call)
+    letter = await dead_letter_requests.one(engine, key, name, call)
+    done = await dead_letter_requests.replay_edited(engine, letter, bytes(changed.payload), call)
     if not done.count:  # somebody else replayed or purged it meanwhile
-        raise dead_letters.missing(key, name)
+        raise dead_letter_requests.missing(key, name)
     return json_answer(ReplayResponse(False, done.count, _named(done)))
 
 

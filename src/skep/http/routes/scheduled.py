@@ -11,7 +11,7 @@ from skep.http.request.paging import AFTER_NAME, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.messages import PREVIEW, preview_bytes
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
 from skep.http.views import wanted_id
 from skep.ids import id_text

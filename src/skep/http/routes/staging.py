@@ -17,7 +17,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import PUSH
 from skep.http.request.route import Media, Parameter, Route
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.model import QueueKey
 from skep.model.staging import EpochKey
 from skep.observe.metrics import Meter

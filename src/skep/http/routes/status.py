@@ -15,7 +15,7 @@ from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST, READ_SERVER
 from skep.http.request.route import Parameter, Route
 from skep.http.routes.queues import queue_key
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.stuck import stuck_partitions
 from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals
 from skep.http.views import age_seconds, group_figures
@@ -97,7 +97,7 @@ async def _page(served: Served, call: Call, limit: int) -> list[Queue]:
 )  # fmt: skip
 async def queue(served: Served, call: Call) -> Answer:
     key = queue_key(call)
-    one = Scanned(await served.engine.get_queue(key), await served.engine.look.queue_stats(key))
+    one = Scanned(await served.engine.get_queue(key), await served.engine.browse.queue_stats(key))
     groups = [group_figures(group) for group in one.stats.groups]
     return json_answer(QueueStatusDetail(_queue_status(one), groups))
 
@@ -114,7 +114,7 @@ async def queue(served: Served, call: Call) -> Answer:
 async def partitions(served: Served, call: Call) -> Answer:
     limit = page_limit(call.query)
     group = call.query.get("consumerGroup", QUEUE_MODE_GROUP)
-    found = await served.engine.look.partition_stats(
+    found = await served.engine.browse.partition_stats(
         queue_key(call), group, after=call.query.get("after", ""), limit=limit
     )
     now = served.engine.now()

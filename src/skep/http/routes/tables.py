@@ -11,7 +11,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST
 from skep.http.request.route import Media, Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.wire.log import ARROW
 
 TABLE_ROWS = 1_000_000

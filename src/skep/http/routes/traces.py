@@ -13,7 +13,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import POP, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter, Route
-from skep.http.routes.table import RouteTable
+from skep.http.routes.route_table import RouteTable
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import browsed_message, wanted_id
 from skep.ids import id_text
@@ -56,7 +56,7 @@ async def tell(engine: Engine, call: Call) -> Answer:
             call.check_tenant(Verb.POP)
         else:
             call.queue(event.queue)
-    await engine.past.tell([_event(event) for event in request.events], call.tenant)
+    await engine.history.tell([_event(event) for event in request.events], call.tenant)
     return json_answer(TellResponse(len(request.events)), 201)
 
 
@@ -66,7 +66,7 @@ async def tell(engine: Engine, call: Call) -> Answer:
 )  # fmt: skip
 async def names(engine: Engine, call: Call) -> Answer:
     limit = page_limit(call.query)
-    found = await engine.past.names(call.tenant, after=call.query.get("after", ""), limit=limit)
+    found = await engine.history.names(call.tenant, after=call.query.get("after", ""), limit=limit)
     shown = [NamedTrace(one.name, to_datetime(one.last_at)) for one in found]
     return json_answer(TraceNamesResponse(shown, next_after(found, limit, lambda one: one.name)))
 
@@ -84,7 +84,7 @@ async def by_name(engine: Engine, call: Call) -> Answer:
     before = parameters.position(call.query, "after")
     name = parameters.needed(call.query, "name")
     call.visible  # noqa: B018 - it may find nothing to ask it for
-    found = await engine.past.events_named(name, call.tenant, before=before, limit=limit)
+    found = await engine.history.events_named(name, call.tenant, before=before, limit=limit)
     told = [_view(event) for event in found if is_seen(event, call)]
     return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
 
@@ -101,8 +101,8 @@ async def by_name(engine: Engine, call: Call) -> Answer:
 async def trace(engine: Engine, call: Call) -> Answer:
     trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
     limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-    found = await engine.look.trace(trace_id, call.tenant, limit=limit)
-    events = await engine.past.events(trace_id, call.tenant, limit=limit)
+    found = await engine.browse.trace(trace_id, call.tenant, limit=limit)
+    events = await engine.history.events(trace_id, call.tenant, limit=limit)
     sees = call.visible
     shown = [browsed_message(message) for message in found if sees(message.queue)]
     if len(found) < limit:

@@ -95,7 +95,7 @@ class Claim(Struct):
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-    """LeaseRow messages for each request in turn."""
+    """Lease messages for each request in turn."""
     return [_pop_one(session, request, now) for request in requests]
 
 

@@ -23,7 +23,7 @@ from skep.store.sqlite.leases import LeaseRow, find_lease, history_row, put_in_o
 from skep.store.sqlite.outcomes import recall
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_held_sets
-from skep.store.sqlite.sweep import sweep_partition, sweep_sets
+from skep.store.sqlite.whole_leases import sweep_partition, sweep_sets
 
 Results = list[SettleResult]
 

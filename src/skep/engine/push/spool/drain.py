@@ -21,9 +21,9 @@ from skep.clock import Clock, Instant, seconds
 from skep.config import Limits, SpoolSettings
 from skep.engine.encryption import Encryption
 from skep.engine.push.patience import Patience
-from skep.engine.push.spool.link import Link
 from skep.engine.push.spool.record import SCOPE, Group, Record
 from skep.engine.push.spool.slot import Slot
+from skep.engine.push.spool.store_link import StoreLink
 from skep.errors import Code, Outlook, SkepError
 from skep.model import (
     DEFAULT_PARTITION,
@@ -101,7 +101,7 @@ class Drain:
         self,
         store: SpoolStore,
         clock: Clock,
-        link: Link,
+        link: StoreLink,
         settings: SpoolSettings,
         limits: Limits,
         create_queues: bool,

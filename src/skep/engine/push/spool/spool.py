@@ -25,9 +25,9 @@ from skep.config import EngineSettings
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
 from skep.engine.push.spool.drain import RETRY_SECONDS, Drain, Given, SpoolStore, WaitingRecord
-from skep.engine.push.spool.link import Link
 from skep.engine.push.spool.record import Group, Record, encode, groups_of
 from skep.engine.push.spool.slot import Slot, SlotLimits, adopt_slots, check_format, take_slot
+from skep.engine.push.spool.store_link import StoreLink
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Tried
@@ -107,7 +107,7 @@ class Spool:
         self._settings = settings.spool
         self._read_messages, self._read_bytes = limits.merged_messages, limits.merged_bytes
         self._announce = announce
-        self._link = Link(store, clock, settings.spool, self._wake)
+        self._link = StoreLink(store, clock, settings.spool, self._wake)
         self._drain = Drain(
             store, clock, self._link, settings.spool, limits, settings.create_queues_on_push, encryption
         )

@@ -38,10 +38,10 @@ async def test_a_scheduled_message_enters_the_log_when_it_is_due_and_not_before(
     driver.clock.advance(1)
     await until(lambda: passes(driver, "promote") == before + 1 and driver.engine.is_quiet)
 
-    assert (await driver.engine.look.queue_stats(ORDERS)).last_seq == 1
+    assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 1
     driver.clock.advance(30)
     await until(lambda: passes(driver, "promote") == before + 2 and driver.engine.is_quiet)
-    assert (await driver.engine.look.queue_stats(ORDERS)).last_seq == 2
+    assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 2
 
 
 async def test_messages_past_their_age_expire_to_the_dead_letter_queue(driver: EngineDriver) -> None:
@@ -64,7 +64,7 @@ async def test_I10_a_message_whose_last_lease_runs_out_is_buried_though_nobody_p
     await driver.pop()
     await driver.advance(30)
 
-    assert (await driver.engine.look.queue_stats(ORDERS)).dead_letters == 1
+    assert (await driver.engine.browse.queue_stats(ORDERS)).dead_letters == 1
 
 
 async def test_settings_that_change_set_the_timers_anew(driver: EngineDriver) -> None:
@@ -74,7 +74,7 @@ async def test_settings_that_change_set_the_timers_anew(driver: EngineDriver) ->
     await driver.engine.update_queue(ORDERS, QueueChanges(retention_seconds=60, retention_ignores_groups=True))
     await driver.advance(61)
 
-    assert (await driver.engine.look.queue_stats(ORDERS)).first_seq == 2
+    assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
 
 
 async def test_queues_nobody_touched_since_the_start_have_their_timers(
@@ -94,7 +94,7 @@ async def test_queues_nobody_touched_since_the_start_have_their_timers(
     await until(lambda: all(passes(driver, "promote", key) == 2 for key in keys) and engine.is_quiet)
 
     for key in keys:
-        assert (await engine.look.queue_stats(key)).last_seq == 1
+        assert (await engine.browse.queue_stats(key)).last_seq == 1
     await engine.stop()
 
 
@@ -151,7 +151,7 @@ class TestBounded:
         driver.clock.advance(5)
         await until(lambda: passes(driver, "promote") >= before + 4 and driver.engine.is_quiet)
 
-        assert (await driver.engine.look.queue_stats(ORDERS)).last_seq == 35
+        assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 35
 
     async def test_the_number_of_queues_held_ready_is_bounded(self, driver: EngineDriver) -> None:
         for number in range(10):
@@ -224,13 +224,13 @@ async def test_dead_letters_leave_at_their_age_though_nobody_touches_their_queue
     await calm(driver, DEAD)
     await driver.push("1")
     await driver.advance(60)
-    assert (await driver.engine.look.queue_stats(DEAD)).depth == 1
+    assert (await driver.engine.browse.queue_stats(DEAD)).depth == 1
 
     await driver.advance(604_799)
-    assert (await driver.engine.look.queue_stats(DEAD)).dead_letters == 1
+    assert (await driver.engine.browse.queue_stats(DEAD)).dead_letters == 1
     await driver.advance(1)
 
-    stats = await driver.engine.look.queue_stats(DEAD)
+    stats = await driver.engine.browse.queue_stats(DEAD)
     assert (stats.depth, stats.dead_letters, stats.first_seq) == (0, 0, 2)
 
 
@@ -243,8 +243,8 @@ async def test_I12_a_letter_purged_under_a_lease_is_gone_when_that_runs_out(driv
     await calm(driver, DEAD)
     await driver.pop(queue=DEAD, lease_seconds=30)
     await driver.engine.dead_letters.purge(DeadLetterFilter(queue=DEAD))
-    assert (await driver.engine.look.queue_stats(DEAD)).depth == 1
+    assert (await driver.engine.browse.queue_stats(DEAD)).depth == 1
 
     await driver.advance(30)
 
-    assert (await driver.engine.look.queue_stats(DEAD)).depth == 0
+    assert (await driver.engine.browse.queue_stats(DEAD)).depth == 0

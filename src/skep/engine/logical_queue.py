@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.batching import Lane, split
-from skep.engine.lifecycle import Lifecycle
 from skep.engine.polls import Line, Parking, Poll, Safety, Waiters
 from skep.engine.timers import Timers
+from skep.engine.upkeep import Upkeep
 from skep.model import (
     PopRequest,
     PopResult,
@@ -54,7 +54,7 @@ class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
 class Surroundings:
     """What every logical queue of an engine shares."""
 
-    __slots__ = ("clock", "give_back", "lifecycle", "on_dead", "opened", "safety", "settings", "store", "timers")
+    __slots__ = ("clock", "give_back", "on_dead", "opened", "safety", "settings", "store", "timers", "upkeep")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Surroundings:
         opened: PopVerbs,
         clock: Clock,
         timers: Timers,
-        lifecycle: Lifecycle,
+        upkeep: Upkeep,
         settings: EngineSettings,
         give_back: GiveBack,
         on_dead: OnDead,
@@ -72,7 +72,7 @@ class Surroundings:
         self.opened = opened
         self.clock = clock
         self.timers = timers
-        self.lifecycle = lifecycle
+        self.upkeep = upkeep
         self.settings = settings
         self.give_back = give_back
         self.on_dead = on_dead
@@ -83,8 +83,8 @@ class LogicalQueue:
     """The one point on this server through which everything about one queue goes."""
 
     __slots__ = (
-        "_lifecycle",
         "_shared",
+        "_upkeep",
         "is_used",
         "key",
         "message_bytes",
@@ -107,7 +107,7 @@ class LogicalQueue:
         self.is_used = True
         self.watched_until = Instant(0)
         self._shared = shared
-        self._lifecycle = shared.lifecycle
+        self._upkeep = shared.upkeep
         self.pushes: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
         self.pops: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
         self.settles: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
@@ -160,7 +160,7 @@ class LogicalQueue:
             )
         else:
             outcomes = await shared.store.push(batches, now, create)
-        self._lifecycle.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
+        self._upkeep.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
         self.pushed(batches, served)
         return outcomes
 
@@ -220,7 +220,7 @@ class LogicalQueue:
         for request, result in zip(requests, results, strict=True):
             if result.deliveries:
                 deadline = result.deliveries[0].lease_deadline
-                self._lifecycle.leased(self.key, deadline)
+                self._upkeep.leased(self.key, deadline)
                 self.parking.ready_at(request.group, deadline)
         return results if len(results) <= 1 else _as_of_the_last(requests, results)
 
@@ -237,7 +237,7 @@ class LogicalQueue:
             )
         else:
             results = await self._shared.store.settle(settlements, now)
-        self._lifecycle.settled(self.key, now)
+        self._upkeep.settled(self.key, now)
         self.settled(settlements, results, served)
         if not all(call.plain for call in calls):
             self._shared.on_dead(settlements, results)

@@ -31,7 +31,7 @@ RETENTION_SPACING = seconds(1)
 """A settlement makes a retention pass due after this, so that passes note how far groups have come, but not each ack."""
 PAGE = 100
 
-log = structlog.get_logger("skep.lifecycle")
+log = structlog.get_logger("skep.upkeep")
 
 
 class Timed:
@@ -103,7 +103,7 @@ class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
     """The chores, and the queues that they are for."""
 
 
-class Lifecycle:
+class Upkeep:
     """All chores of an engine, each at its time, a bounded number at once."""
 
     def __init__(

@@ -25,7 +25,7 @@ GROWTH = 1.5
 log = structlog.get_logger("skep.spool")
 
 
-class Link:
+class StoreLink:
     """The way to the store. ``changed`` is called when the store answers after it was in doubt."""
 
     def __init__(
