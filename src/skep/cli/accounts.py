@@ -25,7 +25,7 @@ ACCOUNT: Columns[GroupFigures] = {
     "dead": lambda one: one.dead,
     "expired": lambda one: one.expired,
 }
-"""What adds up, and whose it is."""
+"""The columns of an account, with the group's name."""
 
 WITHIN_QUEUE: Columns[GroupFigures] = {
     **ACCOUNT,
@@ -36,4 +36,4 @@ WITHIN_QUEUE: Columns[GroupFigures] = {
 """A table of one queue's groups."""
 
 QUEUE: Columns[GroupFigures] = {"queue": lambda one: one.queue}
-"""What comes first in a table over queues."""
+"""The first columns of a table with several queues."""

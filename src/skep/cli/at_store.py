@@ -22,7 +22,7 @@ AUDIT_SECONDS = 90 * 86_400.0
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class StoreChoice:
-    """Which store, when no server is asked; what is not said is left to variables, the file and the defaults."""
+    """The store to work on without a server. A missing option comes from a variable, the file or the default."""
 
     store: str | None = None
     """The store to work on: a path or postgresql://…; as the server's by default."""

@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 120.0
 
 Format = Literal["table", "json", "ndjson"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-"""Something that is said or not; there is no word for not."""
+"""A flag without a negative form."""
 
 
 class SaidUrl(str):
@@ -40,14 +40,14 @@ _GROUP = Group("Connection and output", sort_key=100)
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What every command that talks to a server may be told."""
+    """Options of every command that talks to a server."""
 
     url: Annotated[str, Parameter(env_var="SKEP_URL", converter=_read_url)] = "http://127.0.0.1:6632"
-    """Where the server is; several servers of one store are divided by commas."""
+    """The URL of the server. Separate several servers of one store with commas."""
     tenant: Annotated[str, Parameter(env_var="SKEP_TENANT")] = "default"
-    """Whose queues are meant."""
+    """The tenant of the queues."""
     token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = field(default=None, repr=False)
-    """Sent as a bearer token."""
+    """The key or token; it is sent as a bearer token."""
     output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
     """How to print: a table on a terminal, JSON otherwise."""
 

@@ -17,12 +17,12 @@ _GROUP = Group("Before it happens", sort_key=90)
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class Consent:
-    """What may be said beforehand to a command that takes something away."""
+    """Options of a destructive command."""
 
     yes: Flag = False
-    """Do not ask."""
+    """Do not ask for confirmation."""
     dry_run: Flag = False
-    """Only say what would happen."""
+    """Only print what would happen."""
 
     def ask(self, consequence: str) -> None:
         """Say what will happen, and raise unless that is agreed to."""

@@ -37,23 +37,23 @@ _GROUP = Group("Which dead letters", sort_key=50)
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class Which:
-    """What a dead letter has to fit; all that is given."""
+    """Filters of dead letters. A dead letter must match all of them."""
 
     source_queue: str | None = None
-    """Only from this queue."""
+    """Only dead letters from this queue."""
     partition: str | None = None
-    """Only of this partition."""
+    """Only messages of this partition."""
     group: str | None = None
-    """Only those that this group gave up on."""
+    """Only dead letters that this group gave up."""
     reason: Literal["max_attempts", "rejected", "expired", "invalid", "operation_failed"] | None = None
-    """Only those that died of this."""
+    """Only dead letters with this reason."""
     error: str | None = None
-    """Only those whose error contains this text."""
+    """Only dead letters whose error contains this text."""
     since: Since = None
     until: Until = None
 
     def query(self) -> dict[str, Any]:
-        """The same, as the client takes it."""
+        """These filters as arguments of the client."""
         given: dict[str, Any] = {
             "source_queue": self.source_queue,
             "partition": self.partition,

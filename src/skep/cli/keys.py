@@ -32,19 +32,19 @@ key_app = App(name="key", help="Make, list and revoke keys: who may do what.", h
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GrantFlags:
-    """What a key may do."""
+    """The grants of a key."""
 
     role: Literal["read-only", "read-write", "write-only", "admin"] | None = None
-    """What it may do: read-only (read), read-write (push, pop, read), write-only (push), admin (all)."""
+    """The role of the key: read-only (read), read-write (push, pop, read), write-only (push), admin (all)."""
     verbs: Annotated[list[Literal["push", "pop", "read", "admin"]] | None, NO_EMPTY] = None
-    """The same one by one, instead of a role."""
+    """Single verbs instead of a role."""
     tenants: Annotated[list[str] | None, NO_EMPTY] = None
     """For which tenants; * in a name stands for any characters. An admin is for all of them, others for "default"."""
     queues: Annotated[list[str] | None, NO_EMPTY] = None
     """For which queues, all by default; * in a name stands for any characters."""
 
     def item(self) -> GrantItem:
-        """The grant that this says."""
+        """The grant that these options describe."""
         from skep.model.key import Role, Verb
         from skep.wire.access import GrantItem
 

@@ -50,7 +50,7 @@ class Where:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is worked on, and where the results are."""
+    """The input of pipelines, and the folder of the results."""
 
     queue: Several = ()
     """Only this queue; may come several times. All queues when not given."""
@@ -65,22 +65,22 @@ class Scope:
 @Parameter(name="*", group=_ARCHIVE)
 @dataclass(frozen=True, kw_only=True)
 class Archiving:
-    """How the archive is written, and what it is held against."""
+    """How the archive is written and checked."""
 
     format: Literal["parquet", "delta"] = "parquet"
-    """What the archive is written as."""
+    """The format of the archive."""
     plain: Several = ()
     """An encrypted queue whose payloads may go into the lake as plain text; may come several times."""
     group: str | None = None
     """A group on the server that follows the archive; retention waits for it."""
     max_rows: int = 1_000_000
-    """So many messages make a batch of the archive at the most."""
+    """The largest number of messages in a batch of the archive."""
     compact: bool = True
-    """Make few large files of many small ones."""
+    """Merge many small files into few large files."""
     verify: bool = True
-    """Compare what was archived with the logs at the end."""
+    """At the end, compare the messages that this run archived with the logs."""
     audit: Flag = False
-    """Compare all that the lake has with the logs, and not only what is new."""
+    """Compare all messages of the lake with the logs, not only the new ones."""
     allow_loss: Flag = False
     """Go on when retention has deleted messages before they were archived."""
     all_remade: Flag = False
@@ -93,9 +93,9 @@ class Windows:
     """The windows of the metrics."""
 
     window: str = "1 minute"
-    """How long a window of the metrics is."""
+    """The length of a window of the metrics."""
     late: str = "1m"
-    """For so long windows are computed anew, for data that comes late."""
+    """How long a window is computed again for late data."""
     buckets: int = 1
     """Into how many parts the partitions of a queue are divided in the metrics."""
 
@@ -103,24 +103,24 @@ class Windows:
 @Parameter(name="*", group=_REPLAY)
 @dataclass(frozen=True, kw_only=True)
 class Replaying:
-    """Which messages go back, and how."""
+    """The messages to replay, and how."""
 
     where: str | None = None
     """An expression (CEL) over message, queue, generation, partition, seq, headers, created_at."""
     map: str | None = None
     """An expression for the new payload, such as {"total": message.amount}."""
     to: str | None = None
-    """The queue they go to instead of their own; the queue of commands, too."""
+    """The target queue instead of the messages' own queue; also the queue of commands."""
     label: str = "replay"
-    """Another label makes them other messages than those of a replay before."""
+    """A label of this replay. Messages of another label are not duplicates of an earlier replay."""
     rate: float | None = None
-    """At most so many messages a second."""
+    """The largest number of messages per second."""
     since: str | None = None
     """Only messages pushed from this time on."""
     until: str | None = None
     """Only messages pushed before this time."""
     dry_run: Flag = False
-    """Only count and show them."""
+    """Only count and show the messages."""
 
 
 @pipeline_app.command

@@ -26,25 +26,25 @@ HINTS = 3
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PopFlags:
-    """What to lease, and for whom."""
+    """Options of the pop."""
 
     group: str | None = None
-    """The consumer group; that of those who name none, when it is not given."""
+    """The consumer group (default: the shared queue group)."""
     batch: int = 1
-    """How many messages at the most."""
+    """The largest number of messages to lease."""
     wait: float = 0.0
-    """How many seconds to wait for the first one."""
+    """How many seconds to wait for the first message."""
     partition: str | None = None
-    """Only of this partition."""
+    """Only messages of this partition."""
     partitions: int | None = None
-    """Of how many partitions at the most."""
+    """The largest number of partitions to lease from."""
     lease_seconds: float | None = None
-    """How long the lease lasts; the queue's own time when it is not given."""
+    """How long the lease (visibility timeout) lasts, in seconds (default: the queue's setting)."""
     start: str | None = None
-    """Where a group begins that is not there yet: all, new, a seq or a time."""
+    """Where a new group starts: all, new, a seq (offset) or a time."""
 
     def options(self) -> PopOptions:
-        """The same as the client takes it: what is not said is left out."""
+        """These options as arguments of the client; missing options are left out."""
         options: PopOptions = {"batch": self.batch, "wait_seconds": self.wait}
         for name in ("group", "partition", "partitions", "lease_seconds"):
             if (said := getattr(self, name)) is not None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE_SECONDS = 0.5
-"""What is done sooner needs no bar."""
+"""Work that takes less time gets no progress bar."""
 
 
 class Bar:
@@ -25,7 +25,7 @@ class Bar:
         self._started = time.monotonic()
 
     def reached(self, done: int, note: str = "") -> None:
-        """So much is done."""
+        """Report progress."""
         if self._shown is None:
             if not sys.stderr.isatty() or time.monotonic() - self._started < PATIENCE_SECONDS:
                 return

@@ -33,7 +33,7 @@ Several = Annotated[list[str] | None, Parameter(negative="")]
 
 
 class Counts(Struct):
-    """What became of what was pushed."""
+    """The outcome of the pushed lines."""
 
     pushed: int = 0
     stored: int = 0
@@ -54,27 +54,27 @@ class Counts(Struct):
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class MessageFlags:
-    """What travels with each message."""
+    """Options of each pushed message."""
 
     partition: str | None = None
     """The partition; messages of one partition stay in order."""
     transaction_id: str | None = None
-    """Your own name for one message; pushed again, it is a duplicate."""
+    """Your own name for one message (idempotency key); a second push with it is a duplicate."""
     trace_id: str | None = None
     """A UUID that messages share across queues."""
     header: Several = None
     """A header as name=value; may come several times."""
     content_type: str | None = None
-    """What the payload is when it is not JSON."""
+    """The content type of a payload that is not JSON."""
     deliver_at: str | None = None
-    """Hold it back until this time, 2026-01-31T12:00:00Z, or 10m for in ten minutes."""
+    """Hold the message back until this time: 2026-01-31T12:00:00Z, or 10m for in ten minutes."""
     delay: str | None = None
-    """Hold it back for this long: 90s, 10m, 2h, 1d, or a number of seconds."""
+    """Hold the message back for this long: 90s, 10m, 2h, 1d, or a number of seconds."""
     priority: int | None = None
-    """Higher comes first in unordered queues."""
+    """A higher priority comes first in unordered queues."""
 
     def options(self) -> MessageOptions:
-        """The same as the client takes it: what is not said is left out."""
+        """These options as arguments of the client; missing options are left out."""
         if self.deliver_at is not None and self.delay is not None:
             raise SkepError(Code.INVALID_REQUEST, "give --deliver-at or --delay, not both")
         given: dict[str, object] = {

@@ -27,7 +27,7 @@ _Flags: Any = make_dataclass("_Flags", map(_flag, SETTINGS.values()), frozen=Tru
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class QueueFlags(_Flags):  # type: ignore[misc] # its fields are the rows of the table
-    """What can be set; what is not given stays as it is, or is the default when the queue is made."""
+    """Settings of a queue. A missing option keeps the value, or the default when the queue is created."""
 
     reset: Annotated[list[str] | None, Parameter(negative="")] = None
     """Put this setting back to its default; may come several times."""

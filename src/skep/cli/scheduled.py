@@ -39,7 +39,7 @@ class Which:
     """What a scheduled message has to fit; all that is given."""
 
     partition: str | None = None
-    """Only of this partition."""
+    """Only messages of this partition."""
     transaction_id: str | None = None
     """Only with this transaction id."""
     trace_id: str | None = None
@@ -50,7 +50,7 @@ class Which:
     """Only those that are due before this time."""
 
     def query(self) -> dict[str, Any]:
-        """The same, as the client takes it."""
+        """These filters as arguments of the client."""
         given: dict[str, Any] = {
             "partition": self.partition,
             "transaction_id": self.transaction_id,

@@ -18,7 +18,7 @@ GENERAL = ("config", "set_")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What can be said on the command line; what is not said is left to variables, the file and the defaults."""
+    """Options of the server. A missing option comes from a variable, the file of settings, or the default."""
 
     store: str | None = None
     """Where messages are kept: a path, :memory: or postgresql://…; skep.db in the data folder by default."""
@@ -35,7 +35,7 @@ class Flags:
     drain_seconds: float | None = None
     """How long a stop waits for requests that are under way, 30 by default."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None
-    """The least that is logged, info by default; debug logs every request."""
+    """The lowest level that is logged, info by default; debug logs every request."""
     log_format: Literal["auto", "console", "json"] | None = None
     """Auto, the default, is console on a terminal and json (one object per line) otherwise."""
     config: Path | None = None
