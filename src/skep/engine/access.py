@@ -50,7 +50,7 @@ class Access:
             self._on_change(record.id, False)
 
     async def is_closed(self) -> bool:
-        """Whether this store ever had access on, and nobody has opened it since."""
+        """Whether access control was ever on for this store, and nobody has switched it off since."""
         with self._in_flight:
             return await self._store.is_closed() is True
 

@@ -260,7 +260,7 @@ def likely_bytes(batch: int, message_bytes: int, least: int, most: int) -> int:
 
 
 def bytes_of(deliveries: Sequence[Delivery]) -> tuple[int, int]:
-    """What deliveries hold together, and the largest of them."""
+    """The total bytes of some deliveries, and the bytes of the largest."""
     total = largest = 0
     for delivery in deliveries:
         headers = delivery.headers

@@ -252,7 +252,7 @@ class Decryption:
         return [msgspec.structs.replace(one, last_error=error) for one, error in zip(found, errors, strict=True)]
 
     def _opened_or_nothing(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
-        """What cannot be opened shows that it is sealed, and nothing of it."""
+        """A message that cannot be decrypted is shown as sealed, without its payload."""
         try:
             return self._encryption.open(row, source)
         except SkepError:
@@ -310,7 +310,7 @@ OPENED_BY = ("seq", "partition", "message_id", "trace_id", "content_type", "payl
 
 
 def _is_closed(delivery: Delivery) -> bool:
-    """Whether something of it may be sealed."""
+    """Whether some of its messages may be sealed (encrypted)."""
     return delivery.content_type == SEALED_TYPE or delivery.dead_letter is not None
 
 

@@ -28,7 +28,7 @@ MOST_FALL, MOST_RISE = 0.7, 1.25
 INSIDE_SHARE = 0.4
 """How much of its time a call may spend inside, on average: some take more than twice as long."""
 WAITING_SHARE = 0.1
-"""How much of it may be spent at the door."""
+"""The share of its time that a call may wait at the door."""
 LOOK_MICROS = seconds(0.1)
 """How often it is seen who has waited for too long."""
 ANSWERED_PER_REFUSED = 6
@@ -78,7 +78,7 @@ class Door:
 
     @property
     def is_busy(self) -> bool:
-        """Whether more than half of those who may be inside are: then calls wait for the server, and not for one queue of it."""
+        """Whether the server is more than half full. Then calls wait for the whole server, not for one queue."""
         return self.inside * 2 > self.limit
 
     def lets_in(self) -> bool:

@@ -382,7 +382,7 @@ class Encryption:
         return dropped
 
     async def _is_read_anew(self) -> bool:
-        """Whether the keys could be read anew. Where not, those that were dropped are read when somebody needs them."""
+        """Whether the keys could be read again. If not, a dropped key is read at its next use."""
         try:
             await self._load()
         except SkepError as error:

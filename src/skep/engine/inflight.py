@@ -1,4 +1,4 @@
-"""What is under way, so that a stop can refuse what is new and wait for the rest."""
+"""Calls under way: a stop refuses new calls and waits for these."""
 
 from __future__ import annotations
 

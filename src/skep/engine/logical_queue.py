@@ -118,7 +118,7 @@ class LogicalQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for anything here, so that it may be dropped."""
+        """Whether no call waits here, so that this object may be dropped."""
         return self.pushes.idle and self.pops.idle and self.settles.idle and self.renewals.idle and not self.parking
 
     @property
@@ -165,7 +165,7 @@ class LogicalQueue:
         return outcomes
 
     def _offered(self, batches: Sequence[PushBatch]) -> Claims:
-        """Those who wait for what is pushed, and what is claimed for them in the push's own transaction."""
+        """Waiting pops, and the claims for them in the push's own transaction."""
         if not self.parking:
             return []
         partitions = [m.partition for batch in batches for m in batch.messages if m.deliver_at is None]

@@ -1,4 +1,4 @@
-"""What an engine is made of: its parts, each told of those it needs, and their start and stop in order."""
+"""The parts of an engine: how they are built from each other, started and stopped in order."""
 
 from __future__ import annotations
 

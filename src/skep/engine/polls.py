@@ -52,7 +52,7 @@ class ClaimOrder(Protocol):
         """What to claim; None when there is no room for it now."""
 
     def fits(self, found: PopResult | None) -> bool:
-        """Whether there is room for what was claimed."""
+        """Whether there is room for the claimed messages."""
 
 
 class Poll(Generic[Place]):
@@ -103,7 +103,7 @@ class Poll(Generic[Place]):
             waiters.ready_at(found.next_ready_at)
 
     def claim(self) -> PopRequest | None:
-        """What somebody else is about to claim for it, if it can take it now; until `claimed` it is told of nothing else."""
+        """The request that another call claims for this poll; None when it has no room. Until `claimed`, it gets no other."""
         assert self.order is not None
         self._asked = self.order.request()
         if self._asked is not None:
@@ -113,7 +113,7 @@ class Poll(Generic[Place]):
         return self._asked
 
     def claimed(self, found: PopResult | None) -> bool:
-        """What was claimed for it, None when nobody looked; whether it takes that: it may have gone meanwhile."""
+        """Hand the claimed messages to this poll (None: nobody looked). False when it has no room, or has ended."""
         self._claiming = False
         assert self.order is not None
         if not self.order.fits(found):

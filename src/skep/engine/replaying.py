@@ -34,7 +34,7 @@ class DeadLettersAndStats(DeadLetterVerbs, StatsVerbs, Protocol):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """How many dead letters went back, or would; ``replayed`` names the first of them."""
+    """How many dead letters were replayed, or would be; ``replayed`` names the first ones."""
 
     count: int
     replayed: list[Replayed]

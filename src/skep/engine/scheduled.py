@@ -169,7 +169,7 @@ class Scheduled:
         return found[0] if found else msgspec.structs.replace(one, payload=b"")
 
     async def _open(self, one: ScheduledMessage, preview_bytes: int | None) -> ScheduledMessage:
-        """What cannot be opened shows that it is sealed, and nothing of it."""
+        """A message that cannot be decrypted is shown as sealed, without its payload."""
         try:
             await self._encryption.prepare([one])
             payload, content_type = self._encryption.open(one, None)

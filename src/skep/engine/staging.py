@@ -48,7 +48,7 @@ class StagedAt(Struct, frozen=True):
 
 
 class Epoch(Struct, frozen=True):
-    """What is known of an epoch: what it was answered when it was published, or None, and what is staged."""
+    """The state of an epoch: the answer of its publication (None before it), and its staged messages."""
 
     answer: bytes | None
     attempts: list[tuple[Attempt, int]]

@@ -20,7 +20,7 @@ SERVER = ""
 
 
 class Verb(StrEnum):
-    """What can be granted. None of them includes another."""
+    """The verbs that can be granted. No verb includes another."""
 
     PUSH = "push"
     POP = "pop"
@@ -54,7 +54,7 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyDetail(Struct, frozen=True):
-    """What a key is called, what it grants, how often it may be used, and who made it."""
+    """A key: its name, its grants, its rate limit, and its maker."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -86,7 +86,7 @@ class Signer(Struct, frozen=True):
 
 
 class SessionDetail(Struct, frozen=True):
-    """What a session of a token grants, as long as its signer is trusted; one of a key grants what its key does."""
+    """The grants of a token's session, while the signer is trusted. A key's session has the grants of its key."""
 
     grants: tuple[Grant, ...] = ()
     signer: Signer | None = None

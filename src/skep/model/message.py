@@ -57,7 +57,7 @@ class PushBatch(Struct, frozen=True):
 
 
 class PushStatus(StrEnum):
-    """What became of one pushed message."""
+    """The outcome of one pushed message."""
 
     STORED = "stored"
     SCHEDULED = "scheduled"
@@ -107,7 +107,7 @@ class PushOutcome(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """Whether the batch was refused: then nothing of it was stored, and every result says so."""
+        """Whether the batch was refused. Then no message was stored, and every result says so."""
         return bool(self.results) and self.results[0].status is PushStatus.REFUSED
 
 

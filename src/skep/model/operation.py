@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 30.0
 MAX_RETRIES = 3
 """How often an operation that failed of itself is tried again, at the least, before it is given up."""
 GROWTHS = 6
-"""How often a claim's time doubles, when one after the other was lost: what kills its server must not do so all the time."""
+"""How often the time of a lost claim doubles, so that an operation that kills its server does so ever less often."""
 LOST = "the server that had it did not come back"
 STUCK_TIMEOUTS = 2
 """An operation that lives longer than this many of its timeouts is stuck."""
@@ -151,7 +151,7 @@ class Claimed(Struct, frozen=True):
 
     @property
     def exhausted(self) -> bool:
-        """Whether all its tries are behind it, and whoever had it the last time never came back."""
+        """Whether all tries are used up, and the last server never reported back."""
         return self.tries > self.max_retries + 1 and self.error == LOST
 
     def blocked_since(self, code: Code, now: Instant) -> Instant:
@@ -332,7 +332,7 @@ def split(request: NewOperations, is_fifo: dict[QueueKey, bool]) -> list[NewOper
 
 
 def operations_ahead(retry_after_seconds: int = 1) -> SkepError:
-    """What is told whoever cannot be queued and would overtake a queued push."""
+    """The error for a call that cannot be queued and would overtake a queued push."""
     return SkepError(
         Code.OPERATIONS_AHEAD,
         "a push to the same partition is queued, and this cannot wait behind it: try again when that is done",
@@ -359,7 +359,7 @@ class _Settled(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Result(Struct, frozen=True):
-    """What a call would have been answered: results in the order of its items, or what a receipt had recorded."""
+    """The answer of the queued call: results in the order of its items, or the recorded answer of a receipt."""
 
     pushed: list[PushResult] | None = None
     recorded: bytes | None = None

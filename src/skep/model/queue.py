@@ -59,7 +59,7 @@ class LogBounds(Struct, frozen=True):
 
 
 class ClearScope(StrEnum):
-    """What `clear` removes: what waits, what is scheduled, or everything with the leases too."""
+    """The messages that `clear` removes: pending ones, scheduled ones, or all, including leased ones."""
 
     PENDING = "pending"
     SCHEDULED = "scheduled"

@@ -57,7 +57,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     help: str
     """What it does, for everyone who sets it."""
     zero: str = ""
-    """What 0 stands for where it is no amount like the others."""
+    """The meaning of 0, where 0 is not an amount."""
     detail: str = ""
     """What `docs/settings.md` adds, in Markdown."""
     change_when: str
@@ -72,7 +72,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
     @property
     def help_text(self) -> str:
-        """What it does, and what 0 stands for."""
+        """The effect of the setting, and the meaning of 0."""
         return f"{self.help} 0: {self.zero}." if self.zero else self.help
 
 

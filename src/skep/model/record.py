@@ -28,7 +28,7 @@ class ReceiptKey(Struct, frozen=True, order=True, gc=False):
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """That it was done, and what was answered. From ``expires_at`` on it counts no longer, and may be done again."""
+    """Proof that a call was done, with its answer. After ``expires_at`` the call may be done again."""
 
     key: ReceiptKey
     answer: bytes

@@ -68,7 +68,7 @@ class ScheduledFilter(Struct, frozen=True, kw_only=True):
 
 
 class ScheduledRow(NamedTuple):
-    """What filters look at of a scheduled message; ``queue_id`` is the store's own, ``size_bytes`` that of payload and headers."""
+    """The filtered fields of a scheduled message; ``queue_id`` is internal, ``size_bytes`` is payload plus headers."""
 
     queue: str
     queue_id: int
@@ -85,7 +85,7 @@ class ScheduledRow(NamedTuple):
         return ScheduledPosition(self.due_at, self.arrival)
 
     def fits(self, wanted: ScheduledFilter) -> bool:
-        """Whether it is one of those that are meant."""
+        """Whether a scheduled message matches the filter."""
         return (
             (wanted.queue is None or wanted.queue == self.queue)
             and (wanted.ids is None or self.id in wanted.ids)
@@ -167,7 +167,7 @@ class Walk(Struct, frozen=True):
     end: ScheduledPosition | None
 
     def step(self, wanted: ScheduledFilter, limit: int) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
-        """Those that one transaction changes, and where to go on: a page that ends with the bytes that are enough, too."""
+        """The messages that one transaction changes, and the place to go on. Enough bytes end a page, too."""
         return self.page(wanted, limit, STEP_BYTES)
 
     def page(

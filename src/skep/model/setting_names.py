@@ -1,4 +1,4 @@
-"""What somebody meant who named a setting of a queue that there is not."""
+"""The setting that was probably meant by an unknown name."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Attempt(Struct, frozen=True, order=True, forbid_unknown_fields=True):
 
 
 class Published(Struct, frozen=True):
-    """What became of an epoch; ``queues`` are those that got messages just now: none when it was published before."""
+    """The outcome of a publication; ``queues`` got messages just now: none if the epoch was published before."""
 
     answer: bytes
     queues: list[QueueKey]
@@ -69,7 +69,7 @@ class QueuePublished(Struct, rename="camel"):
 
 
 class PublishedAnswer(Struct, rename="camel"):
-    """What an epoch was: told again, unchanged, to whoever publishes it again."""
+    """The answer of a published epoch. A second publication gets the same answer."""
 
     query: str
     epoch: int
@@ -137,7 +137,7 @@ def check_staged(epoch: EpochKey, wanted: list[Attempt], staged: dict[tuple[int,
 
 
 def already_published(epoch: EpochKey) -> SkepError:
-    """What whoever stages more for a published epoch is told."""
+    """The error for staging more messages for a published epoch."""
     return SkepError(
         Code.EPOCH_PUBLISHED,
         f"epoch {epoch.epoch} of {epoch.query!r} is published: there is nothing more to write for it",

@@ -1,4 +1,4 @@
-"""What a store tells of its own affairs: what a chore did, and how busy its connections are."""
+"""Reports of a store: the results of its chores, and the load of its connections."""
 
 from __future__ import annotations
 

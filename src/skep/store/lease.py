@@ -133,7 +133,7 @@ class Effects(Struct):
 
 
 OUTCOMES = ("expired", "retried", "dead", "released", "completed")
-"""What the lease history calls a lease, those that outdo others first."""
+"""The outcomes of a lease in the lease history; an earlier outcome overrides a later one."""
 
 REFUSED_STALE = SettleResult(SettleStatus.REFUSED, Code.STALE_LEASE)
 REFUSED_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
@@ -189,7 +189,7 @@ def settle_lease(
 
 
 def _frees_none(result: SettleResult) -> SettleResult:
-    """What an ack is told while nobody can have the next of the partition for it."""
+    """The answer to an ack while no pop may get the next message of the partition."""
     if result is COMPLETED:
         return COMPLETED_FREES_NONE
     return structs.replace(result, frees=False) if result.status is SettleStatus.COMPLETED else result
@@ -198,7 +198,7 @@ def _frees_none(result: SettleResult) -> SettleResult:
 def _settle_one(
     lease: Lease, item: Settlement, settings: QueueSettings, now: Instant, effects: Effects
 ) -> tuple[SettleResult, str]:
-    """What a settlement makes of one message of a lease. A release of part of a lease is a nack: somebody got that lease."""
+    """The effect of a settlement on one message of a lease. A release of part of a lease counts as a nack."""
     if item.outcome is Outcome.RELEASE:
         item = structs.replace(item, outcome=Outcome.NACK, retry=Retry.NOW)
     result, fate = judge(item, lease.attempts, settings, now, effects)
@@ -228,7 +228,7 @@ def judge(
 
 
 def sweep(item: Settlement, left: Iterable[int], fates: dict[int, str], swept: Swept, effects: Effects) -> SettleResult:
-    """What an ack of a whole lease makes of what the call has left of it: all up to a seq is done."""
+    """The effect of an ack of a whole lease on its remaining messages: all up to a seq are completed."""
     done = [seq for seq in left if seq <= item.seq]
     if not done:
         return REFUSED_NOT_IN_LEASE

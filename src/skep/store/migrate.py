@@ -54,7 +54,7 @@ def checksum_of(text: str) -> str:
 
 
 def missing_migrations(available: Sequence[Migration], applied: Mapping[int, str], place: str) -> list[Migration]:
-    """Those yet to be applied, after checking what was applied (number → checksum) against what this program has."""
+    """The migrations to apply, after a check of the applied ones (number → checksum) against this program's."""
     newest = max(applied, default=0)
     if newest > len(available):
         raise SkepError(

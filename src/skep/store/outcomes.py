@@ -82,7 +82,7 @@ class Kept(Struct, array_like=True, frozen=True):
 
 
 class Swept(Struct):
-    """What acks of whole leases completed of one row: a mark for each of them, and the seqs."""
+    """The seqs of one row that acks of whole leases completed, with a mark for each ack."""
 
     marks: list[Mark] = []
     seqs: list[int] = []
@@ -114,7 +114,7 @@ def verdict_of(settlement: Settlement) -> str:
 
 
 def is_run(seqs: Sequence[int]) -> bool:
-    """Whether seqs, which rise, have no gap: then the first and the last of them say it all."""
+    """Whether ascending seqs have no gap, so that the first and the last describe them all."""
     return seqs[-1] - seqs[0] == len(seqs) - 1
 
 
@@ -131,7 +131,7 @@ def kept_sweep(through: int, packed: bytes | None) -> bytes:
 
 
 def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]], swept: Swept | None = None) -> bytes | None:
-    """What to keep of a settlement of one lease; those that were refused are left out, and those of the whole are in ``swept``."""
+    """The record of a settlement of one lease: without refused messages; those of a whole lease are in ``swept``."""
     marks = [] if swept is None else swept.marks
     acked: list[int] = [] if swept is None else list(swept.seqs)
     said: list[SettledMessage] = []

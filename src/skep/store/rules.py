@@ -79,13 +79,13 @@ RATE_SECONDS = 60
 KEPT_SAMPLES_SECONDS = 90
 """So much of what each look saw is kept: what rates want, for who looks a little late. Figures by the minute tell of the time before."""
 KEYFRAME_SECONDS = 86_400
-"""What does not change is noted again after so long. So the newest row of anything is younger than what is removed."""
+"""An unchanged figure is written again after this time, so its newest row is always younger than the removed rows."""
 NEW_SECONDS = 120
 """So long after it was made a queue counts as new: the next sample notes that it began with nothing."""
 TRACE_EVENTS_SECONDS = 7 * 86_400
 """How long events of traces are kept."""
 TRACE_EVENTS = 1_000_000
-"""How many of them, at most, once they are swept: the latest."""
+"""How many events of traces a sweep keeps at most: the latest ones."""
 HISTORY_DISORDER_SECONDS = 60
 """By so much a lease may stand too late in the history: it ended before it was committed, and servers' clocks differ a little."""
 TIMED_LEASES = 2_000
@@ -242,11 +242,11 @@ def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None
 
 
 LOOK_AGAIN_SECONDS = 60.0
-"""How long a pass of retention waits for what is past its age and has to be buried first."""
+"""How long a pass of retention waits for messages past their age that must be buried first."""
 
 
 def settles_unread(name: str, settings: QueueSettings, holds_dead_letters: bool) -> bool:
-    """Whether what nobody reads has to be settled at its age: from a dead-letter queue retention takes it as it is."""
+    """Whether expired messages must be settled first. Retention deletes those of a dead-letter queue directly."""
     removed = removal_age(settings, holds_dead_letters) is not None
     return not removed or dead_letter_target(name, settings, holds_dead_letters) is not None
 
@@ -424,7 +424,7 @@ def receipt_after(batch: PushBatch, outcome: PushOutcome) -> Receipt | None:
 
 
 def too_much_at_once(max_bytes: int) -> SkepError:
-    """What is told whoever reads entities that are too much for one answer."""
+    """The error for a read of entities that are too large for one answer."""
     return SkepError(
         Code.PAYLOAD_TOO_LARGE, f"these entities have more than {max_bytes} bytes together; read fewer at once"
     )
@@ -534,7 +534,7 @@ def after_report(
 
 
 def are_sealed(messages: Iterable[NewMessage]) -> bool:
-    """Whether none of them could be read by whoever reads the store."""
+    """Whether no payload is readable for somebody who reads the store's files."""
     return all(message.content_type == SEALED_TYPE for message in messages)
 
 

@@ -44,7 +44,7 @@ from skep.store.protocol.servers import ServerVerbs
 EMPTY_PASSES = 100
 """The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
 FOLLOWS = 0
-"""What a call takes that only follows the log: nothing, so that a push wakes all of them."""
+"""A call that only follows the log takes no messages, so a push wakes all such calls."""
 GIVEN_BACK = "the consumer went away before it got the message"
 
 log = structlog.get_logger("skep.engine")

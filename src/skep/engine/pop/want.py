@@ -1,4 +1,4 @@
-"""What the caller of a pop wants, and what is claimed for one that waits."""
+"""The wishes of a pop's caller, and the claim for a pop that waits."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ClaimForPoll:
         return want.of(self._queue, Token(self._ids.mint()), batch, max_bytes)
 
     def fits(self, found: PopResult | None) -> bool:
-        """Whether there is room for what was claimed."""
+        """Whether there is room for the claimed messages."""
         room = self._want.room
         if room is None:
             return True

@@ -33,7 +33,7 @@ log = structlog.get_logger("skep.engine")
 
 
 class BufferFigures(Struct, frozen=True):
-    """What is buffered, and what became of what was. Counts are of messages, since the server started."""
+    """Buffered pushes and their outcomes. Counts are messages since the server started."""
 
     pending: int = 0
     size_bytes: int = 0

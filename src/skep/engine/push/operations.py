@@ -61,7 +61,7 @@ CALM_SECONDS = 1.0
 TRUSTED_LOOKS = 5
 MOMENT_SECONDS = 0.05
 TELL_SECONDS = 0.1
-"""How long a server has operations to itself before it tells the others of them."""
+"""How long a server keeps its operations to itself before it notifies the other servers."""
 
 log = structlog.get_logger("skep.operations")
 
@@ -219,7 +219,7 @@ class Operations:
 
     @property
     def ending(self) -> bool:
-        """Whether nobody is to wait for operations any longer."""
+        """Whether calls must no longer wait for operations."""
         return self._ending
 
     def overtakes(self, batch: PushBatch) -> bool:

@@ -64,7 +64,7 @@ class Blocked(NamedTuple):
     failure: Failure
 
     def concerns(self, other: Claimed) -> bool:
-        """Whether it is another's reason, too: a busy store is one whose queue somebody holds; one that is full takes nothing."""
+        """Whether another operation would fail for the same reason. A busy store is busy for one queue only."""
         return self.failure.code is not Code.STORE_BUSY or self.operations[0].queue == other.queue
 
 

@@ -23,7 +23,7 @@ class AccessStore(Protocol):
         """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on the store is closed."""
 
     async def is_closed(self) -> bool | None:
-        """Whether keys are asked for, whoever serves the store; None when nobody ever said."""
+        """Whether every server of this store asks for keys; None when this was never set."""
 
     async def set_closed(self, closed: bool, now: Instant) -> None:
         """Say whether keys are asked for. It holds until it is said otherwise, or a key is made."""

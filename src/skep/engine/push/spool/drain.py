@@ -203,7 +203,7 @@ class Drain:
         return given
 
     def _parts(self, chosen: Sequence[WaitingRecord]) -> list[list[WaitingRecord]]:
-        """What is tried together: all of it, but for queues that were busy. Those come last, and each by itself."""
+        """Records that are stored together. Records of busy queues come last, each queue by itself."""
         sound: list[WaitingRecord] = []
         suspect: list[WaitingRecord] = []
         late = set(self._busy)
@@ -218,7 +218,7 @@ class Drain:
         return ([sound] if sound else []) + by_queues(suspect)
 
     def _ready(self, part: Sequence[WaitingRecord], held: set[Group]) -> list[WaitingRecord]:
-        """Those of some records that may still be stored; what the others hold is added to ``held``."""
+        """The records that may be stored now; partitions of the other records are added to ``held``."""
         now = self._clock.steady()
         ready = []
         for one in part:

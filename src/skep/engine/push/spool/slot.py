@@ -26,7 +26,7 @@ from skep.runtime.private_files import FILE_MODE, make_folder
 
 FILE = "pushes.db"
 MENDED = "mended.db"
-"""What could be read of a damaged file, until it takes that one's place."""
+"""The readable pushes of a damaged file, until this file takes its place."""
 REFUSED = "refused"
 LOCK = "lock"
 

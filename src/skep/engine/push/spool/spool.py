@@ -46,7 +46,7 @@ log = structlog.get_logger("skep.spool")
 
 
 class SpoolState(StrEnum):
-    """How things stand: nothing is spooled; the store is away; it is back and what was spooled goes into it."""
+    """The state of the spool: empty, filling (the store is away), or draining (the store is back)."""
 
     UP = "up"
     AWAY = "away"
@@ -54,7 +54,7 @@ class SpoolState(StrEnum):
 
 
 class SpoolFigures(Struct, frozen=True, kw_only=True):
-    """What is in the spool, and what became of what was. Counts are of messages, since the server started."""
+    """Spooled pushes and their outcomes. Counts are messages since the server started."""
 
     state: SpoolState = SpoolState.UP
     pending: int = 0
@@ -175,7 +175,7 @@ class Spool:
         self._link.doubt()
 
     def takes(self, batch: PushBatch) -> bool:
-        """Whether a push has to go this way: the store is away, or an earlier one to a partition of it is still here."""
+        """Whether a push must be spooled: the store is away, or the spool has an earlier push to one of its partitions."""
         if self._link.away or self._own is None:
             return True
         return any(self._holds(held, batch) for held in (self._arriving, self._spooled) if held.groups)

@@ -49,7 +49,7 @@ class StoreLink:
 
     @property
     def attempt(self) -> int:
-        """What an attempt that ends now is known by: `fence` with it makes sure that nothing comes of it any more."""
+        """The mark of an attempt that ends now. `fence` with this mark makes sure that it has no later effect."""
         return self._resumes
 
     def start(self) -> None:
