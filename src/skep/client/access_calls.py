@@ -15,7 +15,7 @@ ENCRYPTION = "/api/v1/encryption"
 
 
 class AccessCalls:
-    """What a client can see and change of who may do what."""
+    """The client's calls about keys and the audit log."""
 
     @call
     def create_key(

@@ -141,5 +141,5 @@ class Batcher:
 
 
 def _unspecific(error: SkepError) -> bool:
-    """Whether the request was refused for what is in it, and does not say which message that is."""
+    """Whether the request was refused for its content, and the error does not name the message."""
     return isinstance(error, AnsweredError) and error.status in _ABOUT_CONTENT and "messages" not in error.details

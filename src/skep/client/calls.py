@@ -45,7 +45,7 @@ Start = Literal["all", "new"] | datetime | int
 
 
 class PopOptions(TypedDict, total=False):
-    """What to lease, and for whom.
+    """Options of the pop.
 
     ``wait_seconds`` waits for the first message; ``partitions`` limits from how many partitions; ``start`` says where a
     group begins that is not there yet: "all", "new", a time or a seq; ``auto_ack`` settles what it hands out at once.
@@ -64,7 +64,7 @@ class PopOptions(TypedDict, total=False):
 POP_DEFAULTS = {"batch": 1, "wait_seconds": 0.0, "auto_ack": False, "lease_seconds": Unsaid("the queue's")}
 _POP_OPTIONS = frozenset(PopOptions.__annotations__)
 BUFFER_MS = 100
-"""How long messages may be held that are pushed as buffered and no more is said of it."""
+"""How long the server may hold a buffered push, by default."""
 
 
 class Acked(Struct):
@@ -95,7 +95,7 @@ def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | N
 
 
 def read_pushed(answer: ApiResponse) -> Pushed:
-    """What became of a push that went well."""
+    """The outcome of a successful push."""
     if answer.status == ACCEPTED:
         return Pushed(_waiting(answer).messages, {}, queued=_queued(answer))
     return pushed_from(_push_response(answer))
@@ -184,7 +184,7 @@ def _read_ack(answer: ApiResponse) -> Acked:
 
 
 def read_acks(answer: ApiResponse) -> Acked:
-    """What became of acks that went well."""
+    """The outcome of successful acks."""
     return Acked(_ack_response(answer).results, _queued(answer) if answer.status == ACCEPTED else None)
 
 

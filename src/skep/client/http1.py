@@ -47,7 +47,7 @@ def request_line(method: str, target: str) -> str:
 
 
 def length_line(method: str, body: bytes | None) -> str:
-    """How long the body is; nothing where nobody expects one."""
+    """The header with the body's length; empty where no body is expected."""
     return "" if body is None and method in ("GET", "HEAD") else f"content-length: {len(body or b'')}\r\n"
 
 

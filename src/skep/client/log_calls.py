@@ -121,7 +121,7 @@ class LogCalls:
 
     @call
     def staging(self, query: str, epoch: int) -> ApiCall[StagingView]:
-        """Whether an epoch is published, and what is staged of it."""
+        """Whether an epoch is published, and its staged messages."""
         return get(_epoch(query, epoch), StagingView)
 
     @call

@@ -57,7 +57,7 @@ class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a
     """Where it comes from and why it died, when it is popped from a dead-letter queue."""
     client: Any = None
     settled: AckStatus | None = None
-    """What was said of it through this object; None while nothing was."""
+    """The settlement made through this object; None before it."""
     work: Any = None
     """The span of working on it, in a ``with`` block."""
     left: Left | None = None

@@ -9,7 +9,7 @@ CONSUME_WAIT_SECONDS = 30.0
 
 
 def queue_pop_options(partition: str | None, group: str | None, options: PopOptions) -> PopOptions:
-    """What a pop of a queue asks for: what it says itself, else what was said when the queue was named."""
+    """The options of a pop: its own arguments, else the defaults of its queue object."""
     named: PopOptions = {}
     if partition is not None:
         named["partition"] = partition

@@ -29,7 +29,7 @@ class Operation(Struct, rename="camel"):
 
     @property
     def ended(self) -> bool:
-        """Whether it is done, one way or the other."""
+        """Whether the operation has ended, with or without success."""
         return self.status not in LIVE
 
 
@@ -42,14 +42,14 @@ def operation(operation_id: str) -> ApiCall[Operation]:
 
 
 def pushed(queued: Queued, ended: Sequence[Operation]) -> Pushed:
-    """What became of a queued push, all of whose operations have ended. A failed one is raised."""
+    """The outcome of a queued push whose operations have all ended. A failed operation is raised."""
     parts = [calls.read_pushed(_answer(one)) for one in ended]
     queues = {name: depth for part in parts for name, depth in part.queues.items()}
     return Pushed(_merged(queued, [part.messages for part in parts]), queues)
 
 
 def acked(queued: Queued, ended: Sequence[Operation]) -> Acked:
-    """What became of queued acks, all of whose operations have ended. A failed one is raised."""
+    """The outcome of queued acks whose operations have all ended. A failed operation is raised."""
     return Acked(_merged(queued, [calls.read_acks(_answer(one)).results for one in ended]))
 
 

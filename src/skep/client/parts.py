@@ -44,7 +44,7 @@ class Parts:
 
     @property
     def pushed(self) -> Sequence[PushedMessage]:
-        """What became of the pushes; empty until it is committed."""
+        """The outcomes of the pushes; empty until the commit."""
         return self.committed.messages if self.committed else []
 
     def ack(self, *messages: MessageData) -> None:

@@ -1,4 +1,4 @@
-"""What became of a push, split into what callers ask for."""
+"""The outcome of a push, split by status."""
 
 from __future__ import annotations
 

@@ -49,6 +49,6 @@ class Remainder(Generic[M]):
                 self._left = deque(m for m in self._left if m.lease_id != result.lease_id)
 
     def to_give_back(self) -> list[M]:
-        """What nobody will work on. Not where another message of the lease is being worked on: that would end its lease."""
+        """The messages to give back. Not those of a lease on which the worker still works: its lease would end."""
         busy = {message.lease_id for message in self._handed_out if message.settled is None}
         return [message for message in self._left if message.lease_id not in busy]

@@ -1,4 +1,4 @@
-"""What a client may be told, with the defaults that hold when nobody tells it anything."""
+"""The options of a client, with their defaults."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     urls: tuple[str, ...] = (DEFAULT_URL,)
     tenant: str = DEFAULT_TENANT
-    """Whose queues are meant."""
+    """The tenant of the queues."""
     token: str | None = None
-    """Sent as a bearer token."""
+    """The key or token; it is sent as a bearer token."""
     client_name: str | None = None
     """Who this client is, said with each pop and shown with the lease; the program's name when it is not given."""
     timeout_seconds: float = 30.0

@@ -15,7 +15,7 @@ from skep.model import QueueKey, QueueSettings
 from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 
 ANONYMOUS = "anonymous"
-"""Who it was where nobody is asked."""
+"""The name in the audit log when the server asks for no keys."""
 NAMES = 20
 """So many of the queues that were touched are named."""
 TEXT_CHARACTERS = 1_000

@@ -169,7 +169,7 @@ def of_selection(selection: DeadLetterSelection, tenant: str) -> DeadLetterFilte
 
 
 async def marked(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter:
-    """What is there now, and nothing that comes later: what a dry run tells of, so that the same can be done afterwards."""
+    """The dead letters of this moment. A dry run counts them, and the call after it touches no later ones."""
     if wanted.up_to is not None:
         return wanted
     return msgspec.structs.replace(wanted, up_to=await engine.dead_letters.mark(wanted.queue))

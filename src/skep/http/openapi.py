@@ -143,7 +143,7 @@ def _parts(body: Any) -> tuple[Any, ...]:
 
 
 def _refine(name: str, schema: Json) -> None:
-    """What a struct's field cannot say: a time is known by its name, and what is raw by its own."""
+    """Schemas that a field's type does not show: times are recognized by their names, and so is raw JSON."""
     if _TIME.search(name):
         for part in schema.get("anyOf", [schema]):
             if part.get("type") == "string":

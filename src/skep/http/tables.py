@@ -31,7 +31,7 @@ Pages = AsyncGenerator[list[Row], None]
 
 
 class TableWish(NamedTuple):
-    """What of a table is wanted: rows after a place, up to another, of what ended since, and no more than so many."""
+    """The wanted rows of a table: after one place, up to another, ended since a time, and at most so many."""
 
     tenant: str
     queue: str | None

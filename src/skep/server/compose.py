@@ -128,7 +128,7 @@ def sqlite_file(settings: ServerSettings) -> Path | None:
 
 
 def private_paths(settings: ServerSettings) -> list[Path]:
-    """What this server keeps on this machine, and nobody else should read."""
+    """Files of this server on this machine that no other account should read."""
     data, path = Path(settings.data_folder), sqlite_file(settings)
     if is_shared(settings.store or ""):
         return [data, data / SPOOL_NAME] if settings.spool.enabled else []

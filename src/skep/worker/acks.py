@@ -9,12 +9,12 @@ from skep.wire.messages import Ack, AckStatus, PoppedMessage
 
 ERROR_CHARACTERS = 8_192
 LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
-"""What is refused with these is somebody else's by now, or settled."""
+"""A message refused with one of these codes is leased to another consumer by now, or settled."""
 OWN_FAULTS = PERMANENT | {
     Code.PAYLOAD_TOO_LARGE, Code.INVALID_PAYLOAD, Code.INVALID_PARTITION, Code.INVALID_TRANSACTION_ID, Code.INVALID_NAME,
     Code.INVALID_REQUEST, Code.MALFORMED,
 }  # fmt: skip
-"""What is refused with these is refused for what is in the message, and stays so."""
+"""A message refused with one of these codes has bad content; every retry would be refused too."""
 
 
 def completed(message: PoppedMessage) -> Ack:
@@ -39,7 +39,7 @@ def is_hopeless(error: SkepError) -> bool:
 
 
 def refused(message: PoppedMessage, error: SkepError) -> Ack:
-    """What is to be said of a message whose transaction was refused; what is not about the message is raised."""
+    """The settlement of a message whose transaction was refused. Errors that are not about the message are raised."""
     if is_hopeless(error):
         raise error
     return given_up(message, error) if error.code in OWN_FAULTS else failed(message, str(error))

@@ -82,7 +82,7 @@ async def address_of(host: str, port: int, resolve: Resolve, *, allow_private: b
 
 
 def is_public(text: str) -> bool:
-    """Whether an address is one of the public network; one that carries another in it is judged by that one, too."""
+    """Whether an address is public. An IPv6 address that carries IPv4 addresses is judged by them."""
     try:
         address = ip_address(text)
     except ValueError:

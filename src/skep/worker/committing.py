@@ -50,7 +50,7 @@ SCOPE = "command"
 RECEIPT_SECONDS = 30 * 86_400.0
 TRIES = 3
 TRIES_ALONE = 30
-"""How often a batch, and a single message, is decided anew because somebody else was faster."""
+"""How often a batch, or a single message, is decided again because another worker was faster."""
 PAUSE_SECONDS = 0.01
 """The longest pause before the second try; it grows with each."""
 READ_AT_ONCE = 4_000
@@ -198,7 +198,7 @@ class Committing:
         return done
 
     def _decided(self, prepared: Sequence[Prepared], known: Known) -> Steps[TransactionRequest]:
-        """What is to happen, each message on top of those before it."""
+        """The decisions for a batch: each message sees the effects of the earlier ones."""
         entities = dict(known.entities)
         whole = TransactionRequest(acknowledgments=[], items=[], effects=[], receipts=[])
         now = self._clock.now()

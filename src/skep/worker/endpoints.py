@@ -17,7 +17,7 @@ from skep.wire.times import to_instant
 from skep.worker.delivery import Outcome, Result
 
 REFRESH_SECONDS = 5.0
-"""How old what is known of an endpoint may be: so soon a reset, or another worker's failures, are noticed."""
+"""How old the known state of an endpoint may be: a reset, or another worker's failure, is noticed within this time."""
 FAILURES = 5
 """So many failures in a row let an endpoint rest."""
 REST_SECONDS = 30.0

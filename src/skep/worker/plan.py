@@ -62,7 +62,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def ordered(self) -> bool:
-        """Whether the messages of a partition must be done one after the other."""
+        """Whether the messages of a partition must be handled one after the other."""
         return self.spec.settings.ordering is not Ordering.UNORDERED
 
     @property

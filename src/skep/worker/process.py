@@ -26,7 +26,7 @@ class WorkerOrder(Struct):
     log_level: LogLevel
     log_format: LogFormat
     token: str | None = None
-    """What it shows to the server; it comes on stdin, where nobody else sees it."""
+    """The worker's token for the server. It comes on stdin, so that no other process sees it."""
 
     def __repr__(self) -> str:
         """Not the token: what is printed ends up in logs."""

@@ -41,7 +41,7 @@ class Keeping:
         return lease_id in self._held
 
     def lost(self, lease_id: str) -> bool:
-        """Whether somebody else has it now."""
+        """Whether another consumer has the lease now."""
         return lease_id in self._lost
 
     async def run(self) -> None:

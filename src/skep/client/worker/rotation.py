@@ -66,7 +66,7 @@ class Rotation:
         return max(0.0, min((turn.due for turn in self._turns), default=0.0) - self._time())
 
     def share(self, free: int) -> int:
-        """How much of what is free one turn may take."""
+        """The share of the free slots that one turn may take."""
         if not self._fair or len(self._turns) == 1:
             return free
         now = self._time()

@@ -66,7 +66,7 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 
 
 class Deed(Struct):
-    """What a handler tells the audit log; what it leaves out comes from the route."""
+    """A handler's entry for the audit log; the route supplies the missing fields."""
 
     outcome: Outcome = Outcome.DONE
     verb: str | None = None
@@ -112,7 +112,7 @@ class Call:
         self.waits = False
         """Whether it is a long poll, whose time says nothing of how fast the server is."""
         self.principal: Principal | None = None
-        """Who asks; None where nobody is asked who they are."""
+        """The caller; None on a server that asks for no keys."""
         self.checked = False
         """Whether it was looked at what the principal may do."""
         self.is_guarded = False
@@ -120,7 +120,7 @@ class Call:
         self.touched: set[str] | None = None
         """The names of queues that it was about, when someone wants to know."""
         self.deed: Deed | None = None
-        """What the audit log is to tell of it, when it tells of it."""
+        """The entry for the audit log, if the call is audited."""
         self._tenant: str | None = None
         self._verb: Verb | None = None
 
@@ -141,7 +141,7 @@ class Call:
 
     @property
     def is_https(self) -> bool:
-        """Whether whoever asks came by TLS."""
+        """Whether the caller came by TLS."""
         return self._bodies.peers.is_https(self.scope)
 
     @property
@@ -231,7 +231,7 @@ class Call:
 
     @property
     def visible(self) -> Callable[[QueueKey], bool]:
-        """Whether a queue may be in the answer. Who asks for this is trusted to leave out the others."""
+        """Whether a queue may be in the answer. The handler leaves out the other queues."""
         principal, verb = self.principal, self._verb
         if principal is None or verb is None:
             return _any_queue

@@ -72,7 +72,7 @@ class Guard:
             raise
 
     def _fits(self, principal: Principal, call: Call) -> bool:
-        """Whether it may be at all: what is refused here is refused before its body is read."""
+        """Whether the request is allowed at all. A refusal here comes before the body is read."""
         verbs = self._need.verbs
         match self._need.reach:
             case Reach.OPEN | Reach.KNOWN:

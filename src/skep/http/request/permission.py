@@ -1,4 +1,4 @@
-"""What a route needs of whoever asks for it. Every route says so; the guard at its door and the tests go by it."""
+"""The permission that a route needs of its caller. Every route declares one; the guard and the tests use it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Permission(Struct, frozen=True):
     reach: Reach
     verbs: tuple[Verb, ...] = ()
     both: bool = False
-    """Whether of several verbs on queues each is needed, and not one of them."""
+    """Whether the caller needs all of several verbs, not just one."""
 
     def __str__(self) -> str:
         if not self.verbs:

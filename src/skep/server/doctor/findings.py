@@ -14,7 +14,7 @@ UNUSED_NAMED = 5
 
 
 def unused_groups(found: Sequence[tuple[str, str, int]]) -> Finding:
-    """What to say of groups that nobody used for long, with what each has yet to settle, the most first."""
+    """The finding about unused groups, with the number of messages each has not settled, the largest first."""
     holding = [(queue, group, held) for queue, group, held in found if held > 0]
     if not holding:
         return Finding("groups", "ok", "none that nobody uses holds back its queue")

@@ -71,7 +71,7 @@ async def applied(url: str) -> tuple[list[bytes], bool]:
 
 
 def transport(url: str, environment: Mapping[str, str]) -> Finding:
-    """That nobody between here and the database can read along, or pretend to be it."""
+    """Check that the connection to the database is encrypted and verified."""
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     [host] = asked.get("host", [parts.hostname or ""])[-1:]
@@ -120,7 +120,7 @@ async def _schema(connection: Connection) -> Finding:
 
 
 async def _groups(connection: Connection) -> list[Finding]:
-    """Whether groups that nobody uses hold back their queues. Nothing is said of a schema that is not up to date."""
+    """Whether unused groups hold back their queues. The check is skipped when the schema is not up to date."""
     is_current = await connection.fetchval(
         "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('skep.consumer_group') AND attname = 'active_at'"
     )

@@ -73,7 +73,7 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
 
 
 def sqlite_groups(path: Path) -> Iterable[Finding]:
-    """Whether groups that nobody uses hold back their queues. Nothing is said of a database that is not up to date."""
+    """Whether unused groups hold back their queues. The check is skipped when the schema is not up to date."""
     if not path.exists():
         return
     try:
