@@ -116,7 +116,7 @@ class Gate:
         return signer is None or (self._tokens is not None and self._tokens.trusts(signer))
 
     async def admit(self, credential: bytes) -> Principal:
-        """Who shows this; UNAUTHENTICATED when it is nobody."""
+        """The principal of this key or token; UNAUTHENTICATED when there is none."""
         if not self._loaded:
             await self.load()
         principal = self.remembered(credential)

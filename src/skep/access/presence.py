@@ -29,7 +29,7 @@ from skep.runtime.private_files import FILE_MODE, OTHERS
 from skep.wire.access import HolderProof
 
 ENDING = ".server"
-"""What the name of the file adds to that of the database."""
+"""The suffix of the file's name after the name of the database."""
 PATH = "/api/v1/holder"
 SECRET_BYTES = 32
 CHALLENGE_BYTES = 32
@@ -120,7 +120,7 @@ def _check_private(path: Path, about: os.stat_result, database: Path) -> None:
 
 
 def proof(secret: str, challenge: str) -> str:
-    """What only somebody says who knows the secret."""
+    """The proof that a server knows the secret."""
     return hmac.new(secret.encode(), _PURPOSE + challenge.encode(), hashlib.sha256).hexdigest()
 
 

@@ -78,7 +78,7 @@ class Principal:
         return scopes.allows_anywhere(self.grants, verb, tenant)
 
     def may_all(self, verb: Verb, tenant: str) -> bool:
-        """Whether it may do this with all queues of a tenant, and so with what is of no queue."""
+        """Whether the principal may do this with all queues of a tenant, and so with the tenant's data outside queues."""
         return scopes.allows_all(self.grants, verb, tenant)
 
     def may_somewhere(self, verb: Verb) -> bool:
@@ -86,7 +86,7 @@ class Principal:
         return any(verb in grant.verbs and EVERY in grant.queues for grant in self.grants)
 
     def may_everywhere(self, verb: Verb) -> bool:
-        """Whether it may do this with all queues of all tenants, and so with what is the server's."""
+        """Whether the principal may do this with all queues of all tenants, and so with the server itself."""
         return scopes.allows_everywhere(self.grants, verb)
 
     def knows(self, tenant: str) -> bool:

@@ -73,7 +73,7 @@ def allows_everywhere(grants: Sequence[Grant], verb: Verb) -> bool:
 
 
 def is_within(grant: Grant, own: Sequence[Grant]) -> bool:
-    """Whether all that a grant allows is allowed already: nobody gives what they do not have."""
+    """Whether the grants already allow everything in another grant: nobody can give rights they do not have."""
     return all(
         any(
             verb in have.verbs

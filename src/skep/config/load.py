@@ -80,7 +80,7 @@ class Value(Struct, frozen=True):
 
     @property
     def is_secret(self) -> bool:
-        """Whether whoever reads the value has a password or a key."""
+        """Whether the value contains a password or a key."""
         if not isinstance(self.value, str):
             return False
         if self.setting.key == MASTER_KEYS:

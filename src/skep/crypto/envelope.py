@@ -102,7 +102,7 @@ def associated(id_: Id, queue: QueueKey) -> bytes:
 
 
 def damaged(queue: QueueKey) -> SkepError:
-    """What whoever reads a payload that was changed, or moved from elsewhere, is told."""
+    """The error for a payload that was changed, or moved from another message."""
     return SkepError(
         Code.CANNOT_DECRYPT, f"a payload of {queue.name!r} is damaged, or not the one that was sealed here"
     )

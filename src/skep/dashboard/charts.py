@@ -49,7 +49,7 @@ class Chart(NamedTuple):
 
 
 def charts(moments: Sequence[Moment]) -> list[Chart]:
-    """What goes in and out, what is to do, and what goes wrong."""
+    """The charts of throughput, backlog and failures."""
     times = [moment.at // MICROS_PER_SECOND for moment in moments]
     flow = [Line("pushed", "in", _rates(moments, "pushed")), Line("completed", "out", _rates(moments, "completed"))]
     depth = [Line("backlog", "work", [moment.depth for moment in moments])]

@@ -1,4 +1,4 @@
-"""How a message fared with each group: its attempts, finished and under way, with the errors of those that failed."""
+"""The attempts of a message in each group, finished and under way, with the errors of failed attempts."""
 
 from __future__ import annotations
 

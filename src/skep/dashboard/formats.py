@@ -29,7 +29,7 @@ def short(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """So many per second; what is too slow for that still shows that it is not nothing."""
+    """A rate per second. A very small rate is still shown as more than zero."""
     if value <= 0:
         return "0"
     if value < 0.1:
@@ -66,7 +66,7 @@ def coarse(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, in one unit: whoever wants it exactly looks at the time itself."""
+    """How long ago something was, rounded to one unit."""
     whole = int(seconds)
     if whole < 1:
         return "just now"

@@ -21,7 +21,7 @@ _BODY_BYTES = 16 * 1024
 
 
 def login_page(site: Site, call: Call, error: SkepError) -> Answer:
-    """Who are you? With what was wrong, when something was shown."""
+    """The login page, with the error of the last try, if there was one."""
     by_cookie = session_of(call, site.root(call)) is not None
     shown = by_cookie or call.header(b"authorization") is not None or _is_login(call)
     links = site.links(call)

@@ -27,7 +27,7 @@ _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def is_text(content_type: str | None) -> bool:
-    """Whether people can read it as it is: JSON, which has no type here, and what is text by its name, as XML is."""
+    """Whether people can read the payload: JSON (which has no content type here), and text types such as XML."""
     if content_type is None:
         return True
     name = content_type.partition(";")[0].strip().lower()

@@ -61,7 +61,7 @@ _MISTAKES = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-"""How errors end that whoever filled in a form can mend there."""
+"""The statuses of errors that a user can correct in the form."""
 T = TypeVar("T")
 
 
@@ -158,7 +158,7 @@ class Site:
 
 
 def may_by(call: Call, tenant: str) -> Callable[[str, str], bool]:
-    """Whether whoever looks may do something with a queue: a page shows no control that would be refused."""
+    """Whether the user may do something with a queue: a page shows no control that the server would refuse."""
     principal = call.principal
 
     def may(verb: str, queue: str) -> bool:

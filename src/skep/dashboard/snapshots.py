@@ -31,7 +31,7 @@ QUICK_SECONDS = 0.05
 MANY_QUEUES = 200
 """From so many queues on a page does not wait for the first look, which may take long."""
 PATIENCE_SECONDS = 0.06
-"""Or only so long."""
+"""How long a page with many queues waits for the first look."""
 PREPARED_TENANTS = 4
 """Tenants that are looked at when the server starts."""
 REMEMBERED = 32

@@ -55,7 +55,7 @@ class Emitted(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """What is to happen. ``before`` is what it was computed from, ``after`` what there is then, ``answer`` is JSON."""
+    """A decision: ``before`` is the entity it was computed from, ``after`` the entity it makes, ``answer`` is JSON."""
 
     id: str
     before: Snapshot

@@ -9,7 +9,7 @@ BOUNDS_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class Histogram:
-    """How many took how long, and how long all of them together."""
+    """The counts of calls by duration, and the sum of all durations."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -33,7 +33,7 @@ class Histogram:
         return self.seconds / (self.count or 1)
 
     def quantile_seconds(self, share: float) -> float:
-        """What ``share`` of them stayed below, as exactly as the buckets tell: interpolated within its bucket."""
+        """The quantile ``share``, interpolated within its bucket."""
         rank = share * self.count
         below = 0
         for bucket, size in enumerate(self.buckets):

@@ -84,7 +84,7 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
-    """What a user's own schema leaves of the one there is; an error when it is not part of it."""
+    """The columns of a user's schema; an error when it is not part of the source's schema."""
     known = {field.name: field for field in offered}
     for field in schema.fields:
         mine = known.get(field.name)

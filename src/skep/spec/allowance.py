@@ -45,7 +45,7 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="skep-evaluation")
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises. It may be begun twice, so it changes nothing but what it returns."""
+    """Run ``work`` and return its result. ``work`` may be started twice, so it must have no side effects."""
     try:
         return _at_once(work)
     except NotAtOnceError:

@@ -109,7 +109,7 @@ class RateLimit(_Part, frozen=True):
 
 
 class Check(_Part, frozen=True):
-    """What must hold for a queue's messages to be good data, and what becomes of those for which it does not."""
+    """The quality checks of a queue's messages, and the handling of messages that fail them."""
 
     holds: str
     on_fail: OnFail = OnFail.WARN

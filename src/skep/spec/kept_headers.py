@@ -160,5 +160,5 @@ def _other_reason(name: str) -> Reason | None:
 
 
 def kept_of(webhook: Webhook) -> Kept:
-    """What a webhook keeps: what it names, or what is harmless."""
+    """The headers that a webhook keeps: those it names, else the harmless ones."""
     return Kept(webhook.keep_headers, webhook.verify.header if webhook.verify is not None else None)

@@ -25,7 +25,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class Misfit(Struct, frozen=True):
-    """What does not fit: the field (empty for the whole message), its value cut short, and what was expected."""
+    """A mismatch: the field (empty for the whole message), its shortened value, and the expected type."""
 
     field: str
     value: str | None

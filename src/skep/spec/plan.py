@@ -36,7 +36,7 @@ class SettingChange(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """What is to be done about one queue: ``settings`` is what to send."""
+    """The planned change of one queue: ``settings`` are the settings to send."""
 
     action: Action
     queue: str
@@ -69,7 +69,7 @@ def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
 
 
 def settings_of(app: App, name: str) -> QueueChanges:
-    """What the spec says about a queue's settings, and what follows from the rest of it."""
+    """The settings of a queue by the spec: those it names, and those that follow from its other parts."""
     return _settings(app, name, set(dead_letter_queues(app).values()))
 
 

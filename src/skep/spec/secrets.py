@@ -26,7 +26,7 @@ BASE64_PREFIX = "whsec_"
 
 
 class SecretKind(Enum):
-    """What a secret is for, and so what it must be like."""
+    """The purpose of a secret, which decides its form."""
 
     TEXT = auto()
     """The key of an HMAC, as it is written."""

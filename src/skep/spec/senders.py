@@ -1,4 +1,4 @@
-"""What is known of well-known senders: the headers they sign with, and what a spec writes for them."""
+"""Well-known senders: their signature headers, and the words for them in a spec."""
 
 from __future__ import annotations
 

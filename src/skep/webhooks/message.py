@@ -41,7 +41,7 @@ def make(target: Target, values: Values, body: bytes) -> Made:
 
 
 def unmade(target: Target, values: Values, body: bytes) -> Made:
-    """What goes to the quarantine: what the queue would have got, or all there is of the request when that is nothing."""
+    """The message for the quarantine: the one for the queue, or the whole request if there is none."""
     try:
         return make(target, values, body)
     except SkepError:

@@ -1,4 +1,4 @@
-"""What a request to a webhook says: its tenant, the key that tells it from others, and what expressions read of it."""
+"""A request to a webhook: its tenant, its deduplication key, and the variables of its expressions."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def letter(site: Site, call: Call, typed: str | None = None, problem: Skep
 
 
 async def replays(site: Site, call: Call) -> Answer:
-    """What was replayed from a dead-letter queue, and what became of it."""
+    """The replayed messages of a dead-letter queue, and their outcomes."""
     links = site.links(call)
     key = call.queue(call.path("queue"))
     before = parameters.position(links.query, "before")

@@ -93,7 +93,7 @@ def _percent(value: float) -> str:
 
 
 class Load(NamedTuple):
-    """How the server bears what all tenants ask of it, and what it has taken and not stored yet."""
+    """The load of the server by all tenants, and the calls that it has accepted and not stored yet."""
 
     thresholds: list[Threshold]
     enabled: bool

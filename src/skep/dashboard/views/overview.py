@@ -76,7 +76,7 @@ async def overview(site: Site, call: Call) -> Answer:
 
 
 class Bearing(NamedTuple):
-    """How the server bears what all tenants ask of it."""
+    """The load of the server by all tenants."""
 
     admission: tuple[str, str]
     operations: int

@@ -51,7 +51,7 @@ class Connection(Protocol):
     is_ending: bool
     """Whether the server stops, so that every answer is the last."""
     is_write_paused: bool
-    """Whether the client has yet to take much of what was written."""
+    """Whether the client has not read much of the written data yet."""
 
     @property
     def default_headers(self) -> Sequence[Header]:
@@ -63,7 +63,7 @@ class Connection(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether an answer that was just written reached nobody."""
+        """Whether the client did not get the answer that was just written."""
 
     def pause_reading(self) -> None:
         """Leave what the client sends in the kernel."""
@@ -96,7 +96,7 @@ class Cycle:
     disconnected = False
     """Whether the client has gone, or its connection is used no longer."""
     keep_alive = False
-    """Whether the connection stays. It does not after an answer that came before the whole request: nobody wants the rest."""
+    """Whether the connection stays open. It is closed when the answer came before the whole request."""
     more_body = True
     """Whether the end of the request is not here yet."""
     response_started = False
@@ -232,7 +232,7 @@ class Cycle:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the client is to take what was written before it is sent more."""
+        """Whether to wait until the client has read the written data before more is sent."""
         return self.connection.is_write_paused and not self.disconnected
 
     async def drain(self) -> None:
@@ -305,12 +305,12 @@ class Cycle:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody is to be told when the client goes."""
+        """Whether a call wants to know when the client disconnects."""
         return self._on_gone is not None
 
     @property
     def is_gone(self) -> bool:
-        """Whether an answer that was just written reached nobody."""
+        """Whether the client did not get the answer that was just written."""
         return self.connection.is_gone
 
     def hold_until_taken(self, room: Room) -> bool:

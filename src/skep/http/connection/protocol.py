@@ -224,7 +224,7 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether an answer that was just written reached nobody: the client had ended the connection, or had been refused already."""
+        """Whether the client did not get the answer: it had closed the connection, or had been refused already."""
         return self._is_lost or (self.is_closing and not self._is_closed)
 
     def close(self) -> None:

@@ -155,7 +155,7 @@ class _TypedField:
         return F.contains(F.col(TEXT), F.lit(f'"{self._name}"'))
 
     def is_nested(self) -> bool:
-        """Whether there may be keys inside of it."""
+        """Whether the value of the field may have keys inside."""
         type_: Type | None = self._field.type
         while type_ is not None:
             if type_.kind in (Kind.JSON, Kind.MAP) or (type_.optional and type_ is not self._field.type):

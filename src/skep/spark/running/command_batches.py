@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 NAME, NOTES = "name", "notes"
 TOLD = ("field", "expression", "value")
-"""What the error of a dead letter names beside what went wrong."""
+"""The fields of an error that a dead letter shows besides its text."""
 TOLD_CHARACTERS = 500
 LETTER_SEQS = 1_000
 """Rejected messages of so many seqs are buried in one call: where it begins and ends does not depend on which these are."""
 
 
 class Note(Struct, frozen=True):
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     rows: int
     rejected: int
@@ -116,7 +116,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
 
 
 def taken_notes(root: Path) -> Iterator[Note]:
-    """What became of the batches since this was asked last."""
+    """The outcomes of the batches since the last call."""
     for file in sorted((root / NOTES).glob("*.json")):
         yield msgspec.json.decode(file.read_bytes(), type=Note)
         file.unlink()

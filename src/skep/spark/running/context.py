@@ -1,4 +1,4 @@
-"""What a pipeline is given when it runs: where to read and write, how it was asked for, and where to say what happens."""
+"""The context of a running pipeline: its input and output, its options, and its progress reports."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     verify: bool = True
     """Whether what a run archived is compared with the logs."""
     audit: bool = False
-    """Whether all that the lake has is compared, and not only what is new."""
+    """Whether all messages of the lake are compared, not only the new ones."""
     plain: Sequence[str] = ()
     """Encrypted queues whose payloads may be written to the lake as plain text."""
     window: str = "1 minute"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 10
 HEALTHY_MESSAGES = 100_000
-"""So many of the newest messages of a queue are looked at, to know what is usual in it."""
+"""How many of the newest messages of a queue are read to find its usual values."""
 
 
 def run_dead_letters(context: Context) -> None:

@@ -35,7 +35,7 @@ SHOWN_HOURS = 24
 
 
 def run_journeys(context: Context) -> None:
-    """What became of each trace; traces that the server has forgotten stay as they were last seen."""
+    """The outcome of each trace. Traces that the server has deleted keep their last known outcome."""
     with context.stage("journeys") as stage:
         table = KeptTable(context.spark, context.tables, "journeys", "hour")
         before = table.reach()

@@ -27,7 +27,7 @@ class Stage(Struct, kw_only=True):
     rejected: int = 0
     batches: int = 0
     lag: int | None = None
-    """How many messages the server had beyond what was read."""
+    """How many messages the server had that were not read."""
     note: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None

@@ -46,7 +46,7 @@ PUSH_BYTES = 4 * 1024 * 1024
 PUSHED = ("payload", "partition", "transaction_id", "trace_id", "headers")
 KEPT, LEFT, FAILED = "kept", "left", "failed"
 Verdict = tuple[str, str | None, str | None]
-"""What became of a row, its payload, and what is wrong with it."""
+"""The outcome of a row, its payload, and its error."""
 JUDGED, SORTED = "replay-judged", "replay-sorted"
 KEPT_COLUMNS = ("queue", "generation", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
 

@@ -28,7 +28,7 @@ def check_line(check: Check) -> str:
 
 
 def sentence(run: Run) -> str:
-    """What became of it all."""
+    """The outcome of a run in one sentence."""
     counted = [(status, sum(stage.status == status for stage in run.stages)) for status in WORST]
     parts = ", ".join(f"{count} {status}" for status, count in counted if count)
     total = len(run.stages)

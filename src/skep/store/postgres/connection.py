@@ -136,7 +136,7 @@ class Pool:
         self._pieces = Pieces(PIECE_SECONDS)
         self._demand = Demand()
         self.name = f"skep {secrets.token_hex(6)}"
-        """What its sessions are called, of whatever generation."""
+        """The common prefix of the names of its sessions, in every generation."""
         self._generation = 1
         self._suspended = False
         self._acquiring: set[asyncio.Timeout] = set()

@@ -47,7 +47,7 @@ class TidyingNeededError(Exception):
 
 
 class Shape(Struct, frozen=True):
-    """What requests have in common that one call can serve together."""
+    """The shared key of pops that one call can serve together."""
 
     queue: QueueKey
     group: str

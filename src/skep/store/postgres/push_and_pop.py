@@ -18,7 +18,7 @@ SQL = load_statements(__package__, "push_and_pop")
 
 
 class Done(NamedTuple):
-    """What became of the pushes, the queues that someone elsewhere waits for, and what was popped; None where nobody looked."""
+    """The outcomes of the pushes, the queues with waiters on other servers, and the popped messages (None: not tried)."""
 
     outcomes: list[PushOutcome]
     watched: list[int]

@@ -13,7 +13,7 @@ from typing import cast
 HEADER = struct.Struct("<IIH")
 """The length of what follows it, the number of a call, and a kind: that of a verb, or one of those below."""
 HELLO = 0xFFFF
-"""What a connection begins with: which verbs and structs the other end knows."""
+"""The greeting of a connection: the verbs and structs that the other end knows."""
 ANNOUNCE = 0xFFFE
 """Operations wait; no answer is expected."""
 RESULT, FAILED, NEWS, OPERATIONS = range(4)

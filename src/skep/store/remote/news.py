@@ -1,4 +1,4 @@
-"""What one worker's call means for the others: where something became ready, and what changed that they hold in memory."""
+"""The effects of one worker's call on the others: new ready messages, and changes of cached data."""
 
 from __future__ import annotations
 

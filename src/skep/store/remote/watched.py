@@ -23,7 +23,7 @@ class Watched:
             self._kept = max(1, len(self._until))
 
     def has(self, key: QueueKey, now: Instant) -> bool:
-        """Whether somebody waits there."""
+        """Whether a call waits there."""
         return self._until.get(key, 0) > now
 
     def live(self, now: Instant) -> dict[QueueKey, Instant]:

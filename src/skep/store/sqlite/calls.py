@@ -42,7 +42,7 @@ class StoreCall(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """What became of a call."""
+    """The outcome of a call."""
 
     future: asyncio.Future[Any]
     value: Any

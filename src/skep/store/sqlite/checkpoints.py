@@ -41,7 +41,7 @@ class Checkpoints:
 
     @property
     def due(self) -> bool:
-        """Whether the log is long, and nobody moves it yet."""
+        """Whether the write-ahead log is long, and no checkpoint is running."""
         return self._log_pages >= self._after_pages and self._moving is None
 
     def begin(self, done: Callable[[], object]) -> None:

@@ -30,7 +30,7 @@ _MIGRATIONS_TABLE = (
 
 
 class Knobs(Struct, frozen=True, kw_only=True):
-    """What can be tuned, with what was measured to be right."""
+    """Tunable settings, with measured defaults."""
 
     busy_timeout_ms: int = 5_000
     checkpoint_pages: int = 8_000
@@ -158,7 +158,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
 
 
 def store_error(error: apsw.Error, path: str) -> SkepError:
-    """What an error of SQLite means to a caller, and what to do about it."""
+    """The error for a caller that an SQLite error becomes, with its cure."""
     text = f"{path}: {error}"
     if isinstance(error, apsw.BusyError | apsw.LockedError | apsw.ProtocolError):
         return SkepError(Code.STORE_BUSY, f"{text}; another process holds the file: stop it, or try again")

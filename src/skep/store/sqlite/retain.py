@@ -85,7 +85,7 @@ def _cleared_until(queue: QueueRow, settled: int | None) -> int:
 
 
 def _old_until(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> int:
-    """What is older than retention_seconds and settled by all, or by nobody if groups are ignored."""
+    """The last seq past retention_seconds that may go: settled by all groups, unless groups are ignored."""
     settings = queue.settings
     if settings.retention_seconds <= 0 or (settled is None and not settings.retention_ignores_groups):
         return 0
