@@ -23,6 +23,7 @@ from skep.cli.output import (
 )
 from skep.cli.queue_settings import QueueFlags, changes
 from skep.errors import Code, SkepError
+from skep.model.queue import no_queue
 
 if TYPE_CHECKING:
     from skep.client import Client
@@ -108,7 +109,7 @@ def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
         raise SkepError(Code.INVALID_REQUEST, "say what to change, such as --max-attempts 10")
     with to.open() as client:
         if not _exists(client, queue):
-            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
+            raise no_queue(queue)
         print_one(to, client.configure(queue, **wanted), _show_view)
 
 

@@ -21,6 +21,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
+from skep.model.queue import no_queue
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     pass
@@ -77,7 +78,7 @@ class QueueVerbs(Parts):
             validate.check_key(key)
             queue = await self._store.get_queue(key)
             if queue is None:
-                raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+                raise no_queue(key.name)
             return queue
 
     async def list_queues(

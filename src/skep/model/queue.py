@@ -8,6 +8,7 @@ from typing import NewType
 from msgspec import Struct
 
 from skep.clock import Instant
+from skep.errors import Code, SkepError
 from skep.model.queue_settings import QueueSettings
 from skep.model.record import DEFAULT_TENANT
 
@@ -71,3 +72,13 @@ class Cleared(Struct, frozen=True):
 
     pending: int
     scheduled: int
+
+
+def no_queue(name: str, *, makes_queues: bool = True) -> SkepError:
+    """The error that a queue is not there. Where pushes make no queues, a push is told so."""
+    cure = (
+        "the first push makes it, or skep queue create"
+        if makes_queues
+        else "pushes make none here, so make it first: skep queue create"
+    )
+    return SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {name!r}: {cure} {name}", queue=name)

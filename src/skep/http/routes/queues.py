@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from skep.engine import Engine
 from skep.engine.queue_settings import parse_changes
-from skep.errors import Code, SkepError
 from skep.http.auditing import note_settings, settings_before
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
@@ -20,6 +19,7 @@ from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import figures, listed
 from skep.http.views import listed_queue, queue_detail, queue_view
 from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey
+from skep.model.queue import no_queue
 from skep.wire.queues import (
     ClearRequest,
     ClearResponse,
@@ -114,7 +114,7 @@ async def delete(engine: Engine, call: Call) -> Answer:
     stats = await engine.browse.queue_stats(key)
     call.note(count=stats.depth, dry_run=dry_run)
     if not dry_run and not await engine.delete_queue(key):
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise no_queue(key.name)
     return json_answer(
         QueueDeleted(key.name, dry_run, stats.depth, stats.scheduled, stats.in_flight, len(stats.groups))
     )

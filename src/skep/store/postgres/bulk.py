@@ -17,6 +17,7 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
 from skep.model.operation import operations_ahead
+from skep.model.queue import no_queue
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
@@ -63,7 +64,7 @@ async def _open(connection: Connection, key: QueueKey, now: Instant, create_queu
         await queues.ensure(connection, key, now, False)
         logs = await open_logs(connection, [key], now)
     if not logs:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise no_queue(key.name)
     return logs[key]
 
 

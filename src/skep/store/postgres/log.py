@@ -18,6 +18,7 @@ from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, ti
 from skep.arrow.shape import VARYING, Shape, implied, together
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, QueueKey, Seq
+from skep.model.queue import no_queue
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.log_chunks import within_chunk
 from skep.store.rules import PARTITION_WALK_SEQS
@@ -80,7 +81,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
 async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
     bounds = await connection.fetchrow(SQL["bounds"], key.tenant, key.name)
     if bounds is None:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise no_queue(key.name)
     return bounds
 
 

@@ -27,6 +27,7 @@ from skep.model import (
     QueueKey,
     Seq,
 )
+from skep.model.queue import no_queue
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MessageRow, append_rows
@@ -413,7 +414,7 @@ class _Appender:
         for i, message in enumerate(batch.messages):
             log = self._logs.get(message.queue)
             if log is None:
-                refused[i] = (Code.QUEUE_NOT_FOUND, f"there is no queue {message.queue.name!r}")
+                refused[i] = (Code.QUEUE_NOT_FOUND, no_queue(message.queue.name, makes_queues=False).message)
             elif log.encrypted and not are_sealed((message,)):
                 refused[i] = (Code.NOT_ENCRYPTED, not_encrypted_reason(message.queue.name))
             elif log.max_depth:

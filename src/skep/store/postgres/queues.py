@@ -13,6 +13,7 @@ from msgspec import UNSET
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model import DEAD_LETTER_SUFFIX, Ordering, Queue, QueueChanges, QueueKey, QueueSettings
+from skep.model.queue import no_queue
 from skep.model.system_event import SystemEventKind
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
@@ -79,7 +80,7 @@ async def need(connection: Connection, key: QueueKey) -> Queue:
 
 def not_found(key: QueueKey) -> SkepError:
     """There is no such queue, or no longer."""
-    return SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+    return no_queue(key.name)
 
 
 async def create_queue(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:

@@ -13,6 +13,7 @@ from skep.clock import MICROS_PER_SECOND, Instant
 from skep.errors import Code, SkepError
 from skep.model import GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates
 from skep.model.history import RetentionPass
+from skep.model.queue import no_queue
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.rates import rate, rates_since
@@ -25,7 +26,7 @@ async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> Qu
     """A queue's figures, with every group's account."""
     [found] = await stats_of(connection, [await queues.need(connection, key)], now)
     if found is None:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise no_queue(key.name)
     return found
 
 

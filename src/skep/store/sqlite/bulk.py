@@ -16,6 +16,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
+from skep.model.queue import no_queue
 from skep.store.rules import not_encrypted_reason, queue_full_reason
 from skep.store.sqlite import order
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
@@ -81,6 +82,6 @@ def _queue(session: Session, key: QueueKey, now: Instant, create_queue: bool) ->
     if queue is not None:
         return queue
     if not create_queue:
-        raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+        raise no_queue(key.name)
     check_rules(session, key, QueueSettings())
     return make_queue(session, key, QueueSettings(), now)

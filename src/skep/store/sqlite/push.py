@@ -28,6 +28,7 @@ from skep.model import (
     QueueSettings,
     Seq,
 )
+from skep.model.queue import no_queue
 from skep.store.rules import (
     PIECE_BYTES,
     SEQ_MAX,
@@ -302,7 +303,7 @@ class _Batch:
         queue = self.session.find_queue(key)
         plan = _Planned(key, queue, [])
         if queue is None and not self.create_queues:
-            plan.refusal, plan.reason = Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}"
+            plan.refusal, plan.reason = Code.QUEUE_NOT_FOUND, no_queue(key.name, makes_queues=False).message
         elif queue is None:
             try:
                 check_rules(self.session, key, QueueSettings())

@@ -17,6 +17,7 @@ from msgspec import Struct
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
+from skep.model.queue import no_queue
 from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.store.lease import Failure
 from skep.store.rules import FAILURES_KEPT, Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
@@ -277,7 +278,7 @@ class Session:
         """The queue; QUEUE_NOT_FOUND when there is none."""
         queue = self.find_queue(key)
         if queue is None:
-            raise SkepError(Code.QUEUE_NOT_FOUND, f"there is no queue {key.name!r}", queue=key.name)
+            raise no_queue(key.name)
         return queue
 
     def find_log_end(self, queue: QueueRow) -> None:
