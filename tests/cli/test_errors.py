@@ -70,7 +70,10 @@ def test_a_server_that_is_not_there_is_told_apart(command: Command) -> None:
 def test_what_is_not_there_is_told_apart(command: Command) -> None:
     ended = command("queue", "show", "nope")
     assert ended.code == 4
-    assert complaint(ended) == "QUEUE_NOT_FOUND: There is no queue 'nope'."
+    assert (
+        complaint(ended)
+        == "QUEUE_NOT_FOUND: There is no queue 'nope': the first push makes it, or skep queue create nope."
+    )
 
 
 @contextmanager
