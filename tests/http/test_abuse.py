@@ -326,6 +326,18 @@ def test_who_only_announces_a_body_takes_no_room() -> None:
         assert other.request("POST", PUSH, ONE + b" " * (200_000 - len(ONE))).reply().status == 201
 
 
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.apache.arrow.stream"])
+def test_who_only_announces_pushes_keeps_nobody_from_pushing(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The door counts calls that the server works on. Who has not sent theirs yet takes no place from others."""
+    monkeypatch.setattr("skep.engine.door.FIRST_LIMIT", 4.0)
+    head = f"POST {PUSH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 100\r\n"
+    with running_server() as server, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            wire = stack.enter_context(Wire(server.port)).send(head.encode() + b"Expect: 100-continue\r\n\r\n")
+            assert wire.reply().status == 100
+        assert works(server.port)
+
+
 @pytest.mark.parametrize("filler", [b"1;" + b"x" * 1_000 + b"\r\n \r\n", b"0\r\nX-Trailer: " + b"x" * 100_000])
 def test_chunks_that_are_mostly_not_body_are_refused(wire: Wire, filler: bytes) -> None:
     wire.send(b"POST /api/v1/push HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")

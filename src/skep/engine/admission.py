@@ -3,7 +3,7 @@
 Load is how long a request would wait, beside how long it may: the longer of its waits for its turn in the engine's lane, going by what
 calls took lately, and for a connection to the store. So the limit is found by itself. A store whose connections are all at work, and
 which answers in time because many requests go into each call, is not overloaded. How many pushes are under way at once is up to the
-door, before anything is read of them. Each kind of request has a gate, which closes at its
+door, before they are decoded. Each kind of request has a gate, which closes at its
 threshold and opens only some way below it, so that a load around the threshold does not make it flap. How many operations are queued
 already is looked at first: a full queue refuses, whatever the load.
 """
@@ -130,7 +130,7 @@ class Admission:
         return decision
 
     def lets_push_in(self) -> bool:
-        """Whether a push gets in at once, before anything is read of it. OVERLOADED when no more operations can be queued.
+        """Whether a push whose body is there gets in at once. OVERLOADED when no more operations can be queued.
 
         Who does not get in waits (`wait_to_push`), and who got in leaves (`leave_push`).
         """

@@ -285,17 +285,23 @@ class Call:
         return [value for given, value in self._pairs if given == name] if name in self.query else []
 
     async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, levels_above: int = 0) -> T:
-        """The struct that the body writes, or ``empty`` when it writes nothing and may do so.
+        """The struct that the body writes, or ``empty`` when it writes nothing and may do so; see `read_json`."""
+        body = await self.json_body()
+        return empty if not body and empty is not None else await self.read_json(body, decoder, levels_above)
+
+    async def json_body(self) -> bytes:
+        """The whole body, which says that it is JSON or says nothing."""
+        kind = self.header(b"content-type")
+        if kind is not None and kind != JSON and not _may_be_json(kind):
+            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
+        return await self.body()
+
+    async def read_json(self, body: bytes, decoder: msgspec.json.Decoder[T], levels_above: int) -> T:
+        """The struct that a body writes.
 
         What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8, not nested too deeply and without a
         key given twice. Payloads that stand some ``levels_above`` the body's own may be as deep as any others.
         """
-        kind = self.header(b"content-type")
-        if kind is not None and kind != JSON and not _may_be_json(kind):
-            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
-        body = await self.body()
-        if not body and empty is not None:
-            return empty
         try:
             value = decoder.decode(body)
             # The decoder skips over raw parts without looking at the bytes of their strings.

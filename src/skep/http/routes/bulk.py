@@ -24,7 +24,20 @@ ENVELOPE_BYTES = 16 * 1024 * 1024
 """What partitions, ids and Arrow's own bookkeeping may add to the payloads."""
 
 
-async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
+async def read_body(engine: Engine, call: Call) -> bytes:
+    """The whole stream, as it came."""
+    name = call.query.get("queue")
+    if name is not None:
+        call.queue(name)
+    return await call.body(most_bytes(engine))
+
+
+def most_bytes(engine: Engine) -> int:
+    """How long a stream may be."""
+    return engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
+
+
+async def push(engine: Engine, meter: Meter, call: Call, body: bytes) -> Answer:
     """Push a stream, whole or not at all."""
     try:
         from skep.engine.bulk import PLAIN_COLUMNS
@@ -33,11 +46,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
         raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
 
     name = call.query.get("queue")
-    if name is not None:
-        call.queue(name)
-    most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
-    body = await call.body(most_bytes)
-    batch = await asyncio.to_thread(read_stream, body, most_bytes)
+    batch = await asyncio.to_thread(read_stream, body, most_bytes(engine))
     if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or names_messages(engine, name, call.tenant):
         limit = engine.settings.limits.push_messages
         if batch.num_rows > limit:
@@ -46,7 +55,7 @@ async def push(engine: Engine, meter: Meter, call: Call) -> Answer:
                 f"with more columns than partition and payload, or to a queue with an idempotency key, a stream has at "
                 f"most {limit} messages",
             )
-        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
+        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes(engine))
         check_queues(call, messages)
         messages = stamped_messages(messages, call.principal)
         try:

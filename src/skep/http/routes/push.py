@@ -25,13 +25,16 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
     """Pushing."""
 
     async def push(call: Call) -> Answer:
+        in_columns = call.header(b"content-type") == ARROW.encode()
+        # Before the door: a client that is slow to send its body takes no place from others.
+        body = await (bulk.read_body(engine, call) if in_columns else call.json_body())
         admission = engine.admission
         if not admission.lets_push_in():
             await admission.wait_to_push()
         try:
-            if call.header(b"content-type") == ARROW.encode():
-                return await bulk.push(engine, meter, call)
-            request = await call.json(_decode, levels_above=pushing.LEVELS_ABOVE_PAYLOADS)
+            if in_columns:
+                return await bulk.push(engine, meter, call, body)
+            request = await call.read_json(body, _decode, pushing.LEVELS_ABOVE_PAYLOADS)
             messages = pushing.new_messages(request.items, call, engine.now)
             if has_labels(request.items):
                 await label_queues(engine, request.items, call.tenant)
