@@ -1,7 +1,7 @@
-"""What the server, its engine and its edge may be told, with the defaults that hold when nobody tells them anything.
+"""The settings of the server, its engine and its HTTP edge, with their defaults.
 
-Every bound has its name here; zero never means "no limit". Each field carries its meaning, which `skep config show` prints,
-and the range that the loader in `skep.config.load` holds it to.
+Every limit has a name here; zero never means "no limit". Each field has a description, which `skep config show` prints, and a
+range, which the loader in `skep.config.load` enforces.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ LogFormat = Literal["auto", "console", "json"]
 
 
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds on what one caller may ask for, and on what the engine holds for all of them."""
+    """Limits of one request, and of the data that the engine holds for all callers."""
 
-    # what one request may be
+    # limits of one request
     request_bytes: Annotated[
         int,
         Meta(
@@ -52,11 +52,11 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "ends with the one that reaches it, and entities that are more are not read at once",
         ),
     ] = 16 * MEBIBYTE
-    # A nack must not fail for what it has to say, so its error text is cut and not refused.
+    # A nack must not fail because of its error text, so a long text is cut and not refused.
     error_characters: Annotated[int, Meta(ge=1, description="an error text longer than this is cut")] = 8_192
     wait_seconds: Annotated[float, Meta(gt=0, description="how long one pop may wait")] = 300.0
 
-    # what the engine holds
+    # limits of the engine
     merged_messages: Annotated[
         int,
         Meta(
@@ -94,7 +94,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When requests are put off or refused, so that a spike does not become an outage."""
+    """When requests are queued or refused (admission control), so that a spike does not become an outage."""
 
     enabled: Annotated[bool, Meta(description="whether requests are ever put off or refused because of load")] = True
     push_load: Annotated[
@@ -172,7 +172,7 @@ class BufferSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How calls that were queued as operations are performed, and how long they are remembered."""
+    """How queued calls (operations) are performed, and how long they are kept."""
 
     drain: Annotated[bool, Meta(description="whether this server performs operations; some server of a store must")] = (
         True
@@ -286,12 +286,12 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
 
     def __repr__(self) -> str:
-        """Nothing of a key that was given in place of where it is: what is printed ends up in logs."""
+        """Hide ``master_keys``: somebody may have put a key there instead of its place, and a repr ends up in logs."""
         return f"EncryptionSettings(master_keys={None if self.master_keys is None else '***'})"
 
 
 class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds on what one connection, and all of them together, may ask of the server."""
+    """Limits of one connection, and of all connections together."""
 
     hosts: Annotated[
         str | None,
@@ -353,7 +353,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="open connections per process; one more is answered 503")
     ] = 16_384
     peer_connections: Annotated[
-        Annotated[int, Meta(ge=1)] | None,  # a bound is of a number, and a union is none
+        Annotated[int, Meta(ge=1)] | None,  # msgspec takes a bound of a number, not of a union
         Meta(
             description="open connections of one address, per process; one more is answered 429. When not said, a quarter of "
             "max_connections. This machine and trusted proxies may have as many as there are"
@@ -377,7 +377,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who gets in."""
+    """Access control: keys, tokens and logins."""
 
     required: Annotated[
         bool | None,
@@ -387,7 +387,7 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     requests_per_second: Annotated[
-        Annotated[float, Meta(gt=0)] | None,  # a bound is of a number, and a union is none
+        Annotated[float, Meta(gt=0)] | None,  # msgspec takes a bound of a number, not of a union
         Meta(description="requests that one key or subject may make, per server, unless its key says otherwise"),
     ] = None
     session_seconds: Annotated[
@@ -430,7 +430,7 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `skep serve` may be told."""
+    """The settings of `skep serve`."""
 
     store: Annotated[
         str | None,
@@ -493,6 +493,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     access: AccessSettings = AccessSettings()
 
     def __repr__(self) -> str:
-        """Without the store, whose URL may have a password."""
+        """Hide ``store``: its URL may have a password."""
         told = {name: getattr(self, name) for name in self.__struct_fields__ if name != "store"}
         return f"ServerSettings({', '.join(f'{name}={value!r}' for name, value in told.items())})"

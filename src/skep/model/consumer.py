@@ -1,9 +1,9 @@
-"""Who consumes: what a client says of itself with each pop, in the header `Skep-Consumer`.
+"""The identity of a consumer: a client sends it with each pop, in the header `Skep-Consumer`.
 
     Skep-Consumer: name="mailer", host="web-3", version="0.9.0", pid="4711"
 
-Each value is percent-encoded UTF-8 in quotes, and each may be missing. What was said is kept with the lease as it was said, in its
-plainest form, and taken apart where people look. It proves nothing and decides nothing, so a header that cannot be read counts as none.
+Each value is percent-encoded UTF-8 in quotes, and each may be missing. The store keeps the header with the lease, in a normalised
+form; it is parsed only for display. The header proves nothing and decides nothing, so an unreadable header counts as missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADER = b"skep-consumer"
 HEADER_BYTES = 200
 """A longer header counts as none."""
 REMEMBERED = 4_096
-"""Headers whose plain form is remembered: a consumer sends the same with each pop."""
+"""How many normalised headers are cached: a consumer sends the same header with each pop."""
 
 KEYS = ("name", "host", "version", "pid")
 _PAIR = rb'[a-z]{1,20}="[A-Za-z0-9._~%-]*"'
@@ -27,7 +27,7 @@ _PAIRS = re.compile(rb'([a-z]{1,20})="([A-Za-z0-9._~%-]*)"')
 
 
 class Consumer(Struct, frozen=True, order=True):
-    """Who consumes, as far as it said so: the worker's name, its host, the version of its client, its process id."""
+    """A consumer as its header names it: the worker's name, its host, the version of its client, its process id."""
 
     name: str | None = None
     host: str | None = None
@@ -36,7 +36,7 @@ class Consumer(Struct, frozen=True, order=True):
 
 
 def said(header: bytes | None) -> str | None:
-    """The plainest form of a header, to be kept; None when there is none, or none that can be read."""
+    """The normalised form of a header, to be kept; None when the header is missing or unreadable."""
     return None if header is None or len(header) > HEADER_BYTES else _said(header)
 
 
@@ -51,7 +51,7 @@ def _said(header: bytes) -> str | None:
 
 @lru_cache(REMEMBERED)
 def consumer_of(kept: str) -> Consumer:
-    """What was kept, taken apart."""
+    """The consumer that a normalised header names."""
     return Consumer(**{
         key: _shown(value)
         for key, value in (pair.groups() for pair in re.finditer(r'([a-z]+)="([^"]*)"', kept))
@@ -60,5 +60,5 @@ def consumer_of(kept: str) -> Consumer:
 
 
 def _shown(value: str) -> str:
-    """A value as people may see it: nothing in it moves a terminal's cursor or turns the direction of writing."""
+    """A value that is safe to display: no character moves a terminal's cursor or turns the direction of writing."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in unquote(value, errors="replace"))

@@ -1,4 +1,4 @@
-"""Data keys as a store keeps them: wrapped by a master key, which it does not know."""
+"""Data keys as a store keeps them: wrapped (encrypted) by a master key that the store does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.model.queue import QueueKey
 class WrappedKey(Struct, frozen=True, kw_only=True):
     """The key of a queue's payloads, and the name of the master key that it is wrapped by.
 
-    A queue may have several: the newest seals what is new, the others open what they sealed.
+    A queue may have several keys: the newest one encrypts new messages, and each older one decrypts the messages it encrypted.
     """
 
     id: Id

@@ -1,4 +1,4 @@
-"""Dead letters as data: why a message was given up, where it came from, and what is asked of them."""
+"""Dead letters as data: the reason and the source of each, the filters, and the steps of a replay or purge."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(Struct, frozen=True, kw_only=True):
-    """Which dead letters of a dead-letter queue are meant; what is None does not narrow.
+    """A filter of the dead letters of one dead-letter queue; a field that is None does not narrow it.
 
-    ``up_to`` is the mark of a dry run: what came to the queue after that seq is not meant.
+    ``up_to`` is the mark of a dry run: dead letters after that seq do not match.
     """
 
     queue: QueueKey
@@ -76,7 +76,7 @@ class DeadLetterFilter(Struct, frozen=True, kw_only=True):
 
 
 class Edited(Struct, frozen=True):
-    """What a dead letter goes back with instead of its own payload, of which type that is, and headers instead of its own."""
+    """The payload, content type and headers that replace those of a dead letter when it is replayed."""
 
     payload: bytes
     content_type: str | None = None
@@ -93,14 +93,14 @@ class Replayed(Struct, frozen=True):
 
 
 class ReplayStep(Struct, frozen=True):
-    """What one bounded replay moved, and behind which dead letter the next one looks; None when it looked at all."""
+    """The dead letters that one bounded replay moved. ``after``: the seq to go on from, None when the replay is done."""
 
     replayed: list[Replayed]
     after: Seq | None = None
 
 
 class PurgeStep(Struct, frozen=True):
-    """How many dead letters one bounded purge deleted, and behind which one the next looks; None when it looked at all."""
+    """How many dead letters one bounded purge deleted. ``after``: the seq to go on from, None when the purge is done."""
 
     count: int
     after: Seq | None = None

@@ -1,4 +1,4 @@
-"""Deliveries as data: what is asked of a pop, and the messages that it leased."""
+"""Deliveries as data: the request of a pop, and the messages that the pop leased."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from skep.model.settlement import Outcome, Retry, Settlement
 
 
 class PopRequest(Struct, frozen=True):
-    """A wish for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
+    """A request for messages of one queue. ``max_partitions`` 0 takes as many partitions as fill the batch.
 
-    Whoever asks builds it; the engine adds the ``token`` of the lease and what there is room for. Of a pop over several queues the
-    queue has no name, only the tenant. Payloads and headers together have at most ``max_bytes``, unless one message alone has more: what does not fit stays
-    where it is and is not leased. ``consumer`` says who asks (`skep.consumers`); it is kept with the lease.
+    The caller builds it; the engine adds the ``token`` of the lease, and lowers ``max_bytes`` to the free room. In a pop over several
+    queues the queue has a tenant and no name. Payloads and headers together have at most ``max_bytes``, unless the first message
+    alone has more. A message that does not fit stays in the queue and is not leased. ``consumer`` is the caller's header
+    (`skep.model.consumer`); the store keeps it with the lease.
     """
 
     queue: QueueKey
@@ -37,7 +38,7 @@ class PopRequest(Struct, frozen=True):
 class Delivery(Struct, frozen=True, gc=False, array_like=True):
     """A message handed out under a lease: settle it with its token before the deadline.
 
-    ``dead_letter`` is there only when it died in another queue.
+    ``dead_letter`` is set only for a message that died in another queue.
     """
 
     queue: QueueKey
@@ -65,7 +66,7 @@ class Delivery(Struct, frozen=True, gc=False, array_like=True):
         retry: Retry = Retry.BACKOFF,
         retry_at: Instant | None = None,
     ) -> Settlement:
-        """What to hand to `settle` to finish this message, or to give it back."""
+        """The settlement of this message, for `settle`: an ack, unless ``outcome`` says otherwise."""
         return Settlement(
             queue=self.queue, partition=self.partition, seq=self.seq, token=self.token, group=self.group,
             outcome=outcome, error=error, retry=retry, retry_at=retry_at,
@@ -73,7 +74,7 @@ class Delivery(Struct, frozen=True, gc=False, array_like=True):
 
 
 class PopResult(Struct, frozen=True):
-    """What was handed out. ``next_ready_at`` is when something may next be had; ``more`` when that is at once."""
+    """The messages of a pop. ``next_ready_at``: when the next message may be ready. ``more``: another one may be ready now."""
 
     deliveries: list[Delivery]
     next_ready_at: Instant | None = None

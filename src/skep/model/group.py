@@ -8,7 +8,7 @@ from msgspec import Struct
 
 QUEUE_MODE_GROUP = "__QUEUE_MODE__"
 NO_GROUP = ""
-"""The group of a dead letter that none gave up, since it never was in its queue: a replay is for all groups."""
+"""The group of a dead letter that no group gave up, as the message never entered its queue. Its replay is for all groups."""
 
 
 class StartMode(StrEnum):

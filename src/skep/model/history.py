@@ -1,4 +1,4 @@
-"""What a store remembers of the past: leases that ended, passes of retention, figures by the minute, events of traces."""
+"""The histories of a store: finished leases, retention passes, figures by the minute, events of traces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FinishedLease(Struct, frozen=True, kw_only=True):
 
 
 class FailedAttempt(Struct, frozen=True, kw_only=True):
-    """One delivery of a message that did not end well. ``outcome`` is ``retried`` or ``dead``; ``consumer`` is who held it."""
+    """One failed delivery of a message. ``outcome`` is ``retried`` or ``dead``; ``consumer`` held the lease."""
 
     queue: QueueKey
     seq: Seq
@@ -51,9 +51,9 @@ class FailedAttempt(Struct, frozen=True, kw_only=True):
 
 
 class LeaseTime(Struct, frozen=True):
-    """How long a lease's first message had waited when it was first delivered, and how long a consumer held it until it settled.
+    """How long the first message of a lease waited for its first delivery, and how long the consumer held the lease.
 
-    None for another attempt, or one that was not settled by its consumer; the wait, also when the message is gone.
+    ``wait_micros`` is None for a retry, and when the message is gone. ``held_micros`` is None when the consumer did not settle the lease.
     """
 
     group: str
@@ -63,7 +63,7 @@ class LeaseTime(Struct, frozen=True):
 
 
 class Moment(Struct, frozen=True):
-    """How many messages there had been in all at an instant, of a queue or of a whole tenant, and how many were to do."""
+    """The counters of a queue or a whole tenant at an instant: totals since the start, and the ``depth`` (unsettled messages)."""
 
     at: Instant
     pushed: int
@@ -74,7 +74,7 @@ class Moment(Struct, frozen=True):
 
 
 class Journey(Struct, frozen=True):
-    """A message whose deliveries are wanted: where it is, and since when."""
+    """A message whose deliveries a caller wants to see: its place in the log, and its time."""
 
     queue: QueueKey
     partition: str
@@ -83,7 +83,7 @@ class Journey(Struct, frozen=True):
 
 
 class TraceEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened on the way of a trace, as a worker tells it. ``data`` is a JSON object."""
+    """An event of a trace, as a worker reported it. ``data`` is a JSON object."""
 
     trace_id: Id
     name: str
@@ -95,14 +95,14 @@ class TraceEvent(Struct, frozen=True, kw_only=True):
 
 
 class TraceName(Struct, frozen=True):
-    """A name that events of traces have, and when one last had it."""
+    """A name of trace events, and the time of the latest event with this name."""
 
     name: str
     last_at: Instant
 
 
 class Death(Struct, frozen=True):
-    """Why a message is a dead letter, without the message."""
+    """The reason of a dead letter, without its message."""
 
     seq: Seq
     source_queue: str
@@ -114,9 +114,9 @@ class Death(Struct, frozen=True):
 
 
 class ReplayRecord(Struct, frozen=True, kw_only=True):
-    """One row of the replay history: a dead letter that went back, and as which message.
+    """One row of the replay history: a dead letter, and the new message that its replay made.
 
-    ``queue`` is None when the queue that it went to was deleted since; ``reason`` and ``attempts`` are None where nobody wrote them down.
+    ``queue`` is None when that message's queue was deleted since; ``reason`` and ``attempts`` are None where they were not recorded.
     """
 
     dead_seq: Seq

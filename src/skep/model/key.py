@@ -1,6 +1,6 @@
-"""Who may do what, as data: keys, what they grant, sessions of people, and the audit log of what admins did.
+"""Access control as data: keys and their grants, sessions of people, and the audit log of admin actions.
 
-Plain structs, as in `skep.model`. Of a key's secret only a digest is here; the rest of a key that no store looks at stays the
+Plain structs, as in `skep.model`. Only the digest of a key's secret is here. The fields of a key that no store looks at stay the
 JSON bytes of its `KeyDetail`.
 """
 
@@ -16,7 +16,7 @@ from skep.model.record import DEFAULT_TENANT
 EVERY = "*"
 """The pattern of every tenant, or every queue."""
 SERVER = ""
-"""The tenant of what belongs to none: apps and keys are the server's."""
+"""The tenant of apps and keys: they belong to the server, and to no tenant."""
 
 
 class Verb(StrEnum):
@@ -46,7 +46,7 @@ VERBS_OF: dict[Role, tuple[Verb, ...]] = {
 
 
 class Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    """These verbs, on the queues of these tenants that match; in a pattern ``*`` stands for any characters, also none."""
+    """Verbs that are allowed on the matching queues of the matching tenants; in a pattern ``*`` is any characters, or none."""
 
     verbs: tuple[Verb, ...]
     tenants: tuple[str, ...] = (DEFAULT_TENANT,)
@@ -63,7 +63,7 @@ class KeyDetail(Struct, frozen=True):
 
 
 class KeyRecord(Struct, frozen=True):
-    """A key as it is stored. It counts until it is revoked or expires, and is forgotten some time after that."""
+    """A key as it is stored. It is valid until it is revoked or expires, and is deleted some time later."""
 
     id: str
     digest: bytes
@@ -75,11 +75,11 @@ class KeyRecord(Struct, frozen=True):
 
 
 KEY_OWNER = "key:"
-"""What the owner of a session begins with when it is a key: its id follows."""
+"""The prefix of a session's ``owner`` when the owner is a key; the key's id follows."""
 
 
 class Signer(Struct, frozen=True):
-    """Who signed a token: its issuer, and the thumbprint of the key that verified it."""
+    """The signer of a token: its issuer, and the thumbprint of the key that verified the token."""
 
     issuer: str
     key: str
@@ -93,7 +93,7 @@ class SessionDetail(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """A session as it is stored: somebody showed a key or token once. ``id`` is the digest of what their browser shows since."""
+    """A session as it is stored: somebody logged in with a key or token. ``id`` is the digest of the browser's cookie."""
 
     id: str
     owner: str
@@ -104,18 +104,18 @@ class SessionRecord(Struct, frozen=True):
 
 
 class Outcome(StrEnum):
-    """How it went, whatever an admin was about to do."""
+    """The outcome of an admin action."""
 
     DONE = "done"
     DRY_RUN = "dry run"
-    """It was only counted what would happen."""
+    """The action only counted what it would change."""
     DECLINED = "declined"
-    """It was asked for, and not confirmed."""
+    """The admin was asked to confirm the action, and did not."""
     FAILED = "failed"
 
 
 class AuditDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was done to what: ``count`` is of messages, letters, leases, keys or settings; ``error`` the code when it failed."""
+    """The action and its target. ``count`` is of messages, letters, leases, keys or settings; ``error`` is the code of a failure."""
 
     verb: str
     target: str = ""
@@ -126,9 +126,9 @@ class AuditDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """What an admin did, or tried: ``outcome`` is an `Outcome`, or None when the server did not live to see it.
+    """An admin action: ``outcome`` is an `Outcome`, or None when the server died before it could note one.
 
-    Entries of before there were details have none, and a code as their outcome when they failed.
+    Entries of old releases have no ``detail``; their outcome is the error code when the action failed.
     """
 
     position: int = 0

@@ -1,4 +1,4 @@
-"""Leases as data: the token that fences one, its renewal, and who holds what."""
+"""Leases (visibility timeouts) as data: the token that fences a lease, its renewal, and live leases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHOLE_LEASE = Seq(2**63 - 1)
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
-    """A wish to keep a lease for longer, counted from now."""
+    """A request to keep a lease for ``lease_seconds`` from now."""
 
     queue: QueueKey
     partition: str
@@ -28,14 +28,14 @@ class Renewal(Struct, frozen=True, kw_only=True):
 
 
 class RenewResult(Struct, frozen=True):
-    """The new deadline, or the code that says why there is none."""
+    """The new deadline; None with a ``code`` when the renewal was refused."""
 
     deadline: Instant | None
     code: Code | None = None
 
 
 class LeaseInfo(Struct, frozen=True, kw_only=True):
-    """A live lease. ``consumer`` is who holds it, as the pop said it; None when it did not say."""
+    """A live lease. ``consumer`` is the header of the pop that holds it; None when the pop sent none."""
 
     queue: QueueKey
     group: str

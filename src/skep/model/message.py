@@ -1,4 +1,4 @@
-"""Messages as data: as they are pushed, what became of a push, and as they are seen in the log."""
+"""Messages as data: pushed messages, the outcomes of pushes, and messages of the log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from skep.model.queue import DEFAULT_PARTITION, Depth, QueueKey, Seq
 from skep.model.record import Receipt
 
 SEALED_TYPE = "application/vnd.skep.sealed"
-"""The content type that says that a payload is encrypted (`skep.crypto.envelope`). Nobody may push it."""
+"""The content type of an encrypted payload (`skep.crypto.envelope`). A push with this type is refused."""
 SEALED_ERROR = "\x1fsealed:"
-"""What the error of a message of an encrypted queue begins with where it is stored; an envelope in Base64 follows."""
+"""The prefix of a stored error text of an encrypted queue; an envelope in Base64 follows."""
 
 
 class NewMessage(Struct, frozen=True, gc=False, array_like=True):
@@ -33,9 +33,9 @@ class NewMessage(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Tried(Struct, frozen=True):
-    """That a push was tried, and nobody knows whether it was stored: between which instants, and by what session.
+    """A push whose outcome is unknown: it was tried between these instants, by this session, and may be stored.
 
-    A session that was fenced (`Store.fence`) stores nothing any more.
+    A fenced session (`Store.fence`) stores nothing any more.
     """
 
     since: Instant
@@ -46,8 +46,8 @@ class Tried(Struct, frozen=True):
 class PushBatch(Struct, frozen=True):
     """Messages that are stored whole or not at all, with the ids minted for them before the first try.
 
-    With a receipt they are stored once: while a receipt with that key lives, nothing of the batch is. One that was tried
-    before is looked for in the log by its ids, and not stored when it is there.
+    With a receipt the batch is stored once: while a receipt with that key lives, it is not stored again. For a batch with ``tried``
+    the store first looks for its ids in the log, and does not store a batch that it finds there.
     """
 
     messages: list[NewMessage]
@@ -80,7 +80,7 @@ class PushResult(Struct, frozen=True, gc=False):
 
 
 class QueuedOperation(Struct, frozen=True):
-    """An operation that a call became: what it is about, which items of the call it has, and how long it may take."""
+    """An operation that a call was queued as: its queue and partition, the items of the call, and the expected wait."""
 
     id: Id
     queue: QueueKey
@@ -94,9 +94,9 @@ class QueuedOperation(Struct, frozen=True):
 class PushOutcome(Struct, frozen=True):
     """One result per message in order, and the depth afterwards of every queue that was pushed to.
 
-    ``recorded`` is the answer of a receipt that was there before: then there are no results, and nothing was stored. ``held``
-    says the same of a batch that would overtake a queued push to one of its partitions; the engine queues it behind that, and
-    then ``operations`` says which.
+    ``recorded`` is the answer of an earlier receipt: then there are no results, and nothing was stored. ``held``: nothing was
+    stored either, as the batch would overtake a queued push to one of its partitions. The engine then queues the batch behind
+    that push, as ``operations``.
     """
 
     results: list[PushResult]
@@ -112,7 +112,7 @@ class PushOutcome(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """What a bulk push did: the seqs its messages got, in their order, and the queue's depth afterwards."""
+    """The outcome of a bulk push: the seqs of its messages, in their order, and the queue's depth afterwards."""
 
     first_seq: Seq
     last_seq: Seq
@@ -129,7 +129,7 @@ class MessageState(StrEnum):
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """Which messages of a queue to browse. With ``state`` a group is meant; ``after`` is the seq of the last one seen."""
+    """A filter of the messages to browse. ``state`` is the state for ``group``; ``after`` is the seq of the last message seen."""
 
     queue: QueueKey
     partition: str | None = None
@@ -146,7 +146,7 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
 
 
 class StoredMessage(Struct, frozen=True, kw_only=True):
-    """A message of the log as one sees it when browsing; ``payload`` is cut to the preview that was asked for."""
+    """A message of the log, for browsing; ``payload`` is cut to ``preview_bytes`` of the filter."""
 
     queue: QueueKey
     seq: Seq
@@ -164,14 +164,14 @@ class StoredMessage(Struct, frozen=True, kw_only=True):
 
 
 class MessagePage(Struct, frozen=True):
-    """A page and where the next one starts; ``after`` None means there is no more."""
+    """A page of messages, and the seq that the next page starts after; None on the last page."""
 
     messages: list[StoredMessage]
     after: Seq | None
 
 
 class DeletedMessage(Struct, frozen=True):
-    """A message that was deleted from its log, or would be: ``groups`` had not settled it, ``leases`` of them held it."""
+    """A message that was deleted from its log, or would be. ``groups`` had not settled it; ``leases`` counts the leases on it."""
 
     seq: Seq
     id: Id

@@ -1,7 +1,7 @@
 """Operations as data: pushes and acks that were accepted while the store was too busy, and wait for their turn.
 
-An operation is about one partition of one queue. It is stored with everything that it needs, ids of messages and lease tokens
-included, so that whoever performs it does exactly what was asked for, once. Its order rests on ``position``, never on ids.
+An operation belongs to one partition of one queue. It is stored with all its data, message ids and lease tokens included, so that
+any server can perform it exactly as it was asked for, once. ``position`` gives the order of operations, never their ids.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from skep.model.record import Receipt
 from skep.model.settlement import Outcome, Retry, Settlement, SettleResult
 
 TIMEOUT_SECONDS = 30.0
-"""How long a claim lasts: who has not performed an operation by then has lost it."""
+"""How long a claim lasts: a server that has not performed its operation by then loses the claim."""
 MAX_RETRIES = 3
-"""How often an operation that failed of itself is tried again, at the least, before it is given up."""
+"""The least number of retries of a failing operation before it is given up."""
 GROWTHS = 6
 """How often the time of a lost claim doubles, so that an operation that kills its server does so ever less often."""
 LOST = "the server that had it did not come back"
@@ -34,7 +34,7 @@ STUCK_TIMEOUTS = 2
 
 
 class Kind(StrEnum):
-    """What is asked for."""
+    """The kind of a queued call."""
 
     PUSH = "push"
     ACK_BATCH = "ack_batch"
@@ -42,11 +42,11 @@ class Kind(StrEnum):
 
 
 PRIORITY = {Kind.ACK_BATCH: 3, Kind.ACK_SINGLE: 4, Kind.PUSH: 5}
-"""Who comes first between partitions. Calls of other kinds are never queued."""
+"""The order of operations of different partitions: a lower number comes first. Calls of other kinds are never queued."""
 
 
 class Lane(StrEnum):
-    """What is kept in order within a partition: its pushes, and its acks."""
+    """A partition has two ordered sequences of operations: its pushes, and its acks."""
 
     PUSH = "push"
     ACK = "ack"
@@ -58,9 +58,9 @@ def lane_of(kind: Kind) -> Lane:
 
 
 class OperationStatus(StrEnum):
-    """How far an operation is. The first three are live: later pushes to the partition queue behind them.
+    """The status of an operation. The first three are live: later pushes to the partition queue behind them.
 
-    A blocked one was tried and could not be done; ``code`` says why, and it is tried again.
+    A blocked operation was tried and failed with ``code``; it will be tried again.
     """
 
     PENDING = "pending"
@@ -82,9 +82,9 @@ class QueuedReason(StrEnum):
 
 
 class NewOperations(Struct, frozen=True):
-    """One call to be queued, whole: a push to one partition, or acks, which are as many operations as they have partitions.
+    """One call to be queued, whole: a push to one partition, or acks. Acks become one operation per partition.
 
-    There are ids for at least as many.
+    ``ids`` has at least one id per operation.
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class NewOperations(Struct, frozen=True):
 
 
 class NewOperation(Struct, frozen=True):
-    """One operation as it is stored. ``indexes`` says which items of its call it has."""
+    """One operation to store. ``indexes`` are the places of its items in the call."""
 
     id: Id
     kind: Kind
@@ -110,7 +110,7 @@ class NewOperation(Struct, frozen=True):
 
 
 class Enqueued(Struct, frozen=True):
-    """An operation that is stored, and which items of its call it has."""
+    """A stored operation. ``indexes`` are the places of its items in the call."""
 
     id: Id
     kind: Kind
@@ -129,9 +129,9 @@ class ClaimLimits(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """An operation that is ours to perform until its claim runs out. ``tries`` counts this one.
+    """An operation that this server may perform until its claim runs out. ``tries`` counts this try, too.
 
-    ``code`` and ``error`` are what it failed with before, and ``blocked_at`` since when it fails with that code.
+    ``code`` and ``error`` are those of its last failure; ``blocked_at`` is when it first failed with that code.
     """
 
     position: int
@@ -155,31 +155,31 @@ class Claimed(Struct, frozen=True):
         return self.tries > self.max_retries + 1 and self.error == LOST
 
     def blocked_since(self, code: Code, now: Instant) -> Instant:
-        """Since when it fails with this code, when it does so now. A time from ahead, since the clock was put back, counts as now."""
+        """When the operation began to fail with this code. A time in the future (the clock was put back) counts as now."""
         return min(self.blocked_at, now) if self.blocked_at is not None and self.code is code else now
 
     @property
     def batch(self) -> PushBatch:
-        """What a push pushes."""
+        """The batch of a push."""
         return decode_push(self.payload, self.queue)
 
     @property
     def settlements(self) -> list[Settlement]:
-        """What an ack settles."""
+        """The settlements of an ack."""
         return decode_settlements(self.payload, self.queue)
 
 
 class Claim(Struct, frozen=True):
-    """What a claim took. With ``more`` it took nothing, and has not looked everywhere: the next one goes on from there."""
+    """The operations that a claim took. ``more``: it took none and did not look at all of them; the next claim goes on."""
 
     operations: list[Claimed]
     more: bool = False
 
 
 class Performed(Struct, frozen=True):
-    """What became of a claim: results by position, operations that were no longer ours, and refusals.
+    """The outcome of performing claimed operations: results by position, operations whose claim was lost, and refusals.
 
-    With a refusal nothing was done at all.
+    With a refusal, none of the operations was performed.
     """
 
     done: dict[int, bytes]
@@ -188,11 +188,10 @@ class Performed(Struct, frozen=True):
 
 
 class GivenBack(Struct, frozen=True):
-    """An operation that was not performed: to be tried at ``retry_at``, or given up on when that is None.
+    """An operation that was not performed. It is tried again at ``retry_at``, or given up when ``retry_at`` is None.
 
-    One that was not even tried, or that the store could not take (``untried``), does not lose a try. ``blocked_at`` is since when it
-    fails with this code; without it, it was not tried. ``payload`` is buried instead of the one that was queued: the same messages,
-    encrypted.
+    An ``untried`` operation does not lose a try: it was not tried, or the store could not take it. ``blocked_at`` is when it first
+    failed with this code; None when it was not tried. ``payload`` is buried in place of the queued one: the same messages, encrypted.
     """
 
     position: int
@@ -205,7 +204,7 @@ class GivenBack(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """An operation as it is shown. ``result`` is there once it is completed (`decode_result`)."""
+    """An operation for display. ``result`` is set once the operation is completed (`decode_result`)."""
 
     position: int
     id: Id
@@ -220,11 +219,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     started_at: Instant | None
     processed_at: Instant | None
     ready_at: Instant | None
-    """When it is tried again, or when the claim on it runs out."""
+    """When the operation is tried again, or when the claim on it runs out."""
     blocked_at: Instant | None
-    """Since when it fails with ``code``."""
+    """When the operation first failed with ``code``."""
     error_at: Instant | None
-    """When it failed last."""
+    """When the operation failed last."""
     worker: str | None
     timeout_seconds: float
     tries: int
@@ -236,16 +235,16 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     @property
     def live(self) -> bool:
-        """Whether it is yet to be done."""
+        """Whether the operation is not yet completed, failed or cancelled."""
         return self.processed_at is None
 
     def stuck(self, now: Instant) -> bool:
-        """Whether it should have been done long ago."""
+        """Whether the operation is live for `STUCK_TIMEOUTS` of its timeouts or longer."""
         return self.live and self.created_at + STUCK_TIMEOUTS * seconds(self.timeout_seconds) <= now
 
 
 class OperationFilter(Struct, frozen=True, kw_only=True):
-    """Which operations to list."""
+    """A filter of operations; a field that is None does not narrow it."""
 
     tenant: str
     status: OperationStatus | None = None
@@ -255,14 +254,14 @@ class OperationFilter(Struct, frozen=True, kw_only=True):
 
 
 class OperationPage(Struct, frozen=True):
-    """Operations, newest first. ``after`` is where the next page begins: a page may be short, since a walk is bounded."""
+    """A page of operations, newest first. It may be short, as a walk is bounded; ``after`` is where the next page begins."""
 
     operations: list[Operation]
     after: int | None
 
 
 class WaitingOperations(Struct, frozen=True):
-    """How many operations are live by kind, since when the oldest waits, and how many are stuck, and blocked."""
+    """The number of live operations by kind, the time of the oldest, and how many are stuck and blocked."""
 
     depth: dict[Kind, int]
     oldest_at: Instant | None = None
@@ -271,7 +270,7 @@ class WaitingOperations(Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of all live operations."""
         return sum(self.depth.values())
 
 
@@ -288,7 +287,7 @@ class OperationFigures(Struct, frozen=True):
 
 
 def groups_of(keys: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str], list[int]]:
-    """The places of each (queue, partition) in a call, in the order in which these first appear."""
+    """The indexes of each (queue, partition) in a call; the keys are in the order of their first appearance."""
     groups: dict[tuple[QueueKey, str], list[int]] = {}
     for index, key in enumerate(keys):
         groups.setdefault(key, []).append(index)
@@ -296,7 +295,7 @@ def groups_of(keys: Iterable[tuple[QueueKey, str]]) -> dict[tuple[QueueKey, str]
 
 
 def push_groups(batch: PushBatch) -> int:
-    """For how many partitions a push is. Only one that is for a single one can be queued."""
+    """The number of partitions of a push. Only a push to a single partition can be queued."""
     return len({(message.queue, message.partition) for message in batch.messages})
 
 
@@ -308,7 +307,8 @@ def settle_groups(settlements: Sequence[Settlement]) -> int:
 def split(request: NewOperations, is_fifo: dict[QueueKey, bool]) -> list[NewOperation]:
     """The operations of one call: one for a push, and one per partition for acks. A fifo queue has just one partition.
 
-    OPERATIONS_AHEAD for a push to several: a batch happens whole (I15), and operations of different partitions do not.
+    Raises OPERATIONS_AHEAD for a push to several partitions: a batch is stored whole (I15), and operations of different partitions
+    are performed apart.
     """
     if request.push is not None:
         batch = request.push
@@ -365,7 +365,7 @@ class Result(Struct, frozen=True):
     recorded: bytes | None = None
     settled: list[SettleResult] | None = None
     seqs: list[int | None] | None = None
-    """Which messages were settled, beside ``settled``; None where it was a lease."""
+    """The seq of each settlement in ``settled``; None for an ACK_THROUGH, which settles a lease."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -375,7 +375,7 @@ _decode_result = msgspec.msgpack.Decoder(Result).decode
 
 
 def encode_push(batch: PushBatch, indexes: Sequence[int]) -> bytes:
-    """The messages of a batch that one operation pushes. The queue stands beside it."""
+    """Pack the messages of a batch that one operation pushes. The queue is stored in a column of its own."""
     messages = [packed(batch.messages[index]) for index in indexes]
     return _encode(_Push([batch.ids[index] for index in indexes], messages, batch.receipt))
 
@@ -388,7 +388,7 @@ def decode_push(payload: bytes, queue: QueueKey) -> PushBatch:
 
 
 def encode_settlements(settlements: Sequence[Settlement]) -> bytes:
-    """What one operation settles."""
+    """Pack the settlements of one operation."""
     return _encode(
         [
             _Settled(s.partition, s.seq, s.token, s.group, s.outcome, s.error, s.retry, s.retry_at, s.jitter)
@@ -409,7 +409,7 @@ def decode_settlements(payload: bytes, queue: QueueKey) -> list[Settlement]:
 
 
 def refusal(outcome: PushOutcome) -> tuple[Code, str]:
-    """Why a push was refused: what is wrong with the messages to blame, not what the others are told."""
+    """Why a push was refused: the code of the first message at fault, not the BATCH_REFUSED of its neighbours."""
     first = next((r for r in outcome.results if r.code is not Code.BATCH_REFUSED), outcome.results[0])
     return first.code or Code.INTERNAL, first.reason or "refused"
 
@@ -426,5 +426,5 @@ def encode_settled(settlements: Sequence[Settlement], results: list[SettleResult
 
 
 def decode_result(result: bytes) -> Result:
-    """What an operation's call would have been answered."""
+    """Unpack the result of an operation."""
     return _decode_result(result)

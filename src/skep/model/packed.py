@@ -1,7 +1,7 @@
-"""A message to push as a few bytes of msgpack, for those who keep it until it can be stored: operations and the spool.
+"""A message to push, packed as msgpack: operations and the spool keep it so until the store can take it.
 
-Fields are known by their place, so new ones are only ever added at the end, with a default. Payloads are bytes and stay what
-they were. The queue is not among them: whoever keeps messages knows it for many at once.
+Fields are known by their place, so new fields are only ever added at the end, with a default. Payloads are bytes and stay
+unchanged. The queue is not packed: the operation or the spool's record names it for all its messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from skep.model.queue import QueueKey
 
 
 class PackedMessage(Struct, array_like=True, frozen=True, gc=False):
-    """What is kept of a message."""
+    """The packed fields of a message."""
 
     payload: bytes
     partition: str
@@ -28,14 +28,14 @@ class PackedMessage(Struct, array_like=True, frozen=True, gc=False):
 
 
 def packed(m: NewMessage) -> PackedMessage:
-    """What is to be kept of a message."""
+    """Pack a message."""
     return PackedMessage(
         m.payload, m.partition, m.transaction_id, m.trace_id, m.headers, m.content_type, m.deliver_at, m.priority
     )
 
 
 def unpacked(kept: PackedMessage, queue: QueueKey) -> NewMessage:
-    """The message again."""
+    """Unpack a message."""
     return NewMessage(
         queue, kept.payload, kept.partition, kept.transaction_id, None if kept.trace_id is None else Id(kept.trace_id),
         kept.headers, kept.content_type, None if kept.deliver_at is None else Instant(kept.deliver_at), kept.priority,

@@ -1,4 +1,4 @@
-"""Queues as data: their names, how far their logs go, and figures about them."""
+"""Queues as data: their names, the bounds of their logs, and their depth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WINDOW_CAP_FACTOR = 10
 
 
 class QueueKey(Struct, frozen=True, order=True, array_like=True):
-    """What a queue is known by; the tenant is part of its identity."""
+    """The identity of a queue: its name and its tenant."""
 
     name: str
     tenant: str = DEFAULT_TENANT
@@ -50,7 +50,7 @@ class Depth(Struct, frozen=True):
 class LogBounds(Struct, frozen=True):
     """The seqs a log holds, both inclusive, and when its last message was appended; empty when first is last + 1.
 
-    ``created_at`` is the queue's: a queue that was deleted and made anew has another log, whose seqs mean other messages.
+    ``created_at`` is the queue's. A queue that was deleted and made again has a new log: its seqs (offsets) name other messages.
     """
 
     first_seq: Seq
@@ -68,14 +68,14 @@ class ClearScope(StrEnum):
 
 
 class Cleared(Struct, frozen=True):
-    """How many messages were taken away: from the log, and from the schedule."""
+    """How many messages a clear removed: from the log, and from the schedule."""
 
     pending: int
     scheduled: int
 
 
 def no_queue(name: str, *, makes_queues: bool = True) -> SkepError:
-    """The error that a queue is not there. Where pushes make no queues, a push is told so."""
+    """The error for a queue that does not exist. Where pushes do not create queues, the text for a push says so."""
     cure = (
         "the first push makes it, or skep queue create"
         if makes_queues

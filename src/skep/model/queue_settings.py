@@ -1,4 +1,4 @@
-"""The settings of a queue: the one table that everything else about them comes from.
+"""The settings of a queue: one table, from which everything else about them is derived.
 
 A field of `QueueSettings` has the name, the type and the default of a setting; its `Setting` has the range, the texts and the
 place in a spec. The checks of engine and spec, the columns of the stores, the flags of the command line, the form of the
@@ -23,7 +23,7 @@ PRIORITY_MIN, PRIORITY_MAX = -32_768, 32_767
 
 
 class Ordering(StrEnum):
-    """What is kept in order: each partition, the whole queue as one partition, or nothing."""
+    """The order of messages: within each partition, in the whole queue as one partition, or none."""
 
     PER_KEY = "per_key"
     FIFO = "fifo"
@@ -31,7 +31,7 @@ class Ordering(StrEnum):
 
 
 class SettingKind(StrEnum):
-    """What a setting's value is. A name may be missing."""
+    """The type of a setting's value. A name may be None."""
 
     NAME = "name"
     WHOLE = "whole"
@@ -41,7 +41,7 @@ class SettingKind(StrEnum):
 
 
 class SpecBlock(StrEnum):
-    """Where a spec says a setting: in the queue itself, or in a block of it."""
+    """The place of a setting in a spec: in the queue itself, or in a block of the queue."""
 
     QUEUE = "queue"
     RETENTION = "retention"
@@ -49,26 +49,26 @@ class SpecBlock(StrEnum):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """What is known of a setting. ``name``, ``kind`` and ``default`` are those of its field."""
+    """The description of a setting. ``name``, ``kind`` and ``default`` are taken from its field."""
 
     name: str = ""
     kind: SettingKind = SettingKind.NAME
     default: object = None
     help: str
-    """What it does, for everyone who sets it."""
+    """The effect of the setting, for users."""
     zero: str = ""
     """The meaning of 0, where 0 is not an amount."""
     detail: str = ""
-    """What `docs/settings.md` adds, in Markdown."""
+    """Further text for `docs/settings.md`, in Markdown."""
     change_when: str
-    """Why somebody would change it, with a value, in Markdown."""
+    """A reason to change the setting, with a value, in Markdown."""
     block: SpecBlock | None = SpecBlock.QUEUE
-    """None when a spec does not say it."""
+    """None when a spec cannot set it."""
     least: int = 0
     most: int = DURATION_SECONDS_MAX
     above_zero: bool = False
     danger: str = ""
-    """What could be lost by a lower number, by switching it on, or by giving up a dead-letter queue; shown by `skep spec plan`."""
+    """The possible loss: by a lower number, by switching it on, or by giving up a dead-letter queue. `skep spec plan` shows it."""
 
     @property
     def help_text(self) -> str:
@@ -280,7 +280,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An update of settings: only what is given changes."""
+    """An update of settings: only the given settings change."""
 
     namespace: str | None | UnsetType = UNSET
     task: str | None | UnsetType = UNSET
@@ -305,16 +305,16 @@ class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     encryption_enabled: bool | UnsetType = UNSET
 
     def given(self) -> dict[str, object]:
-        """What changes, by name."""
+        """The given settings, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not UNSET}
 
     def apply(self, settings: QueueSettings) -> QueueSettings:
-        """The settings with these changes made."""
+        """The settings after these changes."""
         return msgspec.structs.replace(settings, **self.given())
 
 
 class QueueOptions(TypedDict, total=False):
-    """Settings that are not given stay as they are; those of a new queue are the defaults that are shown."""
+    """Settings of a queue as keyword arguments. A missing one stays as it is; a new queue gets the default."""
 
     namespace: str | None
     task: str | None
@@ -355,9 +355,9 @@ def _read_table() -> Mapping[str, Setting]:
 
 
 SETTINGS = _read_table()
-"""Every setting by name, in the order in which they are shown."""
+"""Every setting by name, in display order."""
 
 
 def settings_of(block: SpecBlock) -> tuple[str, ...]:
-    """The settings that a spec says in this place."""
+    """The settings in this place of a spec."""
     return tuple(setting.name for setting in SETTINGS.values() if setting.block is block)

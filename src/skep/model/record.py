@@ -1,8 +1,8 @@
-"""What is kept beside the log, as data: receipts, entities with their events, applied specs, and endpoints.
+"""Records beside the log, as data: receipts, entities with their events, applied specs, endpoints and pipeline runs.
 
-Plain structs, as in `skep.model`. A receipt says that something was done once and what was answered; an entity is a state
-and the events it came from; both are written in one transaction with the messages that caused them (I15). Answers, states,
-events and documents stay the JSON bytes they came as.
+Plain structs, as in `skep.model`. A receipt (idempotency record) proves that a call was done once, and keeps its answer. An entity
+is a state and the events that led to it. Both are written in one transaction with the messages that caused them (I15). Answers,
+states, events and documents stay the JSON bytes they came as.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from skep.ids import Id
 
 DEFAULT_TENANT = "default"
 MAX_BYTES = 2**62
-"""No bound on what is read at once."""
+"""No limit on the bytes of one read."""
 
 
 class ReceiptKey(Struct, frozen=True, order=True, gc=False):
-    """What was done once: a key within a scope, such as the key of a request to one webhook."""
+    """The key of a receipt (idempotency key) within a scope, such as the key of a request to one webhook."""
 
     scope: str
     key: str
@@ -36,16 +36,16 @@ class Receipt(Struct, frozen=True, gc=False):
 
 
 class Unfit(Struct, frozen=True, gc=False):
-    """A message of a queue's log that someone who reads the log cannot use, and why."""
+    """A message that a reader of the log cannot use, and the reason."""
 
     seq: int
     error: str
 
 
 class Buried(Struct, rename="camel"):
-    """What became of such messages: told again, unchanged, to whoever buries them again.
+    """The outcome of burying unfit messages. A repeat of the call gets the same answer.
 
-    ``deadLetterQueue`` is null when the queue keeps no dead letters. Those that are ``gone`` were in the log no longer.
+    ``deadLetterQueue`` is null when the queue keeps no dead letters. ``gone`` counts messages that were no longer in the log.
     """
 
     queue: str
@@ -55,7 +55,7 @@ class Buried(Struct, rename="camel"):
 
 
 class EntityKey(Struct, frozen=True, order=True):
-    """What an entity is known by."""
+    """The identity of an entity."""
 
     type: str
     id: str
@@ -63,17 +63,17 @@ class EntityKey(Struct, frozen=True, order=True):
 
 
 class NewEvent(Struct, frozen=True, gc=False):
-    """Something that happened to an entity; ``data`` is a JSON object."""
+    """A new event of an entity; ``data`` is a JSON object."""
 
     name: str
     data: bytes
 
 
 class Effect(Struct, frozen=True):
-    """What a command does to an entity: the events, and the state after them.
+    """The effect of a command on an entity: the events, and the state after them.
 
-    ``version`` is the one it was computed from, 0 for an entity that is not there yet; afterwards the entity's version is
-    ``version + len(events)``, which is the number of all its events. ``cause`` is the id of the message behind it.
+    ``version`` is the entity's version before the command, 0 for a new entity. Afterwards the version is ``version + len(events)``,
+    the number of all its events. ``cause`` is the id of the message that carried the command.
     """
 
     entity: EntityKey
@@ -94,7 +94,7 @@ class EntityState(Struct, frozen=True):
 
 
 class EntityEvent(Struct, frozen=True, kw_only=True):
-    """One event of an entity; they are numbered from 1 without gaps."""
+    """One event of an entity; the events of an entity are numbered from 1 without gaps."""
 
     key: EntityKey
     number: int
@@ -114,7 +114,7 @@ class AppRecord(Struct, frozen=True):
 
 
 class Report(StrEnum):
-    """How a delivery to an endpoint went; GONE says that the endpoint wants no more."""
+    """The outcome of a delivery to an endpoint; GONE: the endpoint wants no more deliveries."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -122,10 +122,10 @@ class Report(StrEnum):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """A URL that messages are delivered to, and how that goes.
+    """A URL that messages are delivered to, and the state of its circuit breaker.
 
-    ``failures`` counts those since the last success; until ``open_until`` nothing is delivered there; with ``stopped_at``
-    nothing is until someone resets it. ``reason`` is what the last failure said.
+    ``failures`` counts the failures since the last success. Until ``open_until`` nothing is delivered. After ``stopped_at`` nothing
+    is delivered until someone resets the endpoint. ``reason`` is the text of the last failure.
     """
 
     url: str
@@ -138,7 +138,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class PipelineRun(Struct, frozen=True):
-    """A run of a pipeline, as it told of itself last; ``document`` is a JSON object."""
+    """A run of a pipeline, as the pipeline reported it last; ``document`` is a JSON object."""
 
     id: str
     started_at: Instant

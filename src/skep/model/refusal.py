@@ -1,4 +1,4 @@
-"""Refused requests to webhooks, as data: what somebody who sets up a sender wants to read."""
+"""Refused requests to webhooks, as data, to help people who set up a sender."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from skep.model.key import SERVER
 
 
 class Refusal(Struct, frozen=True):
-    """One refused request. ``tenant`` is `SERVER` where none was proven; ``queue`` is empty where the webhook has none.
+    """One refused request. ``tenant`` is `SERVER` where no tenant was proven; ``queue`` is empty where the webhook has no queue.
 
-    ``excerpt`` says what the request looked like and has no value that it brought.
+    ``excerpt`` describes the form of the request, without any of its values.
     """
 
     webhook: str

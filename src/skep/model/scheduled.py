@@ -1,8 +1,8 @@
-"""Scheduled messages as one sees and changes them, before they enter the log.
+"""Scheduled (delayed) messages as data, before they enter the log: how callers list and change them.
 
-A message has a place among those that wait: when it is due, and its arrival. Arrivals rise in the order in which messages are
-scheduled, and a message that is moved to another time arrives anew. So the greatest arrival so far is a mark: who counts and
-then changes only what arrived up to the mark changes nothing that was not counted.
+A scheduled message has a place: its due time, then its arrival number. Arrival numbers rise in the order in which messages are
+scheduled, and a message that is moved to another time gets a new one. So the greatest arrival number is a mark: a change with the
+mark of an earlier count touches no message that was not counted.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ MARK_MAX = 2**63 - 1
 DUE_MAX = 2**63 - 1
 
 WALK_ROWS = 10_000
-"""How many scheduled messages one look walks over at most."""
+"""How many scheduled messages one call walks over at most."""
 STEP_BYTES = 8 * 1024 * 1024
-"""A step that changes or promotes messages ends once it has so many bytes of them: whoever pushes meanwhile waits for it."""
+"""A step that changes or promotes messages ends at this many bytes, as pushes wait while it runs."""
 
 
 class ScheduledPosition(NamedTuple):
-    """Where a message stands among those that wait: by the time when it is due, then by arrival."""
+    """The place of a scheduled message: its due time, then its arrival number."""
 
     due_at: int
     arrival: int
 
 
 class ScheduledFilter(Struct, frozen=True, kw_only=True):
-    """Which scheduled messages of a tenant are meant; what is None does not narrow. ``due_before`` is exclusive.
+    """A filter of a tenant's scheduled messages; a field that is None does not narrow it. ``due_before`` is exclusive.
 
-    With a ``mark`` those that were scheduled or moved after it was taken are not meant.
+    With a ``mark``, messages that were scheduled or moved after the mark was taken do not match.
     """
 
     tenant: str
@@ -51,19 +51,19 @@ class ScheduledFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> QueueKey:
-        """The one queue that is meant."""
+        """The queue of the filter, which must be set."""
         assert self.queue is not None
         return QueueKey(self.queue, self.tenant)
 
     def start(self, after: ScheduledPosition | None) -> ScheduledPosition:
-        """Behind which place to look."""
+        """The place that a walk starts after."""
         return max(
             after or ScheduledPosition(-1, 0), ScheduledPosition(-1 if self.due_after is None else self.due_after, 0)
         )
 
     @property
     def end(self) -> int:
-        """Before which time to look."""
+        """The due time that a walk ends before."""
         return DUE_MAX if self.due_before is None else self.due_before
 
 
@@ -85,7 +85,7 @@ class ScheduledRow(NamedTuple):
         return ScheduledPosition(self.due_at, self.arrival)
 
     def fits(self, wanted: ScheduledFilter) -> bool:
-        """Whether a scheduled message matches the filter."""
+        """Whether this message matches the filter."""
         return (
             (wanted.queue is None or wanted.queue == self.queue)
             and (wanted.ids is None or self.id in wanted.ids)
@@ -99,7 +99,7 @@ class ScheduledRow(NamedTuple):
 
 
 class ScheduledMessage(Struct, frozen=True, kw_only=True):
-    """A message that waits for its time; ``payload`` is cut to the preview that was asked for."""
+    """A scheduled message; ``payload`` is cut to the size of the requested preview."""
 
     queue: QueueKey
     place: ScheduledPosition
@@ -120,26 +120,26 @@ class ScheduledMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def seq(self) -> Seq:
-        """It has none yet: it stands beside messages of the log where those are opened."""
+        """Always 0, as a scheduled message has no seq yet. Decryption reads this field of every message."""
         return Seq(0)
 
 
 class ScheduledPage(Struct, frozen=True):
-    """A page in the order of time; it may be short and not the last. ``after`` None means that there is no more."""
+    """A page in the order of due times. A short page may not be the last; ``after`` is None on the last page."""
 
     messages: list[ScheduledMessage]
     after: ScheduledPosition | None
 
 
 class ScheduledCount(Struct, frozen=True):
-    """How many fit within one bounded look, and where the next look starts; None when all were looked at."""
+    """How many messages of one bounded walk match. ``after``: where the next walk starts, None when all were counted."""
 
     count: int
     after: ScheduledPosition | None
 
 
 class Change(StrEnum):
-    """What becomes of scheduled messages: they go, they enter the log now, or they get another time."""
+    """A change of scheduled messages: remove them, let them enter the log now, or give them another time."""
 
     CANCEL = "cancel"
     RUN = "run"
@@ -147,33 +147,33 @@ class Change(StrEnum):
 
 
 class Changed(Struct, frozen=True):
-    """A scheduled message that was changed; ``seq`` is its place in the log when it entered that."""
+    """A scheduled message that was changed; ``seq`` is its place in the log if it entered the log."""
 
     id: Id
     seq: Seq | None = None
 
 
 class ScheduledChange(Struct, frozen=True):
-    """What one bounded step changed, and where the next one starts; None when nothing is left to look at."""
+    """The messages that one bounded step changed. ``after``: where the next step starts, None when no message is left."""
 
     changed: list[Changed]
     after: ScheduledPosition | None
 
 
 class Walk(Struct, frozen=True):
-    """What may fit, in the order of time; ``end`` is where the walk was cut off, None when it came to an end of its own."""
+    """Candidate messages in the order of due times; ``end`` is where the walk was cut off, None when it is complete."""
 
     found: list[ScheduledRow]
     end: ScheduledPosition | None
 
     def step(self, wanted: ScheduledFilter, limit: int) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
-        """The messages that one transaction changes, and the place to go on. Enough bytes end a page, too."""
+        """The matching messages that one transaction changes, and the place to go on. `STEP_BYTES` end a step, too."""
         return self.page(wanted, limit, STEP_BYTES)
 
     def page(
         self, wanted: ScheduledFilter, limit: int, most_bytes: float = inf
     ) -> tuple[list[ScheduledRow], ScheduledPosition | None]:
-        """Those that fit, at most so many, and where to go on."""
+        """The messages that match, at most ``limit``, and the place to go on."""
         fitting: list[ScheduledRow] = []
         for index, one in enumerate(self.found):
             if one.fits(wanted):
@@ -186,6 +186,6 @@ class Walk(Struct, frozen=True):
 
 
 def walk_rows(wanted: ScheduledFilter, limit: int) -> int:
-    """How many rows one walk reads: one more than the page where all of them fit, as a rule."""
+    """How many rows one walk reads: one more than the page, or `WALK_ROWS` when the filter may drop rows."""
     named = wanted.transaction_id is not None or wanted.trace_id is not None or wanted.partition is not None
     return WALK_ROWS if named else min(WALK_ROWS, limit + 1)

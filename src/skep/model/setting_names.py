@@ -18,10 +18,10 @@ ELSEWHERE = {
     "retry_delay": "initial_backoff_ms",
     "ttl": "max_age_seconds",
 }
-"""What settings of other queues are called here, where the names alone do not tell."""
+"""Names of settings in other message queues, and our settings for them, where the spelling gives no hint."""
 
 
 def meant_setting(name: str) -> str | None:
-    """The setting that was probably meant, perhaps with a word on it; None when there is no telling."""
+    """The setting that was probably meant, perhaps with an explanation; None when no setting is near."""
     near = difflib.get_close_matches(name, list(SETTINGS), n=1)
     return ELSEWHERE.get(name) or (near[0] if near else None)

@@ -1,4 +1,4 @@
-"""Settlements as data: what became of a delivered message, and what the store said to that."""
+"""Settlements as data: the outcome of a delivered message, and the store's answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from skep.model.queue import QueueKey, Seq
 
 
 class Outcome(StrEnum):
-    """What is said of a message. RELEASE is the engine's own word: it reached nobody, so that delivery does not count.
+    """The outcome of a delivery. Only the engine uses RELEASE: the message reached nobody, so the delivery does not count.
 
-    ACK_THROUGH is said of a lease: its messages up to a seq are done, unless the same call says something else of one of them.
+    ACK_THROUGH acks a lease: its messages up to a seq are completed, unless the same call settles one of them otherwise.
     """
 
     ACK = "ack"
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
 
 
 class Retry(StrEnum):
-    """When a nacked message comes again."""
+    """When a nacked message is delivered again."""
 
     BACKOFF = "backoff"
     NOW = "now"
@@ -38,7 +38,7 @@ class Retry(StrEnum):
 class Settlement(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """One message's outcome, fenced by its lease's token. ``jitter`` in [0, 1) shortens the backoff by up to a fifth.
 
-    With ACK_THROUGH it is the outcome of all messages of the lease up to ``seq`` (`WHOLE_LEASE`: of all).
+    With ACK_THROUGH the settlement is for all messages of the lease up to ``seq`` (`WHOLE_LEASE`: for all).
     """
 
     queue: QueueKey
@@ -54,7 +54,7 @@ class Settlement(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
 
 
 class SettleStatus(StrEnum):
-    """What a settlement did."""
+    """The effect of a settlement."""
 
     COMPLETED = "completed"
     RETRYING = "retrying"
@@ -65,10 +65,10 @@ class SettleStatus(StrEnum):
 
 
 class SettleResult(Struct, frozen=True, gc=False):
-    """The answer for one settlement; REFUSED means that nothing changed (I6), ``repeated`` that it did when it was first made.
+    """The answer for one settlement. REFUSED: nothing changed (I6). ``repeated``: an earlier try of the call made the change.
 
-    ``frees`` is false when the store knows that no other message can be had for it. ``messages`` is how many an ACK_THROUGH completed;
-    any other settlement is about one.
+    ``frees`` is false when the store knows that the settlement makes no other message ready. ``messages`` is how many messages an
+    ACK_THROUGH completed; any other settlement is for one message.
     """
 
     status: SettleStatus

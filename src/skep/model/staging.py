@@ -1,6 +1,6 @@
-"""Messages that are staged: kept, but in no log until all of an epoch are published together, once.
+"""Staged messages: the store keeps them outside the logs until all messages of an epoch are published together, once.
 
-A Spark task writes what it has under (query, epoch, partition, attempt), in chunks; the driver's commit publishes one attempt of
+A Spark task stages its messages in chunks, under (query, epoch, partition, attempt). The driver's commit publishes one attempt of
 each partition. Plain structs, as in `skep.model`.
 """
 
@@ -16,11 +16,11 @@ from skep.model.queue import QueueKey
 from skep.model.record import DEFAULT_TENANT, ReceiptKey
 
 SCOPE = "staging"
-"""The scope of the receipts that say that an epoch was published."""
+"""The scope of the receipts of published epochs."""
 
 
 class EpochKey(Struct, frozen=True, order=True):
-    """What is published together: a query's (or a batch job's) unit of work, known by the same numbers when it is repeated."""
+    """The identity of an epoch, a query's (or batch job's) unit of work that is published whole. A repeat has the same key."""
 
     query: str
     epoch: int
@@ -28,12 +28,12 @@ class EpochKey(Struct, frozen=True, order=True):
 
     @property
     def receipt(self) -> ReceiptKey:
-        """The key of the receipt that says that it was published."""
+        """The key of the receipt of the epoch's publication."""
         return ReceiptKey(SCOPE, f"{self.query}/{self.epoch}", self.tenant)
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """Some of the messages of one attempt. ``data`` is what `skep.arrow.staged` makes of them, ``queues`` the names they are for."""
+    """Some messages of one attempt. ``data`` is packed by `skep.arrow.staged`; ``queues`` are the names of the target queues."""
 
     epoch: EpochKey
     partition: int
@@ -46,7 +46,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, order=True, forbid_unknown_fields=True):
-    """One try of one partition, and how many messages it staged in all."""
+    """One attempt of one partition, and how many messages it staged in all."""
 
     partition: int
     attempt: int
@@ -61,7 +61,7 @@ class Published(Struct, frozen=True):
 
 
 class QueuePublished(Struct, rename="camel"):
-    """What of an epoch went to one queue's log. The seqs are null when all were duplicates or are scheduled."""
+    """The messages of an epoch that entered one queue's log. The seqs are null when all were duplicates or are scheduled."""
 
     messages: int = 0
     first_seq: int | None = None
@@ -80,18 +80,18 @@ class PublishedAnswer(Struct, rename="camel"):
 
 
 class Tally:
-    """Counts what is published, chunk by chunk."""
+    """Counts the published messages, chunk by chunk."""
 
     def __init__(self, epoch: EpochKey) -> None:
         self._told = PublishedAnswer(epoch.query, epoch.epoch)
         self._tenant = epoch.tenant
 
     def appended(self, queue: str, messages: int, appended: Appended) -> None:
-        """A chunk of one queue went to its log whole."""
+        """Count a chunk of one queue that entered its log whole."""
         self._count(queue, messages, appended.first_seq, appended.last_seq)
 
     def pushed(self, queues: list[str], outcome: PushOutcome) -> None:
-        """A chunk was pushed message by message; raises when it was refused."""
+        """Count a chunk that was pushed message by message; raises when the store refused it."""
         for queue, result in zip(queues, outcome.results, strict=True):
             match result.status:
                 case PushStatus.STORED:
@@ -99,7 +99,7 @@ class Tally:
                 case PushStatus.DUPLICATE:
                     self._told.duplicates += 1
                     self._count(queue, 0, None, None)
-                case PushStatus.BUFFERED:  # Arrow pushes are not
+                case PushStatus.BUFFERED:  # staged messages are never buffered
                     raise AssertionError(result)
                 case PushStatus.SCHEDULED:
                     self._told.scheduled += 1
@@ -107,7 +107,7 @@ class Tally:
                 case PushStatus.REFUSED if result.code is not Code.BATCH_REFUSED:
                     raise SkepError(result.code or Code.INTERNAL, result.reason or "refused", queue=queue)
                 case PushStatus.REFUSED:
-                    pass  # another one of this chunk is to blame
+                    pass  # another message of this chunk is at fault
 
     def _count(self, queue: str, messages: int, first: int | None, last: int | None) -> None:
         told = self._told.queues.setdefault(queue, QueuePublished())
@@ -118,13 +118,13 @@ class Tally:
             told.last_seq = last if told.last_seq is None else max(told.last_seq, last)
 
     def published(self) -> Published:
-        """The outcome of it all."""
+        """The outcome of the whole publication."""
         keys = [QueueKey(name, self._tenant) for name in self._told.queues]
         return Published(msgspec.json.encode(self._told), keys)
 
 
 def check_staged(epoch: EpochKey, wanted: list[Attempt], staged: dict[tuple[int, int], int]) -> None:
-    """Refuse to publish what is not there as it was staged: it was reaped, aborted, or never arrived."""
+    """Raise when staged messages of an attempt are missing: they were reaped, aborted, or never arrived."""
     for attempt in wanted:
         found = staged.get((attempt.partition, attempt.attempt), 0)
         if found != attempt.messages:

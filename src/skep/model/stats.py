@@ -18,9 +18,9 @@ class Rates(Struct, frozen=True):
 
 
 class GroupStats(Struct, frozen=True, kw_only=True):
-    """A group's account. I12: pushed = completed + pending + in_flight + dead + expired. Nobody pops for an external one.
+    """A group's counters. I12: pushed = completed + pending + in_flight + dead + expired. No call pops for an ``external`` group.
 
-    ``active_at`` is when somebody last used it, to the minute. An ``idle`` one holds back neither retention nor max_depth.
+    ``active_at`` is when the group was last used, to the minute. An ``idle`` group holds back neither retention nor max_depth.
     """
 
     queue: QueueKey
@@ -51,7 +51,7 @@ class GroupStats(Struct, frozen=True, kw_only=True):
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue's figures: its log, what waits to enter it, and every group's account. ``gaps`` are seqs without a message."""
+    """A queue's figures: its log, its scheduled messages, and every group's counters. ``gaps`` counts seqs without a message."""
 
     queue: QueueKey
     first_seq: Seq
@@ -67,7 +67,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 class PartitionStats(Struct, frozen=True, kw_only=True):
-    """A partition with unsettled messages, as one group sees it. ``last_error`` is why its first one failed last."""
+    """A partition with messages that one group has not settled. ``last_error`` is the last error of its first message."""
 
     queue: QueueKey
     group: str

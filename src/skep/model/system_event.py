@@ -1,4 +1,4 @@
-"""What servers of one store tell each other: that something changed which they may hold in memory."""
+"""Changes that the servers of one store announce to each other, so that each can update its caches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.model.queue import Queue, QueueKey
 
 
 class SystemEventKind(StrEnum):
-    """What changed."""
+    """The kind of a change."""
 
     QUEUE = "queue"
     KEY_MADE = "key_made"
@@ -19,9 +19,9 @@ class SystemEventKind(StrEnum):
 
 
 class SystemEvent(Struct, frozen=True):
-    """One change, with the queue as it is by now, None when it is gone.
+    """One change, with the present state of the queue; None when the queue is gone.
 
-    Of a changed key, ``key`` has the id as its name. A session that ended is told as a key that was revoked: its id is of another form.
+    For a changed access key, the name in ``key`` is its id. An ended session is announced like a revoked key: its id has another form.
     """
 
     kind: SystemEventKind
@@ -30,11 +30,10 @@ class SystemEvent(Struct, frozen=True):
 
 
 class EventPosition(Struct, frozen=True):
-    """Where in the log of changes a server has come to, and in which log.
+    """A server's position in the log of changes, and the identity of that log.
 
-    A number alone would not do: a standby that took over without the last commits, or a backup that was put back, gives the same
-    numbers to other changes. ``mark`` tells the change at ``number`` from any other; ``timeline`` changes when another server
-    of the database took over.
+    A number alone is not enough: after a failover without the last commits, or a restored backup, the same numbers name other
+    changes. ``mark`` identifies the change at ``number``; ``timeline`` changes when another database server took over.
     """
 
     number: int = 0
@@ -45,8 +44,8 @@ class EventPosition(Struct, frozen=True):
 class SystemEvents(Struct, frozen=True):
     """Changes in the order in which they were made, and the position to read on from.
 
-    ``complete`` says that these are all changes since the last position. If not, some have aged out meanwhile, or the store
-    went back to an earlier state: whatever is held in memory may be wrong.
+    ``complete``: these are all changes since the last position. If not, some changes have aged out, or the store went back to an
+    earlier state; then every cache may be wrong.
     """
 
     position: EventPosition

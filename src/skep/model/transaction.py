@@ -1,4 +1,4 @@
-"""What happens together or not at all, as data: settlements, pushes, effects on entities, and receipts (I15)."""
+"""Transactions as data: settlements, pushes, effects on entities and receipts that are committed together or not at all (I15)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _encode = msgspec.msgpack.Encoder().encode
 class Transaction(Struct, frozen=True):
     """Settlements, pushes, effects and receipts that happen together or not at all (I15).
 
-    Several effects on one entity follow one another: each is computed from the version that the one before it makes.
-    With a ``fingerprint`` its outcome is remembered for a while by the token of its first settlement.
+    Several effects on one entity follow one another: each starts from the version after the one before it.
+    With a ``fingerprint``, the store remembers the outcome for a while, by the token of the first settlement.
     """
 
     settlements: list[Settlement]
@@ -33,10 +33,10 @@ class Transaction(Struct, frozen=True):
 
 
 class TransactionOutcome(Struct, frozen=True):
-    """Whether it was committed; when not, the results or the conflict say what stood in the way.
+    """Whether the transaction was committed. If not, the results or the conflict give the reason.
 
-    ``conflict`` is RECEIPT_EXISTS or ENTITY_CHANGED, and ``conflict_at`` the index of the first receipt or effect it means.
-    ``repeated`` says that it was committed before, and that this is what was answered then.
+    ``conflict`` is RECEIPT_EXISTS or ENTITY_CHANGED; ``conflict_at`` is the index of the first receipt or effect in conflict.
+    ``repeated``: the transaction was committed before, and this is the first answer again.
     """
 
     committed: bool
@@ -53,9 +53,9 @@ def fingerprint_of(
     effects: Sequence[Effect],
     receipts: Sequence[Receipt],
 ) -> bytes:
-    """What two tries of the same transaction have in common, and no other transaction.
+    """A digest that is equal for two tries of the same transaction, and differs from that of any other transaction.
 
-    Left out is what a try is given on its way: jitter, when a receipt expires, and headers, which have the trace of the request.
+    It leaves out values that each try gets anew: jitter, the expiry of receipts, and headers, which carry the trace of the request.
     """
     said = [
         (_named(s.queue), s.group, s.partition, s.seq, s.token, s.outcome, s.error, s.retry, s.retry_at)

@@ -8,7 +8,7 @@ from skep.clock import Instant
 
 
 class Chore(Struct, frozen=True):
-    """What a bounded pass did: how many, whether there is more right now, and when there will be more."""
+    """The result of a bounded pass: how many rows it did, whether more are due now, and when the next ones are due."""
 
     done: int = 0
     more: bool = False
@@ -16,12 +16,12 @@ class Chore(Struct, frozen=True):
 
 
 class Connections(Struct, frozen=True):
-    """A store's connections to its database, at work and idle, and who waits for one. All are 0 when it has no pool of them."""
+    """A store's connections to its database: busy, idle, and the calls that wait for one. All are 0 without a pool."""
 
     active: int = 0
     idle: int = 0
     waiting: int = 0
     utilisation: float = 0.0
-    """Those at work and those waited for, over the most there may be; averaged over a moment."""
+    """Busy connections plus waiting calls, divided by the size of the pool; a moving average."""
     wait_seconds: float = 0.0
-    """How long who wants one now would wait for it, going by that moment."""
+    """The expected wait of a call that needs a connection now; a moving average, too."""
