@@ -295,7 +295,7 @@ async def test_what_comes_after_a_wish_for_another_protocol_is_refused_for_its_o
     connected = Connected(echo)
     connected.send(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 
-    assert b"the header Host is missing" in connected.recorder.sent
+    assert b"The header Host is missing" in connected.recorder.sent
 
 
 # answers in pieces
