@@ -109,6 +109,16 @@ def test_I1_a_stop_reaches_all_workers_and_loses_nothing(server: ServeProcess, t
         assert answered <= set(stored(again.listening()))
 
 
+def test_a_signal_while_the_first_child_starts_stops_it_in_order(server: ServeProcess) -> None:
+    """As when a deployment changes its mind."""
+    while not server.system.children():
+        pass
+
+    server.signal(signal.SIGTERM)
+
+    assert (server.ended(), [line for line in server.lines if not line.startswith("{")]) == (0, [])
+
+
 def test_a_signal_to_all_processes_at_once_stops_them_in_order(server: ServeProcess) -> None:
     """As systemd stops a service, unless it is told otherwise."""
     server.listening()

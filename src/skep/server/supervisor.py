@@ -66,9 +66,11 @@ class Supervisor:
         if not await owner.is_ready():
             return await owner.process.wait()
         database = to_owner.database
-        self._owned = Owned(to_owner.path, announce(self._sockets, database))
         keeping = asyncio.create_task(self._owner.keep(owner, lambda: self._start_owner(to_owner)))
         try:
+            if self._workers.stopping.is_set():  # while the owner started: the sockets are closed
+                return 0
+            self._owned = Owned(to_owner.path, announce(self._sockets, database))
             return await self._run_workers()
         finally:
             presence.withdraw(presence.file_of(database))
