@@ -1,4 +1,4 @@
-"""The `skep` command. Everything but the help of `skep` itself is loaded when it is needed, and not before."""
+"""The `skep` command. Only the help of `skep` itself is loaded at once; each command is loaded when it is called."""
 
 import sys
 

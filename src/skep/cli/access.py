@@ -1,4 +1,4 @@
-"""`skep access`: whether a store asks for keys. It works on the store itself, since that is decided before a server starts."""
+"""`skep access`: whether servers of a store ask for keys. It works on the store itself: a server reads this only when it starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", 
 
 @dataclass(frozen=True)
 class State:
-    """How a store stands: whether it stays closed, and how many keys count."""
+    """The state of a store: whether it is closed (a server asks for keys), and the number of valid keys."""
 
     closed: bool
     keys: int
@@ -32,7 +32,7 @@ class State:
 
 @access_app.command
 def show(*, place: StoreChoice | None = None, output: Output = None) -> None:
-    """Say whether a server that starts on the store asks for keys.
+    """Say whether a server asks for keys when it starts on the store.
 
     For example:
         skep access show
@@ -47,10 +47,10 @@ def show(*, place: StoreChoice | None = None, output: Output = None) -> None:
 
 @access_app.command(name="open")
 def open_(*, consent: Consent | None = None, place: StoreChoice | None = None, output: Output = None) -> None:
-    """Ask nobody for a key any more, from the next start on: whoever reaches the server may then do anything.
+    """Open the store: from its next start on, a server on loopback asks nobody for a key, and every caller may do anything.
 
-    A store that ever had a key asks for one for good, also when the last one has expired: this undoes that. Keys that still count must
-    be revoked before. Off loopback a key is needed all the same.
+    A store that ever had a key stays closed, even after its last key has expired; this command opens it again. Revoke all valid
+    keys first. A server that listens beyond loopback still needs a key.
 
     For example:
         skep access open --dry-run
@@ -71,7 +71,7 @@ def open_(*, consent: Consent | None = None, place: StoreChoice | None = None, o
     if consent.dry_run or not before.closed:
         _print(before, output)
         return
-    consent.ask("this lets whoever reaches a server of this store do anything, from its next start on")
+    consent.ask("this lets everyone who reaches a server of this store do anything, from the server's next start on")
 
     async def opening(engine: Engine) -> State:
         await engine.access.set_closed(False)

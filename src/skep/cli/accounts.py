@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def last_used(group: GroupFigures) -> str:
-    """How long ago somebody used a group, and whether that is too long."""
+    """How long ago a group was last used, and whether the group is idle for too long."""
     return f"{duration(group.inactive_seconds)} ago" + (" (idle)" if group.idle else "")
 
 

@@ -1,4 +1,4 @@
-"""`skep ack`: say what became of popped messages."""
+"""`skep ack`: settle popped messages."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Status = Literal["completed", "failed", "retry", "dlq"]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of messages."""
+    """The outcome of messages."""
 
     status: Status = "completed"
-    """Completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (given up)."""
+    """completed, failed (again after the queue's backoff), retry (again at once or at --retry-at), or dlq (dead letter)."""
     error: str | None = None
-    """Why it failed."""
+    """The error: why the messages failed."""
     retry_at: str | None = None
-    """When it is to come again, 2026-01-31T12:00:00Z, or 10m for in ten minutes; with status retry."""
+    """When the messages come again: 2026-01-31T12:00:00Z, or 10m for in ten minutes. Only with --status retry."""
 
     def of_messages(self, lease: str, seqs: list[int]) -> list[Ack]:
-        """It became of each of these."""
+        """Acks with this outcome, one for each message."""
         from skep.wire.messages import Ack, AckStatus
 
         if self.retry_at is not None and self.status != "retry":
@@ -41,7 +41,7 @@ class Outcome:
         return [Ack(lease, seq, AckStatus(self.status), self.error, again_at) for seq in seqs]
 
     def of_lease(self, lease: str, through: int | None) -> list[Ack]:
-        """It became of a whole lease, or of its messages up to a seq."""
+        """The ack of a whole lease, or of its messages up to a seq."""
         from msgspec import UNSET
 
         from skep.wire.messages import Ack
@@ -63,11 +63,11 @@ def ack(
     outcome: Outcome | None = None,
     to: Connection | None = None,
 ) -> int:
-    """Say what became of popped messages.
+    """Settle popped messages: say whether they were completed or failed.
 
-    They are named by their lease and seq, as `skep pop` prints them; or
-    the whole lease is completed. Exit code 1 when one was refused: then
-    its lease has ended, or it is settled already.
+    Name the messages by their lease and seqs, as `skep pop` prints them,
+    or complete a whole lease. Exit code 1 when a message was refused:
+    its lease has ended, or the message is settled already.
 
     For example:
         skep ack LEASE 17 18
@@ -105,8 +105,8 @@ def ack(
 def release(lease: str, /, *, to: Connection | None = None) -> None:
     """Release a lease: its messages are delivered again at once.
 
-    Whoever holds it can settle nothing under it any more. The delivery
-    counts as an attempt.
+    The consumer that holds the lease can no longer settle its messages.
+    The delivery counts as an attempt.
 
     For example:
         skep release LEASE

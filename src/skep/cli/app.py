@@ -1,4 +1,4 @@
-"""The command line as one cyclopts app, and how a command ends: its exit code, and one line on stderr when it failed."""
+"""The command line as one cyclopts app, the exit code of a command, and the one line on stderr when the command fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ app = _made()
 
 
 def run(arguments: Sequence[str], commands: App = app) -> int:
-    """Run a command; its exit code."""
+    """Run a command, and return its exit code."""
     try:
         ended = commands(
             list(arguments), exit_on_error=False, print_error=False, result_action="return_value",
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str], commands: App = app) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if sys.flags.dev_mode:  # python -X dev: for whoever looks for the fault
+        if sys.flags.dev_mode:  # python -X dev: show the traceback to a developer
             raise
         complain(SkepError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
         return SERVER
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str], commands: App = app) -> int:
 
 
 def _elsewhere(error: CycloptsError) -> str | None:
-    """What to say of an option that is a setting of a queue, under the name that another queue has for it."""
+    """The hint for an unknown option that is another queue system's name for one of our queue settings."""
     from skep.model.setting_names import ELSEWHERE
 
     option = error.token.keyword or "" if isinstance(error, UnknownOptionError) else ""
@@ -70,13 +70,13 @@ def _elsewhere(error: CycloptsError) -> str | None:
 
 
 def _clause(text: str) -> str:
-    """What cyclopts says, as our errors are written in the code: one line, lower case, without a full stop."""
+    """An error text of cyclopts in the form of our own: one line, lower case, without a full stop."""
     line = " ".join(text.split()).removesuffix(".")
     return line[:1].lower() + line[1:]
 
 
 def _let_go_of_stdout() -> None:
-    """Whoever read us has gone (`| head`); the interpreter must not try to write the rest when it ends."""
+    """Drop the rest of stdout: its reader has gone (`| head`), and the interpreter would try to write the rest when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Working on the store itself, as the server's settings name it, when there is no server to ask."""
+"""Work on the store itself, without a server. The settings of the server name the store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoreChoice:
     """The store to work on without a server. A missing option comes from a variable, the file or the default."""
 
     store: str | None = None
-    """The store to work on: a path or postgresql://…; as the server's by default."""
+    """The store to work on: a path or postgresql://…; by default the store of the server's settings."""
     data_folder: str | None = None
     """The folder of the SQLite file, ./skep-data by default."""
     config: Path | None = None
@@ -43,7 +43,7 @@ def settings_of(place: StoreChoice) -> ServerSettings:
 
 
 def on_store(place: StoreChoice, work: Callable[[Engine], Awaitable[T]]) -> T:
-    """Run ``work`` on the store; STORE_BUSY when it is an SQLite file that a server has."""
+    """Run ``work`` on the store; STORE_BUSY when the store is an SQLite file and a server holds it."""
     import asyncio
     import os
 
@@ -68,7 +68,7 @@ def on_store(place: StoreChoice, work: Callable[[Engine], Awaitable[T]]) -> T:
 
 
 def say_where(place: StoreChoice | None) -> None:
-    """Say in which store something was made: whoever stands in the wrong folder would not see it otherwise."""
+    """Say in which store the key was made. A user in the wrong folder would not notice otherwise."""
     import os
 
     from skep.cli import exits
@@ -85,7 +85,7 @@ def say_where(place: StoreChoice | None) -> None:
 async def note(
     engine: Engine, action: str, *names: str, target: str, before: str | None = None, after: str | None = None
 ) -> None:
-    """Note in the audit log what was done here, and by whom."""
+    """Note in the audit log what this command did, and for which account."""
     from skep.http.auditing import verb_of
     from skep.model.key import SERVER, AuditDetail, Outcome
 
@@ -95,7 +95,7 @@ async def note(
 
 
 def me() -> str:
-    """Who works here, as the audit log names them."""
+    """The account that runs this command, as the audit log names it."""
     from skep.runtime.private_files import account
 
     return f"cli:{account()}"

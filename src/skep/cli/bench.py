@@ -1,4 +1,4 @@
-"""`skep bench`, where the benchmarks are not: they lie beside `src` in a clone, whose `./skep bench` runs them."""
+"""`skep bench` of an installed Skep: it has no benchmarks. They lie beside `src` in a clone, and `./skep bench` runs them."""
 
 from __future__ import annotations
 

@@ -1,27 +1,27 @@
-"""Every command, where it is, and one line about it: what `skep --help` prints and what the app is built from.
+"""Every command with its module and one line about it. `skep --help` prints this table, and the app is built from it.
 
-It imports nothing, so that asking for help costs next to nothing; a command is loaded when it is called.
+This module imports nothing, so that help costs next to nothing. A command is loaded when it is called.
 """
 
 Command = tuple[str, str, str]
-"""The word that is typed, where the command is, and what it does."""
+"""The word that users type, the module and function of the command, and one line about it."""
 
 SECTIONS: dict[str, list[Command]] = {
     "Start here": [
         ("demo", "skep.cli.demo.command:demo", "Watch an order story run through a server of its own."),
         ("serve", "skep.cli.serve:serve", "Serve queues over HTTP."),
         ("run", "skep.cli.work:run", "Run an app: serve, apply its spec, and work."),
-        ("config", "skep.cli.config:config_app", "What the server is set to, and why."),
-        ("key", "skep.cli.keys:key_app", "Make, list and revoke keys: who may do what."),
-        ("access", "skep.cli.access:access_app", "See whether a store asks for keys, and open it again."),
+        ("config", "skep.cli.config:config_app", "Show the settings of a server, and where each comes from."),
+        ("key", "skep.cli.keys:key_app", "Make, list and revoke API keys, and read the audit log."),
+        ("access", "skep.cli.access:access_app", "See whether a store is closed (asks for keys), and open it."),
         ("encryption", "skep.cli.encryption:encryption_app", "Look after the keys of encrypted queues."),
-        ("store", "skep.cli.store:store_app", "Give the room of what was deleted back to the disk."),
-        ("doctor", "skep.cli.doctor:doctor", "See whether this machine is fit to serve."),
+        ("store", "skep.cli.store:store_app", "Shrink an SQLite file after messages were deleted."),
+        ("doctor", "skep.cli.doctor:doctor", "Check whether this machine is fit to serve."),
     ],
     "Messages": [
         ("push", "skep.cli.push:push", "Push one message, or many as NDJSON on stdin."),
-        ("pop", "skep.cli.pop:pop", "Lease messages of a queue."),
-        ("ack", "skep.cli.ack:ack", "Say what became of popped messages."),
+        ("pop", "skep.cli.pop:pop", "Lease messages of a queue (receive them)."),
+        ("ack", "skep.cli.ack:ack", "Settle popped messages: completed, failed, retry or dead."),
         ("release", "skep.cli.ack:release", "Release a lease: its messages are delivered again."),
         ("tail", "skep.cli.tail:tail", "Follow the log of a queue, without leasing anything."),
         ("message", "skep.cli.messages:message_app", "Look at messages without leasing them; delete one."),
@@ -29,27 +29,27 @@ SECTIONS: dict[str, list[Command]] = {
         ("trace", "skep.cli.trace:trace", "Follow a trace across queues, oldest message first."),
     ],
     "Queues and groups": [
-        ("queue", "skep.cli.queues:queue_app", "List, make, change and empty queues."),
-        ("group", "skep.cli.groups:group_app", "See how far consumer groups have come, and move them."),
-        ("lease", "skep.cli.leases:lease_app", "See who holds messages, and take them away."),
+        ("queue", "skep.cli.queues:queue_app", "List, create, change, empty and delete queues."),
+        ("group", "skep.cli.groups:group_app", "See the progress of consumer groups; move and delete groups."),
+        ("lease", "skep.cli.leases:lease_app", "See which consumers hold leases, and end their leases."),
         ("dlq", "skep.cli.dead_letters:dead_letter_app", "Look at dead letters, replay and purge them."),
-        ("lag", "skep.cli.lag:lag", "Which groups are behind, the furthest first."),
-        ("pace", "skep.cli.pace:pace", "How a queue keeps up: wait and handler times, and why it is slow."),
-        ("consumers", "skep.cli.pace:consumers", "Who waits for messages, popped lately, or holds leases."),
-        ("stats", "skep.cli.stats:stats", "Figures of a queue and its groups, or of all of them."),
+        ("lag", "skep.cli.lag:lag", "See which groups are behind, the furthest first."),
+        ("pace", "skep.cli.pace:pace", "See how a queue keeps up: wait and handler times, bottleneck."),
+        ("consumers", "skep.cli.pace:consumers", "See the consumers that wait, popped lately, or hold leases."),
+        ("stats", "skep.cli.stats:stats", "See the figures of one queue and its groups, or of all queues."),
         ("ops", "skep.cli.operations:operations_app", "See calls that were queued under load, and cancel them."),
-        ("spool", "skep.cli.spool:spool_app", "See what servers keep on disk while PostgreSQL is away."),
+        ("spool", "skep.cli.spool:spool_app", "See messages kept on a server's disk: PostgreSQL was away."),
     ],
     "Specs and apps": [
-        ("spec", "skep.cli.spec:spec_app", "Check, lay out, plan, apply and export specs."),
+        ("spec", "skep.cli.spec:spec_app", "Check, format, plan, apply and export specs."),
         ("webhook", "skep.cli.webhooks:webhook_app", "See which requests webhooks refused, and why."),
         ("entity", "skep.cli.entities:entity_app", "Look at entities and their events."),
-        ("work", "skep.cli.work:work", "Work for an app: pop, run commands and deliveries, settle."),
+        ("work", "skep.cli.work:work", "Run a worker of an app: pop, run commands, deliver, settle."),
     ],
     "And": [
         ("pipeline", "skep.cli.pipeline:pipeline_app", "Run the ready pipelines on Spark."),
         ("bench", "skep.cli.bench:bench", "Measure Skep on this machine, from a clone: ./skep bench."),
-        ("completion", "skep.cli.completion:completion", "Completion for bash, zsh and fish."),
+        ("completion", "skep.cli.completion:completion", "Print or install completion for bash, zsh and fish."),
         ("version", "skep.cli.version:version", "Print the version."),
     ],
 }  # fmt: skip
@@ -61,5 +61,5 @@ def overview() -> str:
     for title, commands in SECTIONS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {word:<11} {about}" for word, _, about in commands]
-    lines += ["", "skep COMMAND --help tells more, with an example. docs/cli.md has it all.", ""]
+    lines += ["", "skep COMMAND --help shows the options, with an example. More: docs/cli.md.", ""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`skep config`: what the server is set to, and why."""
+"""`skep config`: show the settings of a server, and where each comes from."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from skep.cli.serve import Flags, load_settings
 if TYPE_CHECKING:
     from skep.config.load import Value
 
-config_app = App(name="config", help="What the server is set to, and why.", help_format="plaintext")
+config_app = App(
+    name="config", help="Show the settings of a server, and where each comes from.", help_format="plaintext"
+)
 
 Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
 
 
 @config_app.command
 def show(flags: Flags | None = None, *, output: Output = None) -> None:
-    """Print every setting with its value, where that comes from, and what it means.
+    """Print every setting with its value, the value's origin, and its meaning.
 
-    The flags of `skep serve` are taken here too, and show what they would do.
+    The flags of `skep serve` work here too: the table shows the settings that they would give.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where the server is, and how results are printed: the options that every command takes."""
+"""The options that every command takes: the server's URL, the tenant, the token, and the output format."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from skep.client import Client
 
 ATTEMPTS = 3
-"""Tries of one call. Fewer than a program's: a person at a terminal wants to know soon."""
+"""Tries of one call. A program tries more often; a person at a terminal wants to know soon."""
 TIMEOUT_SECONDS = 120.0
-"""How long one call may take: counting and deleting much takes its time."""
+"""How long one call may take. Counting or deleting many messages takes long."""
 
 Format = Literal["table", "json", "ndjson"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -25,7 +25,7 @@ Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 class SaidUrl(str):
-    """A URL that was typed, as `--url`: unlike a variable's, it is meant for this very command."""
+    """A URL that the user typed as `--url`. Unlike the URL of a variable, it is meant for this very command."""
 
     __slots__ = ()
 
@@ -47,33 +47,33 @@ class Connection:
     tenant: Annotated[str, Parameter(env_var="SKEP_TENANT")] = "default"
     """The tenant of the queues."""
     token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = field(default=None, repr=False)
-    """The key or token; it is sent as a bearer token."""
+    """The key or token (sent as a bearer token)."""
     output: Annotated[Format | None, Parameter(name=["--output", "-o"])] = None
-    """How to print: a table on a terminal, JSON otherwise."""
+    """The output format; by default a table on a terminal, else JSON."""
 
     def __post_init__(self) -> None:
-        """An empty SKEP_TOKEN is none."""
+        """Take an empty SKEP_TOKEN for no token."""
         object.__setattr__(self, "token", self.token or None)
 
     @property
     def said_urls(self) -> list[str]:
-        """The servers that somebody named on the command line; none when the URL is a variable's or the default."""
+        """The servers that the user typed as `--url`; none when the URL comes from a variable or is the default."""
         return self.urls if isinstance(self.url, SaidUrl) else []
 
     @property
     def urls(self) -> list[str]:
-        """The servers."""
+        """The URLs of the servers."""
         from skep.client.settings import split_urls
 
         return list(split_urls(self.url))
 
     def open(self, interrupted: int = INTERRUPTED) -> Client:
-        """A client of that server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""
+        """A client of the server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""
         from stamina.instrumentation import set_on_retry_hooks
 
         from skep.client import Client
 
-        # A try that failed and is made again is nobody's business here, least of all stdout's.
+        # Retries are not logged: a user of the command line need not see them, and stdout has results only.
         set_on_retry_hooks([])
         end_at_once(interrupted)
         return Client(

@@ -1,4 +1,4 @@
-"""Asking before something is taken away: how much it is comes first, and nobody is asked who cannot answer."""
+"""Confirmation before a command deletes or moves messages. The question says how many. Without a terminal, `--yes` is needed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Consent:
     yes: Flag = False
     """Do not ask for confirmation."""
     dry_run: Flag = False
-    """Only print what would happen."""
+    """Only print the effect; change nothing."""
 
     def ask(self, consequence: str) -> None:
-        """Say what will happen, and raise unless that is agreed to."""
+        """Say what will happen, and raise unless the user agrees."""
         if self.yes:
             note(consequence)
             return
-        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):  # there is none when it was closed: <&-
+        if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):  # stdin is None when it was closed: <&-
             raise SkepError(
                 Code.INVALID_REQUEST, f"{consequence}; there is no terminal to ask on, so say --yes or --dry-run"
             )

@@ -27,7 +27,7 @@ dead_letter_app = App(name="dlq", help="Look at dead letters, replay and purge t
 
 LISTED = 100
 AT_ONCE = 500
-"""Dead letters in one request, so that no request takes long and there is progress to show."""
+"""Dead letters in one request: few enough that no request takes long, and the progress bar moves."""
 
 Letters = Annotated[list[str] | None, Parameter(negative="")]
 
@@ -44,7 +44,7 @@ class Which:
     partition: str | None = None
     """Only messages of this partition."""
     group: str | None = None
-    """Only dead letters that this group gave up."""
+    """Only dead letters of this group: it gave them up."""
     reason: Literal["max_attempts", "rejected", "expired", "invalid", "operation_failed"] | None = None
     """Only dead letters with this reason."""
     error: str | None = None
@@ -70,7 +70,7 @@ class Which:
 def list_letters(
     queue: str, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
 ) -> None:
-    """List dead letters in the order of dying.
+    """List dead letters, the oldest one first.
 
     For example:
         skep dlq list orders --reason max_attempts --since 2h
@@ -78,9 +78,9 @@ def list_letters(
     Parameters
     ----------
     queue
-        A dead-letter queue, or a queue whose own dead letters are meant.
+        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     limit
-        How many at the most.
+        The largest number of dead letters to list.
     """
     to = to or Connection()
     with to.open() as client:
@@ -98,9 +98,9 @@ def show(queue: str, letter: str, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     queue
-        A dead-letter queue, or a queue whose own dead letters are meant.
+        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     letter
-        Its seq or id.
+        The seq or id of the dead letter.
     """
     to = to or Connection()
     with to.open() as client:
@@ -120,7 +120,8 @@ def replay(
 ) -> int:
     """Send dead letters back to their queues, in order.
 
-    Each goes to the group that gave it up, with attempts anew.
+    Each dead letter goes to the group that gave it up. Its attempts start
+    from zero.
     Exit code 4 when there are none.
 
     For example:
@@ -131,11 +132,11 @@ def replay(
     Parameters
     ----------
     queue
-        A dead-letter queue, or a queue whose own dead letters are meant.
+        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     letters
-        Their seqs or ids; all that fit when none is named.
+        The seqs or ids of dead letters; without any, all that match the filters.
     payload
-        JSON that goes back instead of the letter's own payload. Name one letter.
+        JSON that goes back instead of the dead letter's own payload. Name one dead letter.
     """
     to, consent = to or Connection(), consent or Consent()
     edited = None if payload is None else _edited(payload, letters, which)
@@ -157,9 +158,9 @@ def replay(
 def replays(
     queue: str, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection | None = None
 ) -> None:
-    """List dead letters that were replayed, and what became of them.
+    """List replayed dead letters, and the outcome of each replay.
 
-    The newest letters come first. A record is kept for 90 days.
+    The newest dead letters come first. Each record is kept for 90 days.
 
     For example:
         skep dlq replays orders --limit 20
@@ -167,11 +168,11 @@ def replays(
     Parameters
     ----------
     queue
-        A dead-letter queue, or a queue whose own dead letters are meant.
+        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     source_queue
-        Only those that went back to this queue.
+        Only dead letters that went back to this queue.
     limit
-        How many at the most.
+        The largest number of dead letters to list.
     """
     to = to or Connection()
     with to.open() as client:
@@ -197,9 +198,9 @@ def purge(
     Parameters
     ----------
     queue
-        A dead-letter queue, or a queue whose own dead letters are meant.
+        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     letters
-        Their seqs or ids; all that fit when none is named.
+        The seqs or ids of dead letters; without any, all that match the filters.
     """
     to, consent = to or Connection(), consent or Consent()
     wish = _wish(letters, which)
@@ -265,9 +266,10 @@ def _purged(client: Client, queue: str, wish: dict[str, Any], asked: PurgeRespon
 def _parts(
     client: Client, queue: str, wish: dict[str, Any], asked: ReplayResponse | PurgeResponse
 ) -> Iterator[dict[str, Any]]:
-    """The wish, cut into requests: whole if it is small or names its letters, else by the seqs that fit, in order.
+    """Divide a replay or purge into requests.
 
-    What died after the question is not part of the answer.
+    A small one, or one that names its dead letters, stays whole. A large one becomes requests of at most AT_ONCE seqs, in order.
+    Messages that died after the count are left out (``up_to_seq``).
     """
     mark = {} if asked.up_to_seq is None else {"up_to_seq": asked.up_to_seq}
     if asked.count <= AT_ONCE or "seqs" in wish or "ids" in wish:

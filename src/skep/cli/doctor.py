@@ -1,4 +1,4 @@
-"""`skep doctor`: see whether this machine is fit to serve."""
+"""`skep doctor`: check whether this machine is fit to serve."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
-    """See whether this machine is fit to serve, without changing anything.
+    """Check whether this machine is fit to serve. The command changes nothing.
 
-    The flags of `skep serve` are taken here too: what is looked at is what it would use. The exit status is 2 when
-    something failed, else 0.
+    The flags of `skep serve` work here too: the checks use the settings that a server would use. The exit code is 2 when
+    a check failed, else 0.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
 
 
 def tell(findings: list[Finding], output: Format) -> int:
-    """Print what was found; the exit status."""
+    """Print the findings, and return the exit code."""
     from skep.cli.output import print_json, print_json_line
 
     match output:

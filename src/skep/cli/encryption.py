@@ -19,7 +19,7 @@ encryption_app = App(name="encryption", help="Look after the keys of encrypted q
 
 @encryption_app.command
 def master(name: str, /) -> None:
-    """Print a new master key. It is not kept anywhere: whoever loses it loses every encrypted payload.
+    """Print a new master key. Skep does not keep it: without it, no encrypted payload can ever be read.
 
     For example:
         (umask 077; skep encryption master 2026-01 > master.keys)
@@ -27,18 +27,18 @@ def master(name: str, /) -> None:
     Parameters
     ----------
     name
-        What to call it, so that it can be told from the next one.
+        The name of the master key, which tells it from the next one.
     """
     from skep.crypto.master import MasterKeys, new_master_line
 
     line = new_master_line(name)
-    MasterKeys(line)  # which says what is wrong with a name
+    MasterKeys(line)  # it refuses a bad name, with the reason
     print_lines([line])
 
 
 @encryption_app.command(name="list")
 def list_keys(*, to: Connection | None = None) -> None:
-    """List the keys of encrypted queues, oldest first; the last one of a queue seals what is new.
+    """List the keys of encrypted queues, oldest first. The last key of a queue encrypts its new messages.
 
     For example:
         skep encryption list
@@ -50,7 +50,7 @@ def list_keys(*, to: Connection | None = None) -> None:
 
 @encryption_app.command
 def rotate(queue: str, /, *, to: Connection | None = None) -> None:
-    """Give a queue a new key for what comes; the keys it had go on opening what they sealed.
+    """Give a queue a new key for new messages. The old keys go on decrypting older messages.
 
     For example:
         skep encryption rotate payments
@@ -68,7 +68,7 @@ def rotate(queue: str, /, *, to: Connection | None = None) -> None:
 
 @encryption_app.command
 def rewrap(*, to: Connection | None = None) -> None:
-    """Wrap all keys by the current master key, after a new one was put before the old one. No payload is touched.
+    """Wrap all queue keys by the current master key, after you put a new master key first. No payload is touched.
 
     For example:
         skep encryption rewrap
@@ -90,7 +90,7 @@ def shred(
     consent: Consent | None = None,
     to: Connection | None = None,
 ) -> None:
-    """Destroy the keys of a queue, or of all queues of the tenant: what they sealed can never be read again, by anyone.
+    """Destroy the keys of a queue, or of all queues of the tenant. Nobody can ever read their encrypted payloads again.
 
     For example:
         skep encryption shred payments --dry-run
@@ -101,7 +101,7 @@ def shred(
     queue
         The queue.
     all_queues
-        All queues instead.
+        Destroy the keys of all queues of the tenant instead.
     """
     to, consent = to or Connection(), consent or Consent()
     if (queue is None) is not all_queues:
@@ -112,9 +112,9 @@ def shred(
         if not consent.dry_run:
             if found.keys:
                 consent.ask(
-                    f"this destroys {counted(found.keys, 'key')} of {whose}; what they sealed can never be read again"
+                    f"this destroys {counted(found.keys, 'key')} of {whose}; nobody can ever read their encrypted payloads again"
                 )
-            # Without any, too: the last time may have been cut short before the files were clean.
+            # Also when no key is left: an earlier shred may have been interrupted before the files were clean.
             found = client.shred_data_keys(queue)
         verb = "would be" if consent.dry_run else "was" if found.keys == 1 else "were"
         print_one(to, found, lambda one: print_lines([f"{counted(one.keys, 'key')} of {whose} {verb} destroyed"]))

@@ -19,7 +19,7 @@ entity_app = App(name="entity", help="Look at entities and their events.", help_
 
 @entity_app.command
 def types(*, to: Connection | None = None) -> None:
-    """List the types of which there are entities.
+    """List the entity types that have entities.
 
     For example:
         skep entity types
@@ -41,7 +41,7 @@ def list_entities(type_: str, /, *, limit: int = 100, to: Connection | None = No
     type_
         The type, as the spec calls it.
     limit
-        How many at the most.
+        The largest number of entities to list.
     """
     to = to or Connection()
     _check(limit)
@@ -70,7 +70,7 @@ def show(type_: str, id_: str, /, *, to: Connection | None = None) -> None:
 
 @entity_app.command
 def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection | None = None) -> None:
-    """List the events of an entity, the first one first.
+    """List the events of an entity, oldest first.
 
     For example:
         skep entity events Incident I-1001
@@ -82,7 +82,7 @@ def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection | None =
     id_
         The entity's id.
     limit
-        How many at the most.
+        The largest number of events to list.
     """
     to = to or Connection()
     _check(limit)

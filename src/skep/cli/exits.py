@@ -1,4 +1,4 @@
-"""Exit codes of the commands that talk to a server, and the one line that an error is."""
+"""Exit codes of the commands that talk to a server, and the one line that shows an error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from skep.errors import Code, SkepError
 
 OK = 0
 USER = 1
-"""Whoever typed it has to change something."""
+"""The command or its input is wrong: the user has to change it."""
 SERVER = 2
-"""The server cannot be reached, or cannot do it now."""
+"""The server cannot be reached, or cannot answer the call now."""
 AUTHENTICATION = 3
 NOTHING = 4
-"""What was asked for is not there."""
+"""The queue, message or other thing that was named does not exist, or there is nothing to do."""
 INTERRUPTED = 130
 
 _CODES = dict.fromkeys((Code.UNAUTHENTICATED, Code.FORBIDDEN), AUTHENTICATION)
@@ -28,7 +28,7 @@ _CODES |= dict.fromkeys(
     (
         Code.SERVER_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,
         Code.SERVER_BUSY, Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS,
-        # That there is no such route means that something else answers there.
+        # A missing route means that something else than a Skep server answers there.
         Code.ROUTE_NOT_FOUND, Code.METHOD_NOT_ALLOWED,
     ),
     SERVER,
@@ -36,7 +36,7 @@ _CODES |= dict.fromkeys(
 
 
 def exit_code(code: Code) -> int:
-    """What a command exits with after this error."""
+    """The exit code of a command after this error."""
     return _CODES.get(code, USER)
 
 
@@ -52,7 +52,7 @@ def note(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with what could steer a terminal made visible: names, errors and payloads come from others."""
+    """Replace characters that could steer a terminal. Names, errors and payloads come from others."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

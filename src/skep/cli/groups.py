@@ -1,4 +1,4 @@
-"""`skep group`: see how far consumer groups have come, and move them."""
+"""`skep group`: see the progress of consumer groups; move and delete groups."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from skep.cli.consent import Consent
 from skep.cli.output import counted, print_lines, print_one, print_rows
 from skep.cli.when import position
 
-group_app = App(name="group", help="See how far consumer groups have come, and move them.", help_format="plaintext")
+group_app = App(
+    name="group", help="See the progress of consumer groups; move and delete groups.", help_format="plaintext"
+)
 
 
 @group_app.command(name="list")
 def list_groups(*, queue: str | None = None, to: Connection | None = None) -> None:
-    """List groups with their accounts, queue by queue.
+    """List groups with their figures, queue by queue.
 
     For example:
         skep group list --queue orders
@@ -23,7 +25,7 @@ def list_groups(*, queue: str | None = None, to: Connection | None = None) -> No
     Parameters
     ----------
     queue
-        Only of this queue.
+        Only groups of this queue.
     """
     to = to or Connection()
     with to.open() as client:
@@ -34,7 +36,7 @@ def list_groups(*, queue: str | None = None, to: Connection | None = None) -> No
 def seek(
     queue: str, group: str, place: str, /, *, consent: Consent | None = None, to: Connection | None = None
 ) -> None:
-    """Move a group, making it when there is none; its leases end.
+    """Move a group (seek). A missing group is created. The group's leases end.
 
     For example:
         skep group seek orders billing beginning --dry-run
@@ -47,7 +49,7 @@ def seek(
     group
         The group.
     place
-        Where to: beginning, end, a seq, a time, or 10m, 2h, 1d ago. The message there comes next.
+        The new position: beginning, end, a seq (offset), a time, or 10m, 2h, 1d ago. The message there comes next.
     """
     to, consent = to or Connection(), consent or Consent()
     where = position(place)
@@ -66,7 +68,7 @@ def seek(
 
 @group_app.command
 def delete(queue: str, group: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
-    """Forget a group of a queue, and its leases.
+    """Delete a group of a queue, with its progress and its leases.
 
     For example:
         skep group delete orders billing --yes

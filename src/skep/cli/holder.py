@@ -1,4 +1,4 @@
-"""`skep key` without a token: on the store itself, or through the server that proves that it holds the store, and through no other."""
+"""`skep key` without a token: work on the store itself, or ask the server that holds the store. That server has to prove it first."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KeyServer: TypeAlias = Union["Client", "ProvedServer"]
-"""Whoever can be asked about keys."""
+"""A client or a proved server: both can be asked about keys."""
 
 
 def on_keys(
     to: Connection, place: StoreChoice | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
 ) -> T:
-    """Do something about keys: with a token on the server that is named, else on the store or by the server that holds it.
+    """Make a call about keys: with a token to the named server, else on the store, or to the server that holds the store.
 
-    A variable names a server for whoever has a key for it. Without one, it does not count: that server may be somebody else's.
+    Without a token, a server that only a variable (SKEP_URL) names is not asked: it may be a server of another store.
     """
     from skep.server.compose import sqlite_file
 
@@ -44,7 +44,7 @@ def on_keys(
     except SkepError as error:
         if error.code is not Code.STORE_BUSY or database is None:
             raise
-    # It was perhaps about to start.
+    # A server was perhaps about to start: look once more.
     if (holder := _holder(database, blame=True)) is not None:
         return _asked(holder, there)
     raise SkepError(
@@ -62,7 +62,7 @@ def _asked(holder: ProvedServer, there: Callable[[KeyServer], T]) -> T:
 
 
 def _holder(database: Path | None, *, blame: bool) -> ProvedServer | None:
-    """The server that holds the file, if there is one that proves it; ``blame`` says why a file beside it counts for nothing."""
+    """The server that holds the file, if a server proves that. ``blame`` raises the reason why its presence file does not count."""
     from skep.access.presence import find, proved
     from skep.cli.proved_server import ProvedServer
 
@@ -77,7 +77,7 @@ def _holder(database: Path | None, *, blame: bool) -> ProvedServer | None:
 
 
 def _check_named(to: Connection, database: Path | None) -> None:
-    """Refuse servers that were named, without a key for them, unless they are the one that holds the store."""
+    """Refuse servers named by `--url` without a token, unless they prove that they hold the store."""
     from skep.access.presence import find, proved
 
     for url in to.said_urls:
@@ -93,7 +93,7 @@ def _check_named(to: Connection, database: Path | None) -> None:
 
 
 def say_when_it_counts(server: KeyServer) -> None:
-    """Say that a server which asks nobody goes on so until it starts anew."""
+    """Say that a running server without keys asks for keys only after its next start."""
     from skep.cli.proved_server import ProvedServer
 
     if isinstance(server, ProvedServer) and not server.asks_for_keys:

@@ -1,7 +1,7 @@
-"""How commands are ended: most by Ctrl-C at once, also while they wait for an answer, and those that run for long in order.
+"""How signals end commands: most commands end at once on Ctrl-C, also while they wait for an answer; long ones end in order.
 
-Python's own handler runs only once a call into native code returns, and a request that waits is such a call. So a thread is
-told of the signal too, and ends the process when the main thread did not.
+Python's own handler runs only once a call into native code returns, and a waiting request is such a call. So a thread
+hears the signal too, and ends the process when the main thread has not ended it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from skep.cli.exits import INTERRUPTED
 from skep.runtime.signals import heard_by
 
 GRACE_SECONDS = 0.3
-"""So long the main thread has to end in order, say to take a progress bar away."""
+"""The time that the main thread has to end in order, for example to remove a progress bar."""
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """A terminal that closes and a polite kill end it as Ctrl-C does: with everything taken away."""
+    """Let SIGTERM and SIGHUP (a closed terminal) end the ``with`` as Ctrl-C does, with all its cleaning up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a signal handler
         raise KeyboardInterrupt
 
-    # What is ignored stays so: `nohup` means that a terminal may close.
+    # An ignored signal stays ignored: under `nohup` a terminal may close.
     heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     with heard_by(interrupt, heeded):
         yield
@@ -37,7 +37,7 @@ def ending_in_order() -> Iterator[None]:
 def end_at_once(code: int = INTERRUPTED) -> None:
     """From here on Ctrl-C ends the process with this exit code, whatever it waits for."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return  # whoever started us does not want it to
+        return  # Ctrl-C is ignored, or has another handler
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -1,7 +1,7 @@
 """`skep key`: make, list and revoke keys.
 
-With a token it asks the server that is named. Without one it works on the store itself, as the server's settings name it, which is how
-the first key is made; of an SQLite file that a server holds, it asks that server, once the server has proved that (`skep.cli.holder`).
+With a token, the commands ask the named server. Without a token they work on the store of the server's settings: so the first key is
+made. When a server holds the SQLite file, they ask that server, once it has proved that it holds the file (`skep.cli.holder`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 NO_EMPTY = Parameter(negative="")
-"""Nobody needs a word for an empty list: `--empty-queues` meant all of them."""
-key_app = App(name="key", help="Make, list and revoke keys: who may do what.", help_format="plaintext")
+"""No `--empty-…` flags for lists: `--empty-queues` would mean all queues."""
+key_app = App(name="key", help="Make, list and revoke API keys, and read the audit log.", help_format="plaintext")
 
 
 @Parameter(name="*")
@@ -39,9 +39,9 @@ class GrantFlags:
     verbs: Annotated[list[Literal["push", "pop", "read", "admin"]] | None, NO_EMPTY] = None
     """Single verbs instead of a role."""
     tenants: Annotated[list[str] | None, NO_EMPTY] = None
-    """For which tenants; * in a name stands for any characters. An admin is for all of them, others for "default"."""
+    """The tenants of the key; * stands for any characters. By default all tenants for an admin, else "default"."""
     queues: Annotated[list[str] | None, NO_EMPTY] = None
-    """For which queues, all by default; * in a name stands for any characters."""
+    """The queues of the key, all by default; * stands for any characters."""
 
     def item(self) -> GrantItem:
         """The grant that these options describe."""
@@ -69,7 +69,7 @@ def create(
     place: StoreChoice | None = None,
     to: Connection | None = None,
 ) -> None:
-    """Make a key and show it, once: only a digest of it is kept.
+    """Make a key and show it once. The store keeps only a digest of the key.
 
     For example:
         skep key create --role admin
@@ -78,11 +78,11 @@ def create(
     Parameters
     ----------
     name
-        What it is for.
+        A name that says what the key is for.
     expires
-        When it ends: 90d, 12h, or a time such as 2027-01-31T12:00:00Z; never by default.
+        When the key expires: 90d, 12h, or a time such as 2027-01-31T12:00:00Z; never by default.
     rate
-        Requests per second that it may make, of each server.
+        The largest number of requests per second with this key, on each server.
     quiet
         Print nothing but the key.
     """
@@ -120,7 +120,7 @@ def create(
 
 @key_app.command(name="list")
 def list_keys(*, place: StoreChoice | None = None, to: Connection | None = None) -> None:
-    """List keys, revoked ones for 30 days.
+    """List keys. Revoked keys stay in the list for 30 days.
 
     For example:
         skep key list
@@ -137,7 +137,7 @@ def list_keys(*, place: StoreChoice | None = None, to: Connection | None = None)
 
 @key_app.command
 def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None, to: Connection | None = None) -> None:
-    """Let a key count no longer: on the server at once, on others of the same store within a second.
+    """Revoke a key: at once on the server that is asked, within a second on other servers of the store.
 
     For example:
         skep key revoke 0k4q9p2m7x1z5c8v
@@ -145,9 +145,9 @@ def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None
     Parameters
     ----------
     id_
-        The key's id: what stands between `skep_` and the secret.
+        The key's id: the part between `skep_` and the secret.
     force
-        Also when the key revokes itself and is the last one that administers its tenants.
+        Revoke the key even if it makes this call and is the last admin key of its tenants.
     """
     to = to or Connection()
 
@@ -167,7 +167,7 @@ def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None
 def audit(
     *, everywhere: Flag = False, limit: int = 100, place: StoreChoice | None = None, to: Connection | None = None
 ) -> None:
-    """See what admins did, newest first.
+    """Show the audit log: what admins did, newest first.
 
     For example:
         skep key audit --everywhere
@@ -175,9 +175,9 @@ def audit(
     Parameters
     ----------
     everywhere
-        Of all tenants, and what was done to the server itself.
+        Show the entries of all tenants and of the server itself.
     limit
-        How many at the most.
+        The largest number of entries to show.
     """
     to = to or Connection()
     if limit < 1:

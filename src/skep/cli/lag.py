@@ -1,4 +1,4 @@
-"""`skep lag`: which groups are behind."""
+"""`skep lag`: see which groups are behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, to: Connection | None = None) -> None:
-    """Which groups are behind, the furthest first.
+    """See which groups are behind, the furthest first.
 
     For example:
         skep lag --above 1000
@@ -21,11 +21,11 @@ def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, t
     Parameters
     ----------
     queue
-        Only of this queue.
+        Only groups of this queue.
     group
-        Only of this group.
+        Only the group of this name.
     above
-        Only those that are so many messages behind, or more.
+        Only groups that are at least this many messages behind.
     """
     to = to or Connection()
     with to.open() as client:

@@ -1,4 +1,4 @@
-"""`skep lease`: who holds messages, since when, and until when; and taking them away."""
+"""`skep lease`: see which consumers hold leases, since when and until when, and end their leases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from skep.wire.attempts import ConsumerView
     from skep.wire.status import LiveLease
 
-lease_app = App(name="lease", help="See who holds messages, and take them away.", help_format="plaintext")
+lease_app = App(name="lease", help="See which consumers hold leases, and end their leases.", help_format="plaintext")
 
 LISTED = 100
 
@@ -28,7 +28,7 @@ def list_leases(
     limit: int = LISTED,
     to: Connection | None = None,
 ) -> None:
-    """List live leases, those that run out first before the others.
+    """List live leases, the one that ends first at the top.
 
     For example:
         skep lease list orders
@@ -36,11 +36,11 @@ def list_leases(
     Parameters
     ----------
     queue
-        Only of this queue.
+        Only leases of this queue.
     expiring_within
-        Only those that run out within so many seconds.
+        Only leases that end within this many seconds.
     limit
-        How many at the most.
+        The largest number of leases to list.
     """
     to = to or Connection()
     with to.open() as client:
@@ -50,10 +50,10 @@ def list_leases(
 
 @lease_app.command
 def release(queue: str, group: str, partition: str, /, *, to: Connection | None = None) -> int:
-    """End the leases of a partition, whoever holds them: its messages are delivered again at once.
+    """End the leases of a partition: its messages are delivered again at once.
 
-    The delivery counts as an attempt. Whoever held them may still ack until someone else has them. Exit code 4 when nobody
-    holds the partition.
+    The delivery counts as an attempt. The old holder may still ack until another consumer gets the messages. Exit code 4 when
+    nobody holds the partition.
 
     For example:
         skep lease release orders billing customer-1

@@ -65,19 +65,19 @@ def list_messages(
     queue
         The queue.
     partition
-        Only of this partition.
+        Only messages of this partition.
     group
-        Tell the state of each message for this group.
+        Show the state of each message for this group.
     state
         Only messages in this state for the group.
     transaction_id
-        Only with this transaction id.
+        Only messages with this transaction id.
     trace_id
-        Only of this trace.
+        Only messages of this trace.
     newest_first
-        Newest first.
+        List the newest messages first.
     limit
-        How many at the most.
+        The largest number of messages to list.
     """
     to = to or Connection()
     if state is not None and group is None:
@@ -105,7 +105,7 @@ def show(
 ) -> None:
     """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
 
-    A message that is scheduled has no seq yet: it is shown with the time when it is due.
+    A scheduled message has no seq yet: the command shows when it is due.
 
     For example:
         skep message show orders 17
@@ -116,11 +116,11 @@ def show(
     queue
         The queue.
     seq
-        Its seq; or its id, while it is scheduled.
+        The seq of the message; the id of a scheduled message.
     transaction_id
-        Its transaction id; the newest one with it is shown.
+        The transaction id. The newest message with it is shown.
     partition
-        Only in this partition, with --transaction-id; in any by default.
+        The partition to search, with --transaction-id; all partitions by default.
     """
     to = to or Connection()
     if (seq is None) == (transaction_id is None):
@@ -152,10 +152,10 @@ def delete(
     consent: Consent | None = None,
     to: Connection | None = None,
 ) -> None:
-    """Delete a message that is not settled, for all groups: nobody gets it again.
+    """Delete an unsettled message for all groups: it is not delivered again.
 
-    Whoever holds it loses the lease, and what else the lease holds is delivered again. The transaction id
-    stays taken until the deduplication window ends. A message that is scheduled is cancelled: skep scheduled cancel.
+    A consumer that holds the message loses its lease. The other messages of the lease are delivered again. The transaction
+    id stays taken until the deduplication window ends. To delete a scheduled message, use skep scheduled cancel.
 
     For example:
         skep message delete orders 17 --dry-run
@@ -166,9 +166,9 @@ def delete(
     queue
         The queue.
     seq
-        Its seq.
+        The seq of the message.
     transaction_id
-        Its transaction id; the newest one with it is deleted.
+        The transaction id. The newest message with it is deleted.
     partition
         The partition, with --transaction-id.
     """
@@ -187,7 +187,7 @@ def delete(
 
 
 def _told(message: MessageDeleted) -> str:
-    """Which message it is, and whom it is taken from."""
+    """The message in words: its seq, its groups, and the leases that held it."""
     held = f", {counted(message.leases_ended, 'lease')} held it" if message.leases_ended else ""
     groups = counted(len(message.consumer_groups), "group")
     return f"message {message.seq:,} of {message.queue!r}, unsettled in {groups}{held}"

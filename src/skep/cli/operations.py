@@ -38,15 +38,15 @@ def list_operations(
     Parameters
     ----------
     status
-        Only those.
+        Only calls in this state.
     kind
-        Only those.
+        Only calls of this kind.
     queue
-        Only of this queue.
+        Only calls to this queue.
     partition
-        Only of this partition.
+        Only calls to this partition.
     limit
-        At most so many.
+        The largest number of calls to list.
     """
     to = to or Connection()
     with to.open() as client:
@@ -56,7 +56,7 @@ def list_operations(
 
 @operations_app.command
 def show(operation: str, /, *, to: Connection | None = None) -> None:
-    """Show one, with its result once it is completed.
+    """Show a queued call, with its result once it is completed.
 
     For example:
         skep ops show 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
@@ -64,7 +64,7 @@ def show(operation: str, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     operation
-        The id that the call was answered with.
+        The operation's id, from the answer (202) to the call.
     """
     to = to or Connection()
     with to.open() as client:
@@ -73,7 +73,7 @@ def show(operation: str, /, *, to: Connection | None = None) -> None:
 
 @operations_app.command
 def cancel(operation: str, /, *, to: Connection | None = None) -> None:
-    """Cancel one that nobody performs just now: it is pending or blocked.
+    """Cancel a queued call that is pending or blocked: no server performs it now.
 
     For example:
         skep ops cancel 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
@@ -81,7 +81,7 @@ def cancel(operation: str, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     operation
-        The id that the call was answered with.
+        The operation's id, from the answer (202) to the call.
     """
     to = to or Connection()
     with to.open() as client:
@@ -90,7 +90,7 @@ def cancel(operation: str, /, *, to: Connection | None = None) -> None:
 
 @operations_app.command
 def stats(*, to: Connection | None = None) -> None:
-    """How the queue of operations stands: counts, ages, and how busy the connections are.
+    """Show how many calls are queued, how old they are, and how busy the connections are.
 
     For example:
         skep ops stats -o json | jq .depth
@@ -145,7 +145,7 @@ def _show(one: OperationView) -> None:
 
 
 def _show_stats(to: Connection, found: OperationStatsResponse) -> None:
-    if found.pool is not None:  # else this key may not see what is of all tenants
+    if found.pool is not None:  # None when this key may not see the figures of all tenants
         print_fields({
             "waiting": found.depth,
             "oldest": duration(found.oldest_age_seconds or 0.0),

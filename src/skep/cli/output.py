@@ -1,4 +1,4 @@
-"""Printing results: a table for people, JSON for programs. What is JSON is what the server said, field by field."""
+"""Print results: a table for people, JSON for programs. The JSON has the fields of the server's answer."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Columns = dict[str, Callable[[T], object]]
-"""Headings of a table, and what stands under each."""
+"""Headings of a table, each with the function that gives its cells."""
 
 LONG = ("payload", "state", "data")
-"""What comes last in a table under one of these is cut to what fits on the line."""
+"""Headings of long cells. A last column with such a heading is cut to fit on the line."""
 PAYLOAD_COLUMNS = 16
-"""So much of a payload is shown, however narrow the terminal is."""
+"""The least width of a payload, however narrow the terminal is."""
 COLUMN_GAP = 2
 PIPED_COLUMNS = 160
-"""How wide a table is that was asked for by name and does not go to a terminal."""
+"""The width of a table that does not go to a terminal (`--output table` in a pipe)."""
 
 
 def chosen(to: Connection) -> Format:
-    """How to print."""
+    """The output format: the given one, else the default."""
     return to.output or ("table" if sys.stdout.isatty() else "json")
 
 
@@ -62,12 +62,12 @@ def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
 
 
 def print_json(value: object) -> None:
-    """Indented, as people like to read it too."""
+    """Print indented JSON, which people can read too."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
 
 
 def print_json_line(value: object) -> None:
-    """On a line of its own, at once: someone may be following."""
+    """Print JSON on one line, and flush it: a reader may be following."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 
@@ -89,7 +89,7 @@ def print_table(rows: Sequence[T], columns: Columns[T]) -> None:
 
 
 def _cut(cells: list[list[str]], headings: list[int], width: int) -> None:
-    """Leave the payload, which comes last, the room that the others leave it, so that a message is one line."""
+    """Cut the last column (the payload) to the room beside the other columns, so that each row is one line."""
     others = [max(least, *(len(row[number]) for row in cells)) for number, least in enumerate(headings[:-1])]
     room = max(PAYLOAD_COLUMNS, width - sum(others) - COLUMN_GAP * len(headings))
     for row in cells:
@@ -97,7 +97,7 @@ def _cut(cells: list[list[str]], headings: list[int], width: int) -> None:
 
 
 def print_fields(fields: dict[str, object]) -> None:
-    """A table of one thing: its fields, one under the other."""
+    """Print the fields of one thing as a table, one under the other."""
     table = new_table(heading=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -113,7 +113,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def console(**options: Any) -> Console:
-    """What tables are printed on; nothing in them is taken for markup."""
+    """The console for tables; it interprets no markup in them."""
     from rich.console import Console
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_COLUMNS
@@ -146,7 +146,7 @@ def text(value: object) -> str:
 
 
 def _time(value: datetime) -> str:
-    """The time of this machine; the day only when it is another."""
+    """A time in this machine's time zone; without the day when it is today."""
     here = value.astimezone()
     today = datetime.now(here.tzinfo).date()
     return here.strftime("%H:%M:%S" if here.date() == today else "%Y-%m-%d %H:%M:%S")
@@ -162,7 +162,7 @@ def setting(value: object) -> object:
 
 
 def duration(seconds: float) -> str:
-    """How long, in the two units that matter."""
+    """A duration in its two largest units."""
     whole = round(seconds)
     if whole < 1:
         return "0s" if seconds <= 0 else "<1s"

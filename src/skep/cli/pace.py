@@ -1,4 +1,4 @@
-"""`skep pace` and `skep consumers`: how a queue keeps up, and who consumes."""
+"""`skep pace` and `skep consumers`: see how a queue keeps up, and which consumers it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pace(queue: str, /, *, to: Connection | None = None) -> None:
-    """How a queue keeps up: what goes in and out, why it is slow, and wait and handler times.
+    """See how a queue keeps up: rates in and out, the bottleneck, wait and handler times.
 
     For example:
         skep pace orders
@@ -29,7 +29,7 @@ def pace(queue: str, /, *, to: Connection | None = None) -> None:
 
 
 def consumers(queue: str | None = None, /, *, to: Connection | None = None) -> None:
-    """Who waits for messages, popped in the last five minutes, or holds leases.
+    """See the consumers that wait for messages, popped in the last five minutes, or hold leases.
 
     For example:
         skep consumers orders
@@ -37,7 +37,7 @@ def consumers(queue: str | None = None, /, *, to: Connection | None = None) -> N
     Parameters
     ----------
     queue
-        Only of this queue.
+        Only consumers of this queue.
     """
     to = to or Connection()
     with to.open() as client:

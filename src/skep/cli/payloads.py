@@ -1,7 +1,7 @@
-"""What `skep push` reads: payloads or whole items, one JSON text per line, in batches of what is there.
+"""The input of `skep push`: payloads or whole items, one JSON text per line, in batches.
 
-A batch is what one read finds, so a slow producer's line goes out at once and a fast one's go out by the hundred. Nothing
-else is held than the batch and the beginning of the next line.
+A batch is the result of one read. So the line of a slow producer goes out at once, and the lines of a fast producer go out by the
+hundred. Memory holds only the batch and the beginning of the next line.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ def batches(source: int, most: int) -> Iterator[tuple[list[Line], int]]:
 
 
 def payload(text: bytes, where: str) -> Raw:
-    """A payload that is JSON; the server would refuse the whole batch without saying where."""
+    """The payload of a line, checked to be JSON: the server would refuse the whole batch without naming the line."""
     try:
         msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:  # bytes that are no UTF-8 are a ValueError, too
+    except (ValueError, RecursionError) as error:  # bytes that are not UTF-8 raise a ValueError, too
         raise SkepError(Code.INVALID_PAYLOAD, f"{where} is not JSON: {error}") from None
     return Raw(text)
 
 
 def item(line: Line) -> tuple[str | None, NewMessage, MessageOptions]:
-    """The message that a line describes, the queue it names, and what that queue belongs to when the push makes it."""
+    """The message of a line, the queue that the line names, and the namespace and task of a queue that the push creates."""
     try:
         found = _item.decode(line.text)
         body: Any = found.payload if found.content_type is UNSET else _base64.decode(found.payload)

@@ -1,4 +1,4 @@
-"""`skep pipeline`: run the ready pipelines on Spark. Spark is loaded only by those that need it."""
+"""`skep pipeline`: run the ready pipelines on Spark. Only commands that need Spark load it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pipeline_app = App(name="pipeline", help="Run the ready pipelines on Spark.")
 
 Several = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")]
-"""An option that may come several times."""
+"""An option that may be given several times."""
 _ARCHIVE = Group("Of archive", sort_key=30)
 _METRICS = Group("Of metrics", sort_key=40)
 _REPLAY = Group("Of replay", sort_key=50)
@@ -44,7 +44,7 @@ class Where:
     remote: str | None = None
     """A Spark Connect server instead: sc://host:15002."""
     checkpoint: str | None = None
-    """The folder where streams keep how far they are; in the lake when not given. The archive needs none."""
+    """The folder where streams keep their progress; in the lake by default. The archive needs none."""
 
 
 @Parameter(name="*")
@@ -53,9 +53,9 @@ class Scope:
     """The input of pipelines, and the folder of the results."""
 
     queue: Several = ()
-    """Only this queue; may come several times. All queues when not given."""
+    """Only this queue (all queues by default); may be given several times."""
     skip: Several = ()
-    """Not this queue; may come several times."""
+    """Leave this queue out; may be given several times."""
     lake: str = "lake"
     """The folder of the lake."""
     spec: str | None = None
@@ -70,7 +70,7 @@ class Archiving:
     format: Literal["parquet", "delta"] = "parquet"
     """The format of the archive."""
     plain: Several = ()
-    """An encrypted queue whose payloads may go into the lake as plain text; may come several times."""
+    """An encrypted queue whose payloads may go into the lake as plain text; may be given several times."""
     group: str | None = None
     """A group on the server that follows the archive; retention waits for it."""
     max_rows: int = 1_000_000
@@ -112,7 +112,7 @@ class Replaying:
     to: str | None = None
     """The target queue instead of the messages' own queue; also the queue of commands."""
     label: str = "replay"
-    """A label of this replay. Messages of another label are not duplicates of an earlier replay."""
+    """A label of this replay. With another label, messages of an earlier replay are pushed again and are no duplicates."""
     rate: float | None = None
     """The largest number of messages per second."""
     since: str | None = None
@@ -135,11 +135,12 @@ def run(
     where: Where | None = None,
     to: Connection | None = None,
 ) -> int:
-    """Run pipelines on Spark, one after the other: all there is once, or again and again.
+    """Run pipelines on Spark, one after the other: once, or again and again (--every).
 
     Tables, run.json, the report and the lineage are written into the lake.
     The exit code is 1 when a check or a queue failed, 2 when the server
-    is away, 3 when the credentials do not do, 4 when a queue is not there.
+    cannot be reached, 3 when the token is refused, 4 when a queue is
+    missing.
 
     For example:
         skep pipeline run archive metrics journeys dead-letters
@@ -150,11 +151,11 @@ def run(
     Parameters
     ----------
     names
-        The pipelines; skep pipeline list names them.
+        The names of the pipelines, as skep pipeline list shows them.
     once
-        All there is, then end. So it is when --every is not given.
+        Process everything there is, then end (the default without --every).
     every
-        Again and again, so often: 5s, 1m.
+        Run again and again, at this interval: 5s, 1m.
     """
     to, where, scope = to or Connection(), where or Where(), scope or Scope()
     if not names:
@@ -192,7 +193,7 @@ def _wishes(
     pause: float | None,
     checkpoint: str | None,
 ) -> Wishes:
-    """What pipelines are told; ``pause`` is how often they run, in seconds."""
+    """The options of the command as the pipelines take them; ``pause`` is the interval of the runs in seconds."""
     from skep.spark.running.context import Wishes
     from skep.spec import load
 
@@ -207,7 +208,7 @@ def _wishes(
 
 
 def _folder(checkpoint: str | None) -> str | None:
-    """Where the checkpoint is; an error when it is on no file system, where this process could not keep its part of it."""
+    """The folder of the checkpoint. Refuse a URL: this process keeps its part of the checkpoint in the file system."""
     folder = None if checkpoint is None else checkpoint.removeprefix("file://")
     if folder is not None and "://" in folder:
         raise SkepError(
@@ -225,7 +226,7 @@ def _check_positive(**options: float | None) -> None:
 
 @pipeline_app.command(name="list")
 def list_pipelines(*, to: Connection | None = None) -> None:
-    """The pipelines there are, and the tables they write.
+    """List the pipelines, and the tables that they write.
 
     For example:
         skep pipeline list
@@ -240,9 +241,9 @@ def list_pipelines(*, to: Connection | None = None) -> None:
 
 @pipeline_app.command
 def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
-    """See whether this machine is fit to run pipelines: Java, Python, memory, the server.
+    """Check whether this machine is fit to run pipelines: Java, Python, memory, the server.
 
-    The exit code is 2 when something failed, else 0.
+    The exit code is 2 when a check failed, else 0.
 
     For example:
         skep pipeline doctor
@@ -250,7 +251,7 @@ def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
     Parameters
     ----------
     lake
-        The folder of the lake that would be used.
+        The folder of the lake to check.
     """
     from skep.cli.doctor import tell
     from skep.spark.running.doctor import examine
@@ -260,20 +261,20 @@ def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
 
 
 def needs_spark(remote: str | None = None) -> None:
-    """Say what is missing, before anything is begun."""
+    """Raise before the run begins when Spark or Java is missing."""
     missing = missing_for_spark(remote)
     if missing is not None:
         raise SkepError(Code.INVALID_REQUEST, missing)
 
 
 def missing_for_spark(remote: str | None = None) -> str | None:
-    """Why pipelines cannot run here, if they cannot."""
+    """The reason why pipelines cannot run here; None when they can."""
     from skep.spark.environment import cure, missing
 
     if lacking := missing():
         return f"pipelines need Spark: {cure(lacking)}"
     if remote is not None:
-        return None  # Java is where Spark is
+        return None  # the Spark Connect server has Java
     from skep.spark.java import NoJavaError, java_home
 
     try:
@@ -284,13 +285,13 @@ def missing_for_spark(remote: str | None = None) -> str | None:
 
 
 def print_run(to: Connection, ended: Ended) -> None:
-    """The run as JSON for programs, with the summary on stderr; its tables and the summary for people."""
+    """Print a run: JSON for programs, with the summary on stderr; the tables and the summary for people."""
     from skep.spark.running.summary import lines
 
     summary = [*lines(ended.run), "", f"report: {ended.report}"]
     if chosen(to) != "table":
         print_json(ended.run)
-        # Whoever is mailed what a nightly run said wants to know what failed.
+        # The mail of a nightly run has to say what failed.
         sys.stderr.write("".join(f"{line}\n" for line in summary))
         return
     print_tables(ended.run)
@@ -298,7 +299,7 @@ def print_run(to: Connection, ended: Ended) -> None:
 
 
 def print_tables(run: Run) -> None:
-    """What the pipelines found."""
+    """Print the tables of a run."""
     for table in run.tables:
         print_lines(["", table.title, *([f"  {table.note}"] if table.note else [])])
         if table.rows:
@@ -319,7 +320,7 @@ def rich_table(table: Table):  # type: ignore[no-untyped-def]
 
 
 def span(written: str) -> float:
-    """How long is meant, in seconds."""
+    """A duration such as 5s or 1m, in seconds."""
     found = _SPAN.fullmatch(written)
     if found is None:
         raise SkepError(Code.INVALID_TIME, f"a duration is written 500ms, 5s, 1m, 2h or 1d, not {written!r}")

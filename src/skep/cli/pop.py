@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skep.wire.messages import PoppedMessage
 
 HINTS = 3
-"""For so many leases it is shown how to settle them."""
+"""The largest number of leases for which the command prints how to settle them."""
 
 
 @Parameter(name="*")
@@ -64,8 +64,8 @@ def pop(
 ) -> int:
     """Lease messages of a queue; exit code 4 when there are none.
 
-    What is popped has to be settled with `skep ack` before its lease ends,
-    or it comes again. --ack does that as soon as the messages are printed.
+    Settle the messages with `skep ack` before their lease ends, or they
+    are delivered again. --ack settles them as soon as they are printed.
 
     For example:
         skep pop orders --group billing --batch 10 --wait 30
@@ -76,7 +76,7 @@ def pop(
     queue
         The queue.
     ack
-        Settle them as completed once they are printed.
+        Settle the messages as completed once they are printed.
     """
     from skep.client import calls
     from skep.client.lease_acks import leases_of, shortened
@@ -92,7 +92,7 @@ def pop(
         if not ack:
             _hint(to, messages)
             return OK
-        sys.stdout.flush()  # a message that nobody got to read must not be settled
+        sys.stdout.flush()  # a message that was not printed must not be settled
         short = shortened([Ack(one.lease_id, one.seq) for one in messages], leases_of(messages))
         refused = [result for result in short.results(client.settle(short.sent)) if result.code]
     for result in refused:
@@ -101,7 +101,7 @@ def pop(
 
 
 def _why_nothing(client: Client, queue: str) -> str:
-    """A paused queue says so; a key that may pop and not look gets the plain answer."""
+    """Why a pop got nothing: the queue is paused, or empty. A key that may not read the queue gets the plain answer."""
     try:
         is_paused = client.stats(queue).settings.paused
     except SkepError:

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for work that turns out to be long; silent when stderr is no terminal."""
+"""A progress bar on stderr, for long work; there is none when stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 0.5
 
 
 class Bar:
-    """How far the work is. It appears once that is worth it."""
+    """The progress of the work. The bar appears only when the work takes long."""
 
     def __init__(self, title: str, total: int | None) -> None:
         self._title = title
@@ -34,14 +34,14 @@ class Bar:
         shown.update(task, completed=done, note=note)
 
     def end(self) -> None:
-        """Take it away."""
+        """Remove the bar."""
         if self._shown is not None:
             self._shown[0].stop()
 
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Bar]:
-    """A bar for the work in the ``with``; ``total`` None is work of unknown length."""
+    """A progress bar for the work in the ``with``; ``total`` is None when the length is unknown."""
     bar = Bar(title, total)
     try:
         yield bar

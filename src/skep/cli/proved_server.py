@@ -1,4 +1,4 @@
-"""The server that holds a store, asked about keys over the connection on which it has proved that."""
+"""Calls about keys to the server that holds a store, over the connection on which the server proved that it does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ProvedServer(AccessCalls):
-    """Makes the calls about keys, with the secret that the server left beside its store."""
+    """The calls about keys, made with the secret that the server left beside its store."""
 
     def __init__(self, presence: Presence, proved: Proved) -> None:
         self._presence = presence
@@ -25,7 +25,7 @@ class ProvedServer(AccessCalls):
         self._connection.sock.settimeout(TIMEOUT_SECONDS)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def run(self, call: ApiCall[T]) -> T:

@@ -1,4 +1,4 @@
-"""`skep push`: one message, or as many as stdin has lines."""
+"""`skep push`: push one message, or one for each line of stdin."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class MessageFlags:
     transaction_id: str | None = None
     """Your own name for one message (idempotency key); a second push with it is a duplicate."""
     trace_id: str | None = None
-    """A UUID that messages share across queues."""
+    """The trace id: a UUID that related messages share across queues."""
     header: Several = None
-    """A header as name=value; may come several times."""
+    """A header as name=value; may be given several times."""
     content_type: str | None = None
     """The content type of a payload that is not JSON."""
     deliver_at: str | None = None
@@ -71,7 +71,7 @@ class MessageFlags:
     delay: str | None = None
     """Hold the message back for this long: 90s, 10m, 2h, 1d, or a number of seconds."""
     priority: int | None = None
-    """A higher priority comes first in unordered queues."""
+    """The priority; in unordered queues a higher priority comes first."""
 
     def options(self) -> MessageOptions:
         """These options as arguments of the client; missing options are left out."""
@@ -106,8 +106,8 @@ def push(
     """Push one message, or many as NDJSON on stdin.
 
     A payload is JSON unless --content-type says otherwise.
-    Without a payload and --file, every line of stdin is one; lines go out
-    in batches as they come, each stored whole or not at all.
+    Without a payload and --file, every line of stdin is one payload. Lines
+    go out in batches as they come; a batch is stored whole or not at all.
 
     For example:
         skep push orders '{"total": 10}' --partition c-1 --transaction-id o-1
@@ -118,15 +118,15 @@ def push(
     Parameters
     ----------
     queue
-        The queue; --items may name one on each line instead.
+        The queue. With --items, each line may name its own queue.
     payload
         The payload of one message.
     file
-        A file that is the payload of one message.
+        A file with the payload of one message.
     items
-        Lines are whole items, as POST /api/v1/push takes them: queue, partition, transactionId, headers, payload ….
+        Each line of stdin is a whole item, as POST /api/v1/push takes it: queue, partition, transactionId, headers, payload ….
     batch
-        Messages in one request at the most.
+        The largest number of messages in one request.
     """
     to, message = to or Connection(), message or MessageFlags()
     options = message.options()
@@ -136,7 +136,7 @@ def push(
         body = _content(file) if file is not None else os.fsencode(payload or "")
         _push_one(to, _named(queue), body, options)
         return
-    if sys.stdin is None or sys.stdin.isatty():  # there is none when it was closed: <&-
+    if sys.stdin is None or sys.stdin.isatty():  # stdin is None when it was closed: <&-
         raise SkepError(Code.INVALID_REQUEST, "give a payload, --file, or NDJSON on stdin")
     if message.transaction_id is not None or message.content_type is not None:
         raise SkepError(Code.INVALID_REQUEST, "--transaction-id and --content-type are for one message; see --items")
@@ -201,7 +201,7 @@ def _push_lines(to: Connection, queue: str | None, items: bool, most: int, optio
 
 
 def _items(lines: list[Line], queue: str | None, items: bool, options: MessageOptions, mint: IdMint) -> list[PushItem]:
-    """What these lines push, in their order."""
+    """The messages of these lines, in their order."""
     from skep.cli import payloads
     from skep.client.outgoing import push_items
 
@@ -216,7 +216,7 @@ def _items(lines: list[Line], queue: str | None, items: bool, options: MessageOp
 
 
 def _size(source: int) -> int | None:
-    """How many bytes there are to read; None when nobody knows, as with a pipe."""
+    """The size of the input in bytes; None when it is unknown, as with a pipe."""
     found = os.fstat(source)
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 

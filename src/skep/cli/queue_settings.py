@@ -1,4 +1,4 @@
-"""The settings of a queue as options of the command line, by the table of settings."""
+"""The settings of a queue as command-line options, made from the table of settings."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class QueueFlags(_Flags):  # type: ignore[misc] # its fields are the rows of the
     """Settings of a queue. A missing option keeps the value, or the default when the queue is created."""
 
     reset: Annotated[list[str] | None, Parameter(negative="")] = None
-    """Put this setting back to its default; may come several times."""
+    """Put this setting back to its default; may be given several times."""
 
 
 def changes(flags: QueueFlags | None) -> dict[str, Any]:
-    """What is to change, by the names of the settings."""
+    """The changes, by the name of the setting."""
     flags = flags or QueueFlags()
     given = {name: value for name in SETTINGS if (value := getattr(flags, name)) is not None}
     for written in flags.reset or []:

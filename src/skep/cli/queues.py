@@ -1,4 +1,4 @@
-"""`skep queue`: list, make, change and empty queues."""
+"""`skep queue`: list, create, change, empty and delete queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from skep.model import QueueSettings
     from skep.wire.queues import ClearResponse, ListedQueue, QueueDeleted, QueueDetail, QueueView
 
-queue_app = App(name="queue", help="List, make, change and empty queues.", help_format="plaintext")
+queue_app = App(name="queue", help="List, create, change, empty and delete queues.", help_format="plaintext")
 
 Scope = Literal["pending", "scheduled", "all"]
 
@@ -57,7 +57,7 @@ def list_queues(*, namespace: str | None = None, task: str | None = None, to: Co
 
 @queue_app.command
 def show(queue: str, /, *, to: Connection | None = None) -> None:
-    """Show a queue: settings, figures, and every group's account.
+    """Show a queue: its settings, its figures, and the figures of every group.
 
     For example:
         skep queue show orders
@@ -74,7 +74,7 @@ def show(queue: str, /, *, to: Connection | None = None) -> None:
 
 @queue_app.command
 def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
-    """Make a queue; exit code 1 when it is there already.
+    """Create a queue; exit code 1 when it exists already.
 
     For example:
         skep queue create orders --max-attempts 5 --lease-seconds 60
@@ -93,7 +93,7 @@ def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
 
 @queue_app.command
 def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
-    """Change settings of a queue; those that are not given stay as they are.
+    """Change settings of a queue. Settings that are not given stay as they are.
 
     For example:
         skep queue update orders --max-attempts 10 --reset lease_seconds
@@ -115,7 +115,7 @@ def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
 
 @queue_app.command
 def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
-    """Delete a queue with all it holds.
+    """Delete a queue with all its messages and groups.
 
     For example:
         skep queue delete orders --dry-run
@@ -136,7 +136,7 @@ def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | No
 
 @queue_app.command
 def pause(queue: str, /, *, to: Connection | None = None) -> None:
-    """Hand out nothing more; pushes and acks go on.
+    """Pause a queue: pops get no messages. Pushes and acks go on.
 
     For example:
         skep queue pause orders
@@ -153,7 +153,7 @@ def pause(queue: str, /, *, to: Connection | None = None) -> None:
 
 @queue_app.command
 def resume(queue: str, /, *, to: Connection | None = None) -> None:
-    """Hand out messages again.
+    """Resume a paused queue: pops get messages again.
 
     For example:
         skep queue resume orders
@@ -177,7 +177,7 @@ def clear(
     consent: Consent | None = None,
     to: Connection | None = None,
 ) -> None:
-    """Take messages away from a queue, and leave the queue.
+    """Delete messages of a queue, and keep the queue.
 
     For example:
         skep queue clear orders --scope all --yes
@@ -187,15 +187,15 @@ def clear(
     queue
         The queue.
     scope
-        What waits, what is scheduled, or all of it with the leases too.
+        The messages to delete: pending, scheduled, or all (both, and leased messages too).
     """
     to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = client.clear(queue, scope, dry_run=True)
         if not consent.dry_run:
-            consent.ask(f"this takes away {_taken(found)}")
+            consent.ask(f"this deletes {_taken(found)}")
             found = client.clear(queue, scope)
-    print_one(to, found, lambda one: print_lines([f"{'would take' if one.dry_run else 'took'} away {_taken(one)}"]))
+    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_taken(one)}"]))
 
 
 def _exists(client: Client, queue: str) -> bool:

@@ -1,4 +1,4 @@
-"""`skep scheduled`: look at messages that wait for their time; cancel, move and run them."""
+"""`skep scheduled`: look at scheduled messages; cancel, move and run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 scheduled_app = App(
     name="scheduled",
-    help="See scheduled messages; cancel, move and run them until they are due.",
+    help="See scheduled messages; cancel, move and run them before they are due.",
     help_format="plaintext",
 )
 
@@ -36,18 +36,18 @@ _GROUP = Group("Which scheduled messages", sort_key=50)
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class Which:
-    """What a scheduled message has to fit; all that is given."""
+    """Filters of scheduled messages. A message must match all of them."""
 
     partition: str | None = None
     """Only messages of this partition."""
     transaction_id: str | None = None
-    """Only with this transaction id."""
+    """Only messages with this transaction id."""
     trace_id: str | None = None
-    """Only of this trace."""
+    """Only messages of this trace."""
     due_after: str | None = None
-    """Only those that are due at or after this time: 2026-01-31T12:00:00Z, or 2h for in two hours."""
+    """Only messages that are due at or after this time: 2026-01-31T12:00:00Z, or 2h for in two hours."""
     due_before: str | None = None
-    """Only those that are due before this time."""
+    """Only messages that are due before this time."""
 
     def query(self) -> dict[str, Any]:
         """These filters as arguments of the client."""
@@ -65,7 +65,7 @@ class Which:
 def list_scheduled(
     queue: str | None = None, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
 ) -> None:
-    """List scheduled messages, those that are due first before the others.
+    """List scheduled messages, the one that is due next at the top.
 
     For example:
         skep scheduled list
@@ -76,7 +76,7 @@ def list_scheduled(
     queue
         The queue; all queues when none is named.
     limit
-        How many at the most.
+        The largest number of messages to list.
     """
     to = to or Connection()
     with to.open() as client:
@@ -107,11 +107,11 @@ def show(
     queue
         The queue.
     message
-        Its id, as `skep push` and `skep scheduled list` print it.
+        The id of the message, as `skep push` and `skep scheduled list` print it.
     transaction_id
-        Its transaction id.
+        The transaction id of the message.
     trace_id
-        Its trace id.
+        The trace id of the messages.
     """
     to = to or Connection()
     given = {"transaction_id": transaction_id, "trace_id": trace_id}
@@ -154,7 +154,7 @@ def cancel(
     queue
         The queue.
     messages
-        Their ids; all that fit when none is named.
+        The ids of the messages; without any, all that match the filters.
     """
     return _change(to, consent, "cancel", "cancelled", queue, _wish(messages, which), lambda client, **wish: (
         client.cancel_scheduled(queue, **wish)
@@ -181,7 +181,7 @@ def run(
     queue
         The queue.
     messages
-        Their ids; all that fit when none is named.
+        The ids of the messages; without any, all that match the filters.
     """
     return _change(to, consent, "run", "ran", queue, _wish(messages, which), lambda client, **wish: (
         client.run_scheduled(queue, **wish)
@@ -209,7 +209,7 @@ def move(
     queue
         The queue.
     messages
-        Their ids; all that fit when none is named.
+        The ids of the messages; without any, all that match the filters.
     deliver_at
         The new time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
     """
@@ -232,7 +232,7 @@ def _change(
     wish: dict[str, Any],
     call: Callable[..., ScheduledChanged],
 ) -> int:
-    """Count, ask, and change what was counted: the mark of the count leaves out what is scheduled meanwhile."""
+    """Count the messages, ask, and change them. The mark of the count leaves out messages that are scheduled meanwhile."""
     to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = call(client, **wish, dry_run=True)

@@ -29,11 +29,11 @@ class Flags:
     port: int | None = None
     """The port to listen on, 6632 by default; 0 takes a free one."""
     insecure: bool | None = None
-    """Off loopback, ask nobody for a key as long as there is none: anyone who reaches the port may do anything."""
+    """Listen beyond loopback without keys: as long as the store has no key, everyone who reaches the port may do anything."""
     workers: int | None = None
     """Processes that share the port, 1 by default; more need PostgreSQL."""
     drain_seconds: float | None = None
-    """How long a stop waits for requests that are under way, 30 by default."""
+    """How many seconds a stop waits for running requests, 30 by default."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None
     """The lowest level that is logged, info by default; debug logs every request."""
     log_format: Literal["auto", "console", "json"] | None = None
@@ -41,7 +41,7 @@ class Flags:
     config: Path | None = None
     """The file of settings; skep.toml of the working folder by default, if there is one."""
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None
-    """Any other setting, such as limits.page=500; may come several times."""
+    """Any other setting, such as limits.page=500; may be given several times."""
 
 
 def load_settings(flags: Flags) -> Loaded:

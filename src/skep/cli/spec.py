@@ -1,4 +1,4 @@
-"""`skep spec`: check, lay out, plan, apply and export specs."""
+"""`skep spec`: check, format, plan, apply and export specs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from skep.spec import App as SpecApp
     from skep.wire.apps import Applied, AppSummary
 
-spec_app = App(name="spec", help="Check, lay out, plan, apply and export specs.", help_format="plaintext")
+spec_app = App(name="spec", help="Check, format, plan, apply and export specs.", help_format="plaintext")
 
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """A file, or - for stdin."""
@@ -37,7 +37,7 @@ Output = Annotated[Literal["text", "json"], Parameter(name=["--output", "-o"])]
 
 @spec_app.command
 def check(*files: File, output: Output = "text") -> int:
-    """Tell everything that is wrong with specs, each with its place; exit code 1 when something is.
+    """Check specs, and print every problem with its place. Exit code 1 when there is a problem.
 
     For example:
         skep spec check orders.skep billing.toml
@@ -45,7 +45,7 @@ def check(*files: File, output: Output = "text") -> int:
     Parameters
     ----------
     files
-        Files in the language (.skep), TOML or JSON; - is stdin, in the language.
+        Spec files: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     output
         Text for people, or JSON.
     """
@@ -71,7 +71,7 @@ def check(*files: File, output: Output = "text") -> int:
 
 @spec_app.command
 def fmt(*files: File, check: Flag = False) -> int:
-    """Lay out specs in the one way, in place; comments stay.
+    """Format spec files in place. Comments stay.
 
     For example:
         skep spec fmt orders.skep
@@ -80,7 +80,7 @@ def fmt(*files: File, check: Flag = False) -> int:
     Parameters
     ----------
     files
-        Files in the language; - reads stdin and prints what comes out.
+        Files in the spec language (.skep); - reads stdin and prints the formatted spec.
     check
         Change nothing; name the files that would change, and exit with 1 if there are any.
     """
@@ -119,7 +119,7 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
     Parameters
     ----------
     file
-        The spec: the language, TOML or JSON; - is stdin, in the language.
+        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     format
         The whole spec as JSON, its queues and webhooks as AsyncAPI 3.0, or its messages as JSON Schema.
     """
@@ -131,7 +131,7 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
 
 @spec_app.command(name="plan")
 def show_plan(file: File, /, *, to: Connection | None = None) -> None:
-    """Show what applying a spec would change on the server; what could lose something is marked.
+    """Show what a spec would change on the server. Changes that could lose data are marked.
 
     For example:
         skep spec plan orders.skep
@@ -139,7 +139,7 @@ def show_plan(file: File, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     file
-        The spec: the language, TOML or JSON; - is stdin, in the language.
+        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
     to = to or Connection()
     app = load_file(file)
@@ -149,7 +149,7 @@ def show_plan(file: File, /, *, to: Connection | None = None) -> None:
 
 @spec_app.command
 def apply(file: File, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
-    """Apply a spec: make and change its queues, and take in what it declares. Nothing is deleted.
+    """Apply a spec: create and change its queues, webhooks, types and schedules. No queue is deleted.
 
     For example:
         skep spec apply orders.skep
@@ -157,7 +157,7 @@ def apply(file: File, /, *, consent: Consent | None = None, to: Connection | Non
     Parameters
     ----------
     file
-        The spec: the language, TOML or JSON; - is stdin, in the language.
+        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
     to, consent = to or Connection(), consent or Consent()
     app = load_file(file)
@@ -166,14 +166,14 @@ def apply(file: File, /, *, consent: Consent | None = None, to: Connection | Non
         if not consent.dry_run:
             if done.destructive:
                 print_problems(rendered(done))
-                consent.ask(f"applying {done.app!r} could lose something: {'; '.join(_dangers(done))}")
+                consent.ask(f"applying {done.app!r} could lose data: {'; '.join(_dangers(done))}")
             done = _sent(client, app, dry_run=False)
     print_one(to, done, _show_plan)
 
 
 @spec_app.command(name="list")
 def list_apps(*, to: Connection | None = None) -> None:
-    """List the apps that are applied.
+    """List the apps whose specs are applied.
 
     For example:
         skep spec list
@@ -185,7 +185,7 @@ def list_apps(*, to: Connection | None = None) -> None:
 
 @spec_app.command
 def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
-    """Forget an app: its webhooks, types and schedules. Its queues stay, with all they hold.
+    """Remove an app: its webhooks, types and schedules. Its queues stay, with all their messages.
 
     For example:
         skep spec remove Orders --dry-run
@@ -193,7 +193,7 @@ def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None
     Parameters
     ----------
     app
-        The app.
+        The name of the app.
     """
     to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
@@ -205,7 +205,7 @@ def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None
 
 
 def _sent(client: Client, app: SpecApp, *, dry_run: bool) -> Applied:
-    """What the server says to a spec; what is wrong with it there is printed line by line."""
+    """Send a spec to the server. Problems that the server finds are printed line by line."""
     try:
         return client.apply(app, dry_run=dry_run)
     except SkepError as error:

@@ -1,4 +1,4 @@
-"""Spec files as the commands read and write them: what is wrong is shown line by line, and a file is replaced whole."""
+"""Read and write spec files: problems are printed line by line, and a file is replaced whole."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def read_text(file: str) -> str:
 
 
 def shown_name(file: str) -> str:
-    """What a file is called in errors."""
+    """The name of a file in errors."""
     return STDIN_NAME if file == STDIN else file
 
 
 def load_file(file: str) -> App:
-    """A spec that can be used; of another all problems are printed, and SystemExit is raised."""
+    """Load a valid spec. For an invalid one, print all problems and raise SystemExit."""
     from skep.spec import SpecError, load
 
     text = read_text(file)
@@ -59,15 +59,15 @@ def load_file(file: str) -> App:
 
 
 def print_problems(lines: Iterable[str], to_stdout: bool = False) -> None:
-    """Rendered problems, line by line. They quote the file, so what could steer a terminal is made visible."""
+    """Rendered problems, line by line. They quote the file, so characters that could steer a terminal are replaced."""
     page = sys.stdout if to_stdout else sys.stderr
     for line in lines:
-        # Tabs stay: the caret under the line stands by them.
+        # Tabs stay: the caret under the line is placed by them.
         page.write("\t".join(printable(part) for part in line.split("\t")) + "\n")
 
 
 def replace_text(file: str, text: str) -> None:
-    """Write a file whole or not at all, with the rights it had; what a link points at is what is written."""
+    """Write a file whole or not at all, and keep its permissions. Of a link, the file that it points at is written."""
     path = Path(file).resolve()
     try:
         mode = path.stat().st_mode & 0o777

@@ -1,4 +1,4 @@
-"""`skep spool`: what servers keep on their disk while PostgreSQL is away."""
+"""`skep spool`: see the messages that servers keep on disk while PostgreSQL is away."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from skep.engine.push.spool.record import Record
     from skep.wire.status import BuffersResponse
 
-spool_app = App(name="spool", help="See what servers keep on disk while PostgreSQL is away.", help_format="plaintext")
+spool_app = App(
+    name="spool", help="See messages kept on a server's disk: PostgreSQL was away.", help_format="plaintext"
+)
 
 Folder = Annotated[Path | None, Parameter(name="--data-folder", env_var="SKEP_DATA_FOLDER")]
 DATA_FOLDER = Path("skep-data")
@@ -24,7 +26,7 @@ DATA_FOLDER = Path("skep-data")
 
 @spool_app.command
 def status(*, to: Connection | None = None) -> None:
-    """What the server process that answers has taken and not stored yet.
+    """Show the spool of the server process that answers: messages taken and not stored yet.
 
     For example:
         skep spool status
@@ -37,7 +39,7 @@ def status(*, to: Connection | None = None) -> None:
 
 @spool_app.command
 def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
-    """What lies in the files of a data folder; no server need run.
+    """Show the spool files of a data folder; no server need run.
 
     For example:
         skep spool files --data-folder /var/lib/skep
@@ -45,7 +47,7 @@ def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     data_folder
-        The data folder of the server; skep-data in this folder when not given.
+        The data folder of the server; ./skep-data by default.
     """
     from skep.engine.push.spool.inspect import look
 
@@ -54,12 +56,12 @@ def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
 
 @spool_app.command
 def export(path: Path | None = None, /, *, data_folder: Folder = None) -> None:
-    """Write the messages in a spool, or in a file of it, as lines.
+    """Print the messages of a spool, or of one of its files, as lines.
 
-    They are items as `skep push --items` takes them. Messages without a
-    transaction id get their message id as one, so that exporting and pushing
-    twice stores them once. Do not push what a server still drains: it would
-    be stored twice.
+    The lines are items for `skep push --items`. A message without a
+    transaction id gets its message id as transaction id: if you export and
+    push it twice, it is stored once. Do not push files that a server still
+    drains: their messages would be stored twice.
 
     For example:
         skep spool export skep-data/spool/0/refused | skep push --items
@@ -67,9 +69,9 @@ def export(path: Path | None = None, /, *, data_folder: Folder = None) -> None:
     Parameters
     ----------
     path
-        A file of the spool, or a folder; the whole spool when not given.
+        A file or folder of the spool; the whole spool by default.
     data_folder
-        The data folder of the server; skep-data in this folder when not given.
+        The data folder of the server; ./skep-data by default.
     """
     import msgspec
 

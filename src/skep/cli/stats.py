@@ -1,4 +1,4 @@
-"""`skep stats`: figures of a queue and its groups, or of all of them."""
+"""`skep stats`: see the figures of one queue and its groups, or of all queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
-    """Figures of a queue and its groups, or of all and what needs attention.
+    """See the figures of one queue and its groups; or of all queues, and which need attention.
 
     For example:
         skep stats
@@ -23,7 +23,7 @@ def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     queue
-        The queue; all of them when none is named.
+        The queue; all queues by default.
     """
     to = to or Connection()
     with to.open() as client:

@@ -1,4 +1,4 @@
-"""`skep store`: looking after the store itself, when no server has it."""
+"""`skep store`: maintenance of the store itself, while no server holds it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from skep.cli.at_store import StoreChoice, settings_of
 from skep.cli.output import print_json, print_lines
 from skep.errors import Code, SkepError
 
-store_app = App(name="store", help="Give the room of what was deleted back to the disk.", help_format="plaintext")
+store_app = App(name="store", help="Shrink an SQLite file after messages were deleted.", help_format="plaintext")
 
 Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
 
 
 @store_app.command
 def vacuum(*, place: StoreChoice | None = None, output: Output = None) -> None:
-    """Write an SQLite file anew, without the room of what was deleted. Stop the server first.
+    """Rewrite an SQLite file without its free pages, so that it shrinks. Stop the server first.
 
-    The file is locked for as long as it takes, and its folder must have room for a second one. From then on the server gives room back
-    by itself, as it does for files that were made by this version. PostgreSQL does that by itself.
+    The file stays locked until the command ends, and its folder needs room for a second copy. After that, the server gives free room
+    back to the disk by itself, as it does for files that this version made. PostgreSQL needs no such command.
 
     For example:
         skep store vacuum

@@ -44,11 +44,11 @@ def tail(
     queue
         The queue.
     start
-        Where to begin: beginning, end, a seq, a time, or 10m, 2h, 1d ago.
+        The first position: beginning, end, a seq (offset), a time, or 10m, 2h, 1d ago.
     partition
-        Only of this partition.
+        Only messages of this partition.
     follow
-        Wait for more at the end of the log.
+        At the end of the log, wait for new messages.
     """
     to = to or Connection()
     try:
@@ -75,7 +75,7 @@ def _first(client: Client, queue: str, start: str) -> int:
 
 
 def _log(client: Client, queue: str, first: int, follow: bool) -> Iterator[LoggedMessage]:
-    waiting = threading.Event()  # never set: a wait that Ctrl-C ends at once
+    waiting = threading.Event()  # never set: Ctrl-C ends the wait at once
     while True:
         page = client.run(_stretch(queue, first)).messages
         yield from page

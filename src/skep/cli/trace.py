@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
     """Follow a trace across queues, oldest message first, then scheduled ones.
 
-    Exit code 4 when no message carries it.
+    Exit code 4 when no message has this trace id.
 
     For example:
         skep trace 0199a1b2-3c4d-7e5f-8a9b-0c1d2e3f4a5b
@@ -25,7 +25,7 @@ def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
     Parameters
     ----------
     trace_id
-        The trace's id, a UUID; that of a message which was given none is its own id.
+        The trace id, a UUID. A message that was pushed without one has its own id as trace id.
     """
     to = to or Connection()
     try:

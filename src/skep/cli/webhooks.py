@@ -17,7 +17,7 @@ webhook_app = App(name="webhook", help="See which requests webhooks refused, and
 
 @webhook_app.command
 def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
-    """See the last requests that a webhook refused, newest first: at most 100 are kept. Exit code 4 when there is no such webhook.
+    """See the last 100 requests that a webhook refused, newest first. Exit code 4 when there is no such webhook.
 
     For example:
         skep webhook refusals GitHub
@@ -25,7 +25,7 @@ def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
     Parameters
     ----------
     webhook
-        The webhook's name, as the spec has it.
+        The name of the webhook in the spec.
     """
     to = to or Connection()
     with to.open() as client:

@@ -1,6 +1,6 @@
 """Times and positions as they are typed: `2026-01-31T12:00:00Z`, `10m`, `beginning`, a seq.
 
-This module decides what a bare duration means. `instant` reads times that lie behind us as a rule, such as --since: `10m` is ten
+This module decides what a bare duration means. `instant` reads times that are usually past, such as --since: `10m` is ten
 minutes ago. `deadline` reads times to come, such as --deliver-at: `10m` is ten minutes from now. A date means itself in both.
 """
 
@@ -22,7 +22,7 @@ Until = Annotated[str | None, Parameter(help="Only before this time.")]
 
 
 def instant(text: str) -> datetime:
-    """A time that lies behind us; `10m` is ten minutes ago."""
+    """A time, as a rule a past one; `10m` is ten minutes ago."""
     return _moment(text, ahead=False)
 
 
@@ -32,13 +32,13 @@ def deadline(text: str) -> datetime:
 
 
 def duration(text: str) -> timedelta | None:
-    """What `90s`, `10m`, `2h` or `1d` lasts; None when it is written otherwise."""
+    """The duration that `90s`, `10m`, `2h` or `1d` says; None for any other text."""
     written = _DURATION.fullmatch(text)
     return None if written is None else timedelta(seconds=int(written[1]) * _UNITS[written[2]])
 
 
 def length(text: str) -> timedelta:
-    """How long: `10m`, or a number of seconds."""
+    """A duration: `10m`, or a number of seconds."""
     try:
         span = duration(text)
         found = timedelta(seconds=float(text)) if span is None else span
@@ -52,7 +52,7 @@ def length(text: str) -> timedelta:
 
 
 def position(text: str) -> Literal["beginning", "end"] | datetime | int:
-    """The place in a log that is meant."""
+    """The position in a log that the text says."""
     if text == "beginning":
         return "beginning"
     if text == "end":
@@ -69,7 +69,7 @@ def position(text: str) -> Literal["beginning", "end"] | datetime | int:
 
 
 def _moment(text: str, *, ahead: bool) -> datetime:
-    """The time that is meant; a date without an offset is in the time zone of this machine."""
+    """The time that the text says; a date without an offset is in the time zone of this machine."""
     try:
         if (span := duration(text)) is not None:
             return datetime.now(UTC) + (span if ahead else -span)

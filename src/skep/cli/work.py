@@ -23,7 +23,7 @@ def work(
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     log_format: Literal["auto", "console", "json"] = "auto",
 ) -> None:
-    """Work for an app: pop what its queues hold, run commands and deliveries, settle.
+    """Run a worker of an app: pop from its queues, run commands and deliveries, settle.
 
     For example:
         skep work orders.skep --url http://queue.internal:6632
@@ -34,19 +34,19 @@ def work(
     target
         A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
     url
-        Where the server is; several servers of one store are divided by commas.
+        The URL of the server. Separate several servers of one store with commas.
     tenant
-        Whose queues to work for; all tenants' when the app's webhooks take tenants.
+        The tenant of the queues. By default all tenants, when the app's webhooks take tenants.
     token
-        Sent as a bearer token.
+        The key or token (sent as a bearer token).
     allow_private
         Let deliveries go to private and loopback addresses.
     until_empty
-        End when nothing is left to be had now.
+        End when no message can be popped now.
     log_level
-        The least that is logged.
+        The lowest level that is logged.
     log_format
-        Auto is console on a terminal and json (one object per line) otherwise.
+        The log format; auto is console on a terminal, else json (one object per line).
     """
     from skep.client.settings import ClientOptions, client_settings
     from skep.runtime.logs import configure_logs
@@ -92,7 +92,7 @@ def run(
     target
         A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
     worker_processes
-        How many processes work, replaced when they die; 0 serves only.
+        The number of worker processes; 0 only serves. A process that dies is replaced.
     allow_private
         Let deliveries go to private and loopback addresses.
     """

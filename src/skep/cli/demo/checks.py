@@ -1,4 +1,4 @@
-"""What must hold at the end of the story, as plain functions of figures, so that figures that do not add up can be tried."""
+"""The checks at the end of the story. They are plain functions of figures, so that tests can pass wrong figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Account(Protocol):
-    """A group's account, as the server tells it."""
+    """A group's account, from the server's answer."""
 
     queue: str
     consumer_group: str
@@ -23,7 +23,7 @@ class Account(Protocol):
 
 
 class Check(Struct, frozen=True):
-    """Something that must hold, whether it did, and the figures."""
+    """A check: its name, whether it held, and the figures."""
 
     name: str
     held: bool
@@ -36,7 +36,7 @@ def line(check: Check) -> str:
 
 
 class Seen(Struct, kw_only=True):
-    """What the story saw on its way."""
+    """The figures that the story collects on its way."""
 
     placed: int
     duplicates_sent: int = 0
@@ -63,7 +63,7 @@ def account_check(account: Account) -> Check:
 
 
 def idle_check(accounts: Sequence[Account]) -> Check:
-    """Everything that was pushed was dealt with."""
+    """Every pushed message is settled."""
     left = sum(account.pending + account.in_flight for account in accounts)
     return Check("nothing is left to do", left == 0, f"{left} left")
 

@@ -1,4 +1,4 @@
-"""`skep demo`: from start to end, leaving nothing behind."""
+"""`skep demo`: run the demo from start to end, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from skep.errors import SkepError
 def demo(*, once: Flag = False, lake: str | None = None) -> int:
     """Watch an order story run through a server of its own, and on into Spark.
 
-    It starts a server on SQLite in a temporary folder, lets producers and
-    workers loose on it, and checks at the end that everything adds up.
-    Then pipelines on Spark archive it all, and say how it went.
-    It keeps serving until Ctrl-C, which takes all of it away.
+    The demo starts a server on SQLite in a temporary folder, runs
+    producers and workers against it, and checks at the end that all
+    figures add up. Then pipelines on Spark archive the messages and report
+    on them. The server runs until Ctrl-C, which removes everything.
 
     For example:
         skep demo
@@ -26,7 +26,7 @@ def demo(*, once: Flag = False, lake: str | None = None) -> int:
     once
         End after the story: exit code 0 if every check held, else 1.
     lake
-        A folder for tables and report that stays.
+        A folder for the tables and the report, which are kept.
     """
     from skep.cli.demo.screen import make_screen
     from skep.cli.demo.server import demo_server

@@ -1,4 +1,4 @@
-"""What one sees of the demo: a table that moves on a terminal, plain lines elsewhere."""
+"""The output of the demo: a moving table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

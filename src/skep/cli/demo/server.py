@@ -1,4 +1,4 @@
-"""The server of the demo: the real `skep serve` as a child, in a temporary folder that goes with it."""
+"""The server of the demo: the real `skep serve` as a child, in a temporary folder that is deleted with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_LINES = 5
 
 @dataclass(frozen=True)
 class Served:
-    """Where it is."""
+    """The address, process and folder of the server."""
 
     url: str
     pid: int
@@ -33,11 +33,11 @@ class Served:
 
 @contextmanager
 def demo_server() -> Iterator[Served]:
-    """A server of its own, ended when left, however that happens; its folder goes too."""
+    """Run a server for the ``with``. Its process and its folder go when the ``with`` ends, also after an error."""
     with tempfile.TemporaryDirectory(prefix="skep-demo-") as name:
         folder = Path(name)
         log: list[str] = []
-        for port in (DEFAULT_PORT, 0):  # a free one when the usual one is taken
+        for port in (DEFAULT_PORT, 0):  # a free port when the usual one is taken
             with _child(folder, port) as process:
                 url = _address(process, log)
                 if url is not None:
@@ -70,7 +70,7 @@ def _child(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def _address(process: subprocess.Popen[str], log: list[str]) -> str | None:
-    """Wait until it listens; None when it ended instead. What it logs later is dropped, so that it never waits for a reader."""
+    """Wait until the server listens; None when it ended instead. Its later log lines are dropped, so that it never waits for a reader."""
     assert process.stderr is not None
     for line in process.stderr:
         log.append(line.strip())

@@ -1,7 +1,7 @@
 """The shop: its orders, its queues, and the workers that carry an order from one to the next.
 
 An order goes from `orders` to `payments`, and from there to `shipments` or `refusals`. Every step acks and pushes in one
-transaction, so that an order takes it once although messages are delivered at least once.
+transaction. So an order takes each step once, although messages are delivered at least once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUEUES: dict[str, QueueOptions] = {
     "refusals": {},
     "returns": {},
 }
-"""What is made, with the settings that differ from the defaults."""
+"""The queues of the shop, with the settings that differ from the defaults."""
 
 GROUPS = {
     "orders": ("billing", "audit"),
@@ -45,7 +45,7 @@ GROUPS = {
     "refusals": ("letters",),
     "returns": ("refunds",),
 }
-"""Who reads what; the two groups of `orders` each see every order."""
+"""The groups of each queue. The two groups of `orders` each see every order."""
 
 
 RETURNS = 24
@@ -53,7 +53,7 @@ RATES = {"EUR": 1.0, "USD": 0.9, "CHF": 1.05}
 
 
 class Return(Struct):
-    """What a customer sends back. There is no rate for some currencies, which nothing but a person can mend."""
+    """Goods that a customer sends back. Some currencies have no rate: only a person can mend that."""
 
     number: int
     customer: str
@@ -61,7 +61,7 @@ class Return(Struct):
 
 
 class Order(Struct):
-    """What a customer wants. An amount with a comma is what the bank's first version cannot read."""
+    """An order of a customer. The first version of the bank cannot read an amount with a comma."""
 
     number: int
     customer: str
@@ -94,7 +94,7 @@ def staged_failures_unlogged() -> Iterator[None]:
 
 
 def placed_orders() -> list[Order]:
-    """The same orders every time: most are good, some are poison, some have a card that is declined."""
+    """The orders, the same in every run: most are good, some are poison, some have a card that is declined."""
     chance = random.Random(SEED)
     numbers = list(range(1, ORDERS + 1))
     special = chance.sample(numbers, POISON + DECLINED)
@@ -111,7 +111,7 @@ def placed_orders() -> list[Order]:
 
 
 def sent_back() -> list[Return]:
-    """The same returns every time: every fourth is in a currency that nobody knows."""
+    """The returns, the same in every run: every fourth has an unknown currency."""
     chance = random.Random(SEED)
     return [
         Return(
@@ -131,7 +131,7 @@ def refund(found: Return) -> float:
 
 
 class Bank:
-    """What the bank can read, and whom it has let down already."""
+    """The bank: which amounts it can read, and which orders it still has to fail once."""
 
     def __init__(self) -> None:
         good = [order.number for order in placed_orders() if order.card == "good" and "," not in order.amount]
@@ -154,7 +154,7 @@ class Bank:
 
 
 def office(url: str) -> skep.Worker:
-    """Everyone but the bank: billing and audit read the same orders, parcels and letters end the story."""
+    """The workers without the bank: billing and audit read the same orders, parcels and letters end the story."""
     worker = skep.Worker(url)
 
     @worker.on("orders", group="billing", type=Order)
@@ -175,7 +175,7 @@ def office(url: str) -> skep.Worker:
 
 
 def till(url: str, bank: Bank) -> skep.Worker:
-    """Those who take payments to the bank."""
+    """The workers that take payments to the bank."""
     worker = skep.Worker(url)
 
     @worker.on("payments", group="bank", type=Order, batch=4, concurrency=6)

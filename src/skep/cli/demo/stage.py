@@ -1,4 +1,4 @@
-"""Where the demo's story plays: the server, a client of it, the screen, and what was seen so far."""
+"""The parts that the demo's story needs: the server, its client, the screen, and the figures so far."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
-"""An act that takes longer has gone wrong."""
+"""The longest time of an act; an act that takes longer has gone wrong."""
 
 
 class Stage:
-    """Where the story plays: the server, a client of it, the screen, and what was seen so far."""
+    """The parts that the story needs: the server, its client, the screen, and the figures so far."""
 
     def __init__(self, served: Served, client: skep.Client, screen: Screen) -> None:
         self.served = served
@@ -35,7 +35,7 @@ class Stage:
         self.seen = Seen(placed=len(self.orders))
 
     def typed(self, command: str) -> str:
-        """A command as one would type it here."""
+        """A command as a user would type it here."""
         program = "skep" if shutil.which("skep") else "./skep"
         default = self.served.url == DEFAULT_URL
         return f"{program} {command}" + ("" if default else f" --url {self.served.url}")
@@ -49,7 +49,7 @@ class Stage:
         return found
 
     def watch_until(self, done: Callable[[dict[str, GroupFigures]], bool], what: str) -> None:
-        """Look until that is so."""
+        """Refresh the screen until the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not done({one.consumer_group: one for one in self.groups()}):
             if time.monotonic() > deadline:
@@ -59,7 +59,7 @@ class Stage:
             time.sleep(LOOK_SECONDS)
 
     def watch(self, seconds: float) -> None:
-        """Look for so long."""
+        """Refresh the screen for this long."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.groups()

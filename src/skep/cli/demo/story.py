@@ -41,7 +41,7 @@ class Told:
 
 @contextmanager
 def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[Told]:
-    """Tell the story, and what Spark makes of it. Its workers go on until this is left."""
+    """Tell the story, and run the pipelines on Spark. The workers go on until the ``with`` ends."""
     from stamina.instrumentation import set_on_retry_hooks
 
     set_on_retry_hooks([])  # retries are part of the story, not of its output
@@ -64,7 +64,7 @@ def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[To
 
 
 def keep_serving(stage: Stage) -> NoReturn:
-    """Say what to try, and show how things stand until Ctrl-C."""
+    """Name some commands to try, and show the figures until Ctrl-C."""
     trace = next(stage.client.messages("shipments", preview=0)).trace_id
     order = '{"number": 900, "customer": "you", "amount": "1.00"}'
     stage.screen.act(
@@ -164,7 +164,7 @@ def _take_over(stage: Stage, held: list[skep.Message]) -> None:
 
 
 def _settled(stage: Stage, message: skep.Message) -> bool:
-    """Whether someone else has settled what the crashed worker held."""
+    """Whether another worker has settled the messages of the crashed worker."""
     found = stage.client.messages("payments", group="bank", partition=message.partition, preview=0)
     return any(one.seq == message.seq and one.state in ("settled", "dead") for one in found)
 
@@ -210,7 +210,7 @@ def _fix(stage: Stage) -> None:
 
 
 def _send_back(stage: Stage) -> None:
-    """Returns in a currency that nobody knows are rejected at once, and stay dead letters."""
+    """Push returns. Those in an unknown currency are rejected at once, and stay dead letters."""
     client, sent = stage.client, shop.sent_back()
     client.push("returns", [skep.NewMessage(one, partition=one.customer) for one in sent])
     rejected, left = 0, len(sent)
@@ -232,7 +232,7 @@ def _send_back(stage: Stage) -> None:
 
 
 def _numbers(client: skep.Client, queue: str) -> list[int]:
-    """The orders in the log of a queue, each as often as it is there."""
+    """The orders in the log of a queue, with repeats."""
     return [int((message.transaction_id or "").rpartition("-")[2]) for message in client.messages(queue, preview=0)]
 
 

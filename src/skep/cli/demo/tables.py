@@ -1,4 +1,4 @@
-"""The end of the demo: everything that happened goes into a lake on Spark, and the pipelines say how it went."""
+"""The end of the demo: pipelines on Spark archive all messages in a lake, and report on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASTER = "local[2]"
 
 
 def into_spark(stage: Stage, lake: str | None) -> bool:
-    """Run the pipelines over what the story left; whether their checks held. Without Spark it is said that it is missing."""
+    """Run the pipelines over the queues of the story, and return whether their checks held. Without Spark, say that it is missing."""
     stage.screen.act("Now Spark: every message goes into a lake, and pipelines say how it went")
     missing = missing_for_spark()
     if missing is not None:
@@ -63,14 +63,14 @@ def _kept(run: Run) -> dict[str, int]:
 
 
 class _Steps:
-    """Says when a pipeline begins."""
+    """Shows each stage of the pipelines when it begins."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._told: set[str] = set()
 
     def stage(self, stage: Step) -> None:
-        """Something of a stage has changed."""
+        """A stage of a pipeline has progressed."""
         if stage.name not in self._told:
             self._told.add(stage.name)
             self._screen.say(f"{stage.name} …")
