@@ -1,4 +1,4 @@
-"""The engine between those who call and the store: merges requests, parks polls, runs timers."""
+"""The engine between the callers and the store: merges requests, parks polls, runs timers."""
 
 from skep.engine.engine import Engine
 from skep.engine.queue_settings import parse_changes, parse_settings

@@ -1,6 +1,6 @@
 """Keys, sessions and the audit log, as the engine keeps them. Reached as ``engine.access``.
 
-What a key grants is not looked at here, only that servers hear of a change: the same server at once, others through the
+This module does not look at grants. It only announces changes of keys: to this server at once, to other servers through the
 store.
 """
 
@@ -16,15 +16,15 @@ from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 from skep.store.protocol.access import KEYS_MAX, AccessStore
 
 FORGET_SECONDS = 30 * 86_400.0
-"""A key that was revoked, or expired, is listed for so long."""
+"""How long a revoked or expired key stays listed."""
 PAGE = 1_000
 
 KeyChange = Callable[[str | None, bool], None]
-"""Is told the id of a key or session, None when it may be any, and whether it counts no longer."""
+"""A callback with the id of a key or session (None: any of them), and whether it is no longer valid."""
 
 
 class Access:
-    """The engine's face for who may do what."""
+    """The engine's interface for keys, sessions and the audit log."""
 
     def __init__(self, store: AccessStore, clock: Clock, in_flight: InFlight) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class Access:
         self._on_change = callback
 
     def changed(self, id_: str | None, revoked: bool) -> None:
-        """A key was changed by another server, or perhaps any was."""
+        """Tell the listeners that a key changed; None: any key may have changed."""
         self._on_change(id_, revoked)
 
     async def put_key(self, record: KeyRecord) -> None:
@@ -55,7 +55,7 @@ class Access:
             return await self._store.is_closed() is True
 
     async def set_closed(self, closed: bool) -> None:
-        """Keep the store closed from now on, or open it. Servers look when they start."""
+        """Require keys for this store from now on, or no longer. Servers read this when they start."""
         with self._in_flight:
             await self._store.set_closed(closed, self._clock.now())
 
@@ -66,7 +66,7 @@ class Access:
             return await self._store.get_key(id_)
 
     async def list_keys(self, *, after: str = "", limit: int = 100) -> list[KeyRecord]:
-        """A page of keys by id, those after ``after``."""
+        """A page of keys by id, after the id ``after``."""
         with self._in_flight:
             check_texts((after,))
             return await self._store.list_keys(after, limit)
@@ -80,13 +80,13 @@ class Access:
         return found
 
     async def revoke_key(self, id_: str) -> KeyRecord | None:
-        """Let a key count no longer, at once here and soon elsewhere; None when there is none."""
+        """Revoke a key: at once on this server, soon on the others; None when there is no such key."""
         with self._in_flight:
             now = self._clock.now()
             try:
                 return await self._store.revoke_key(id_, now, Instant(now + seconds(FORGET_SECONDS)))
             finally:
-                # Also when the answer is lost: it may be revoked.
+                # Also after a failed call: the store may have revoked the key all the same.
                 self._on_change(id_, True)
 
     async def put_session(self, record: SessionRecord) -> None:
@@ -105,7 +105,7 @@ class Access:
             return await self._store.use_session(id_, self._clock.now())
 
     async def end_session(self, id_: str) -> None:
-        """Let a session count no longer, at once here and soon elsewhere."""
+        """End a session: at once on this server, soon on the others."""
         with self._in_flight:
             try:
                 await self._store.end_session(id_, self._clock.now())
@@ -113,7 +113,7 @@ class Access:
                 self._on_change(id_, True)
 
     async def note_audit(self, actor: str, action: str, keep_seconds: float) -> int:
-        """Note that someone is about to do something; the position of the entry."""
+        """Write an audit entry before the action; returns the position of the entry."""
         with self._in_flight:
             now = self._clock.now()
             entry = AuditEntry(at=now, actor=actor, action=action, expires_at=Instant(now + seconds(keep_seconds)))
@@ -122,7 +122,7 @@ class Access:
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
     ) -> None:
-        """Note how it went. The tenant may be what no store can hold: then that is why it was refused, and has to be noted."""
+        """Write the outcome of an audited action. A tenant that no store can hold is made storable: such a refusal is noted, too."""
         with self._in_flight:
             tenant = storable(tenant, NAME_CHARACTERS)
             await self._store.finish_audit(position, tenant, queues, outcome, detail)

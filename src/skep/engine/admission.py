@@ -1,11 +1,10 @@
-"""Admission: whether a request is executed now, queued for later, or refused, from live figures.
+"""Admission control: whether a request is executed now, queued for later, or refused, from live figures.
 
-Load is how long a request would wait, beside how long it may: the longer of its waits for its turn in the engine's lane, going by what
-calls took lately, and for a connection to the store. So the limit is found by itself. A store whose connections are all at work, and
-which answers in time because many requests go into each call, is not overloaded. How many pushes are under way at once is up to the
-door, before they are decoded. Each kind of request has a gate, which closes at its
-threshold and opens only some way below it, so that a load around the threshold does not make it flap. How many operations are queued
-already is looked at first: a full queue refuses, whatever the load.
+The load is the expected wait of a request, divided by the allowed wait (``backlog_seconds``). The expected wait is the longer one of
+two: for its turn in the engine's lane, and for a connection to the store. So nobody has to set a limit: a store with busy connections
+is not overloaded while it answers in time, as many requests go into each call. The door limits how many pushes are under way at once,
+before they are decoded. Each kind of request has a gate. A gate closes at its threshold, and opens only when the load is some way
+below it, to avoid flapping. A full queue of operations refuses requests whatever the load.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from skep.errors import Code, SkepError
 from skep.model.upkeep import Connections
 
 REOPEN_SHARE = 0.9
-"""A queue of operations that was full takes more once it is this full: not one by one, as it drains."""
+"""A full queue of operations takes new ones only when it has drained to this share, to avoid flapping."""
 RECENT_SECONDS = 0.002
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 60
 
 
 class Decision(StrEnum):
-    """What becomes of a request."""
+    """The decision about a request."""
 
     EXECUTE = "execute"
     QUEUE = "queue"
@@ -37,14 +36,14 @@ class Decision(StrEnum):
 
 
 class Figures(Struct, frozen=True):
-    """What admission is decided from: the load, and how many operations are queued."""
+    """The figures that admission uses: the load, and how many operations are queued."""
 
     load: float
     queued: int
 
 
 class Gate:
-    """The threshold of one kind of request. Without room in the queue of operations it executes or refuses."""
+    """The threshold of one kind of request. With ``operations`` 0, such requests are never queued: executed or refused."""
 
     __slots__ = ("_full", "_release", "_shut", "load", "operations")
 
@@ -56,7 +55,7 @@ class Gate:
         self._full = False
 
     def decide(self, figures: Figures) -> Decision:
-        """What to do now; it remembers, so that it does not flap."""
+        """The decision for these figures. The gate remembers that it is closed, to avoid flapping."""
         if self.is_full(figures.queued):
             return Decision.REFUSE
         self._shut = figures.load >= (self.load - self._release if self._shut else self.load)
@@ -65,14 +64,14 @@ class Gate:
         return Decision.QUEUE if self.operations else Decision.REFUSE
 
     def is_full(self, queued: int) -> bool:
-        """Whether as many operations are queued as may be, for this kind."""
+        """Whether the queue of operations is full for this kind of request."""
         if self.operations:
             self._full = queued >= (self.operations * REOPEN_SHARE if self._full else self.operations)
         return self._full
 
 
 class Recent:
-    """Figures of connections, read anew every few milliseconds at the most: the fast path must not pay for each request."""
+    """Figures of connections, cached for `RECENT_SECONDS`, so that not every request pays for reading them."""
 
     def __init__(self, read: Callable[[], Connections]) -> None:
         self._read = read
@@ -89,7 +88,7 @@ class Recent:
 
 
 class Admission:
-    """The gates of an engine, and the figures they go by."""
+    """The gates of an engine, the door for pushes, and their figures."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class Admission:
         queued: Callable[[], int] = lambda: 0,
         drain_rate: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``queued`` tells how many operations wait, ``drain_rate`` how many are done in a second."""
+        """``queued`` returns how many operations wait, ``drain_rate`` how many are performed per second."""
         self._settings = settings
         self._connections = connections
         self._queued = queued
@@ -112,12 +111,12 @@ class Admission:
         self.pop = Gate(settings.pop_load, 0, release)
 
     def figures(self, wait_seconds: float = 0.0) -> Figures:
-        """The present figures for a request that would wait so long for its turn."""
+        """The present figures for a request that would wait ``wait_seconds`` for its turn."""
         longest = max(wait_seconds, self._connections().wait_seconds)
         return Figures(longest / self._settings.backlog_seconds, self._queued())
 
     def decide(self, gate: Gate, wait_seconds: float = 0.0) -> Decision:
-        """What becomes of a request at this gate; a refusal is raised, with when to come again."""
+        """The decision about a request at this gate. A refusal is raised as OVERLOADED, with the time to try again."""
         if not self._settings.enabled:
             return Decision.EXECUTE
         figures = self.figures(wait_seconds)
@@ -125,14 +124,14 @@ class Admission:
         if decision is Decision.REFUSE:
             raise self._refusal(gate, figures)
         if decision is Decision.QUEUE and gate is self.push and self._door.is_busy:
-            # To queue it takes the same store, and more of it. Who is inside is answered in time.
+            # Queueing costs the same store more than executing, and the door lets in only as many as are answered in time.
             return Decision.EXECUTE
         return decision
 
     def lets_push_in(self) -> bool:
-        """Whether a push whose body is there gets in at once. OVERLOADED when no more operations can be queued.
+        """Whether a push whose body has arrived gets in at once. OVERLOADED when no more operations can be queued.
 
-        Who does not get in waits (`wait_to_push`), and who got in leaves (`leave_push`).
+        A push that does not get in waits (`wait_to_push`). A push that got in leaves at its end (`leave_push`).
         """
         if not self._settings.enabled:
             return True
@@ -141,17 +140,17 @@ class Admission:
         return self._door.lets_in()
 
     async def wait_to_push(self) -> None:
-        """Return when it is the push's turn; OVERLOADED when it cannot be taken in time."""
+        """Return when the push may enter; OVERLOADED when it cannot enter in time."""
         if not await self._door.enter():
             raise self._refusal(self.push, self.figures())
 
     def leave_push(self) -> None:
-        """A push that was let in has ended."""
+        """Note that a push that got in has ended."""
         if self._settings.enabled:
             self._door.leave()
 
     def end_waits(self) -> None:
-        """Let nobody wait to be let in any longer."""
+        """Refuse all pushes that wait to enter."""
         self._door.close()
 
     def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
@@ -166,7 +165,7 @@ class Admission:
         )
 
     def retry_seconds(self, gate: Gate, figures: Figures) -> int:
-        """When there will be room again, at the rate at which operations are done now."""
+        """The seconds until the queue of operations has room again, at its present drain rate."""
         excess = figures.queued - gate.operations * REOPEN_SHARE
         rate = self._drain_rate()
         wait = math.ceil(excess / rate) if rate > 0 else MAX_RETRY_SECONDS

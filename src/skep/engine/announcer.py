@@ -1,4 +1,4 @@
-"""What follows from a call, once the store has answered: who is woken, and which timers are set."""
+"""The consequences of a call, once the store has answered: polls to wake, and timers to set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = structlog.get_logger("skep.engine")
 
 
 class Announcer:
-    """Tells parked polls and timers about calls that went past the lanes of the queues they touched."""
+    """Tells parked polls and timers about calls that did not use the lanes of their queues."""
 
     def __init__(self, clock: Clock, upkeep: Upkeep, registry: Registry) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Announcer:
         self._registry = registry
 
     def pushed(self, batch: PushBatch, deliver_at: Instant | None) -> None:
-        """A batch over several queues is in the log."""
+        """Announce a stored batch, of one or several queues."""
         now = self._clock.now()
         for key in {message.queue for message in batch.messages}:
             self._upkeep.pushed(key, now, deliver_at)
@@ -32,11 +32,11 @@ class Announcer:
                 queue.pushed([batch])
 
     def stored(self, batch: PushBatch) -> None:
-        """A batch that had waited is in the log."""
+        """Announce a batch that was stored later: from the spool or from operations."""
         self.pushed(batch, min((m.deliver_at for m in batch.messages if m.deliver_at is not None), default=None))
 
     def settled(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
-        """Messages of several queues are settled."""
+        """Announce settled messages, of one or several queues."""
         now = self._clock.now()
         for key in {settlement.queue for settlement in settlements}:
             self._upkeep.settled(key, now)
@@ -45,7 +45,7 @@ class Announcer:
                 queue.settled(settlements, results)
 
     def died(self, settlements: Sequence[Settlement], results: Sequence[SettleResult]) -> None:
-        """Dead letters are messages of another queue; those that nobody keeps are at least logged."""
+        """Announce new dead letters to their dead-letter queues, and log those that are discarded."""
         queues: set[QueueKey] = set()
         for settlement, result in zip(settlements, results, strict=True):
             if result.dead_letter_queue is not None:

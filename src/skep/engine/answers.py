@@ -1,10 +1,10 @@
-"""How much of answers the process holds: payloads and headers, from before the store is asked until the client has taken them.
+"""The memory budget for answers: payloads and headers, from before the store is asked until the client has read them.
 
-How much a pop will hold is not known before the store has leased the messages, and by then it is too late to refuse. So each
-takes room first, for as much as its queue's messages are likely to need, and gives back what it did not need. A pop that leased more than it had room for
-asks for the difference; when there is none it gives the messages back, which costs them no attempt, and waits for more room.
+The size of a pop's answer is unknown until the store has leased the messages, and then it is too late to refuse. So each pop first
+reserves room for the likely size of its messages, and afterwards returns the rest. A pop that leased more than it reserved asks for
+the difference. Without room for it, the pop gives the messages back, which costs them no attempt, and waits for more room.
 
-Those for whom there is no room wait in line. Small answers do not stand behind large ones: a part of the room is theirs alone.
+Answers without room wait in line. Small answers do not wait behind large ones: a part of the room is for small answers only.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from skep.errors import Code, SkepError
 from skep.model import Delivery
 
 SMALL_SHARE = 1 / 8
-"""So much of the room only small answers may take, ..."""
+"""The share of the room that only small answers may take."""
 SMALL_ANSWERS = 256
-"""... of which one is at most such a part of all room."""
+"""A small answer is at most the whole room divided by this."""
 LEAST_BYTES = 256 * 1024
-"""What any pop takes at least, unless less is small already: messages of one queue differ."""
+"""The least bytes that a pop reserves (or the size of a small answer, if that is less), as messages of one queue differ."""
 LIKELY = 4
-"""A pop is expected to need so many times what the largest message lately would make it."""
+"""A pop reserves this many times its batch times the largest recent message."""
 
 log = structlog.get_logger("skep.engine")
 
 
 class Reader(Protocol):
-    """A connection whose client has not taken all of its answer."""
+    """A connection whose client has not read all of its answer."""
 
     def cut_off(self) -> None:
-        """Drop the connection, and what it was to be sent."""
+        """Close the connection, and drop the unsent part of the answer."""
 
 
 class Answers:
-    """The room that all answers of a process share. What an answer needs that is alone it may have, whatever the bound."""
+    """The room that all answers of a process share. An answer that is alone may exceed the limit."""
 
     __slots__ = (
         "_is_full", "_readers", "_small", "cut_off", "held_bytes", "largest", "late_seconds", "least", "line", "most_bytes",
@@ -48,15 +48,15 @@ class Answers:
     )  # fmt: skip
 
     def __init__(self, most_bytes: int, late_seconds: float = 60.0, wait_seconds: float = 2.0) -> None:
-        """An answer waits for room for ``wait_seconds``. While others wait, a client has ``late_seconds`` to take its own."""
+        """An answer waits up to ``wait_seconds`` for room. While answers wait, a client has ``late_seconds`` to read its own."""
         self.most_bytes = most_bytes
         self.wait_seconds = wait_seconds
         self.late_seconds = late_seconds
         self._small = most_bytes // SMALL_ANSWERS
         self.least = min(LEAST_BYTES, self._small)
-        """What a pop takes of a queue whose messages are small."""
+        """The room that a pop reserves for a queue with small messages."""
         self.largest = most_bytes - int(most_bytes * SMALL_SHARE)
-        """The most that one answer takes beside others; who needs more waits until there is none but its own."""
+        """A large answer gets room only up to this total of all answers. A still larger one waits until it is alone."""
         self.line: deque[tuple[Room, int, asyncio.Future[bool]]] = deque()
         self._readers: dict[Room, float] = {}
         self._is_full = False
@@ -65,32 +65,32 @@ class Answers:
         self.waited = 0
         """How many answers had to wait for room."""
         self.cut_off = 0
-        """How many clients were too slow for others to wait."""
+        """How many slow clients were cut off while answers waited."""
         self.refused = 0
-        """How many waited in vain."""
+        """How many answers were refused after their wait."""
 
     def room(self) -> Room:
-        """A place for one answer, which holds nothing yet."""
+        """The room of one new answer; it holds nothing yet."""
         return Room(self)
 
     def takes(self, size: int) -> bool:
-        """Whether there is room for so much, and one who wants no more need not stand behind those who wait."""
+        """Whether an answer may reserve ``size`` at once: there is room, and it need not wait behind the line."""
         line = self.line
         return self.has(size) and (not line or (size <= self._small and line[0][1] <= self.largest))
 
     def has(self, size: int, mine: int = 0) -> bool:
-        """Whether there is room for so much more, for one who holds ``mine`` already."""
+        """Whether there is room for ``size`` more, for an answer that holds ``mine`` already."""
         held = self.held_bytes
         return held + size <= (self.most_bytes if size <= self._small else self.largest) or held == mine
 
     def add(self, size: int) -> None:
-        """Count what is taken."""
+        """Count reserved bytes."""
         self.held_bytes = held = self.held_bytes + size
         if held > self.peak_bytes:
             self.peak_bytes = held
 
     def subtract(self, size: int) -> None:
-        """Count what is given back, and let in those who wait."""
+        """Count returned bytes, and let waiting answers in."""
         self.held_bytes -= size
         if self.line:
             self._let_in()
@@ -105,7 +105,7 @@ class Answers:
         self._is_full = self._is_full and bool(line)
 
     async def wait(self, room: Room, size: int, seconds: float) -> None:
-        """Stand in line for so much; SERVER_BUSY when the time is over."""
+        """Wait in line for ``size`` bytes; SERVER_BUSY when the time is over."""
         if not self._is_full:
             self._is_full = True
             log.warning(
@@ -127,7 +127,7 @@ class Answers:
         finally:
             timer.cancel()
             room.turn = None
-            if self.line:  # this one may have stood before one for whom there is room
+            if self.line:  # there may be room for the answer behind this one
                 self._let_in()
         if not let_in:
             self.refused += 1
@@ -139,15 +139,15 @@ class Answers:
             )
 
     def reading(self, room: Room) -> None:
-        """A client has begun to take its answer, and is not done."""
+        """Note that a client has begun to read its answer."""
         self._readers[room] = asyncio.get_running_loop().time()
 
     def left(self, room: Room) -> None:
-        """It is done, or gone."""
+        """Note that a client has read its answer, or is gone."""
         self._readers.pop(room, None)
 
     def _hurry(self, now: float) -> None:
-        """Cut off clients that take too long while others wait, those who began first before the others."""
+        """Cut off slow clients while answers wait, the longest readers first."""
         for room, since in list(self._readers.items()):
             if now - since < self.late_seconds:
                 return
@@ -156,21 +156,21 @@ class Answers:
 
 
 class Room:
-    """What one answer has taken."""
+    """The bytes that one answer has reserved."""
 
     __slots__ = ("_is_over", "_reader", "held_bytes", "of", "turn")
 
     def __init__(self, answers: Answers) -> None:
         self.of = answers
-        """What it is a part of."""
+        """The shared room of all answers."""
         self._reader: Reader | None = None
         self._is_over = False
         self.held_bytes = 0
         self.turn: asyncio.Future[bool] | None = None
-        """What it waits for in line."""
+        """The answer's place in line, while it waits."""
 
     def try_take(self, size: int) -> bool:
-        """Take so much more, if there is room now and nobody is before this one."""
+        """Reserve ``size`` more bytes, if there is room now and the answer need not wait in line."""
         answers = self.of
         held = answers.held_bytes + size
         if self._is_over or ((answers.line or held > answers.largest) and not answers.takes(size)):
@@ -182,12 +182,12 @@ class Room:
         return True
 
     async def take(self, size: int, seconds: float = 0.0) -> None:
-        """Take so much more, now or when it is this one's turn: so many seconds later, or as any answer waits, if that is longer."""
+        """Reserve ``size`` more bytes, now or at its turn in line. It waits ``seconds``, or ``wait_seconds`` if that is longer."""
         if not self.try_take(size):
             await self.of.wait(self, size, max(seconds, self.of.wait_seconds))
 
     def keep(self, taken: int, size: int, *, at_any_rate: bool = False) -> bool:
-        """Hold ``size`` in place of what was taken for it, or nothing when there is no room for that."""
+        """Hold ``size`` in place of the reserved ``taken``. Without room for the difference it holds neither, and returns False."""
         if self._is_over:
             return True
         more = size - taken
@@ -201,22 +201,22 @@ class Room:
         return True
 
     def grow(self, size: int) -> None:
-        """Hold so much more."""
+        """Hold ``size`` more bytes."""
         self.held_bytes += size
         self.of.add(size)
 
     def shrink(self, size: int) -> None:
-        """Hold so much less."""
+        """Hold ``size`` fewer bytes."""
         self.held_bytes -= size
         self.of.subtract(size)
 
     def end_wait(self) -> None:
-        """Wait no longer for one's turn."""
+        """End the wait in line, without room."""
         if self.turn is not None:
             _give_up(self.turn)
 
     def read_by(self, reader: Reader) -> None:
-        """The answer is written, and its client has not taken all of it."""
+        """Note that the answer is written, and its client has not read all of it."""
         self._reader = reader
         self.of.reading(self)
 
@@ -227,7 +227,7 @@ class Room:
         self.let_go()
 
     def let_go(self) -> None:
-        """The answer is taken, or nobody will take it."""
+        """Return all bytes: the client has read the answer, or will never read it."""
         self._is_over = True
         self.of.left(self)
         if self.held_bytes:
@@ -240,15 +240,15 @@ def _give_up(turn: asyncio.Future[bool]) -> None:
 
 
 def most_of_pop(batch: int, limits: Limits) -> int:
-    """What a pop may hold: one message is given in any case."""
+    """The most bytes that a pop may hold. One message always fits."""
     one = limits.payload_bytes + limits.headers_bytes
     return one if batch == 1 else max(one, limits.pop_bytes)
 
 
 def likely_bytes(batch: int, message_bytes: int, least: int, most: int) -> int:
-    """What to take for a pop of a queue whose messages had up to ``message_bytes`` lately, 0 when nobody knows.
+    """The bytes to reserve for a pop. ``message_bytes`` is the largest recent message of the queue, 0 when unknown.
 
-    It is a power of two: the store serves pops together that have the same bound.
+    A size between the bounds is rounded up to a power of two, as the store serves pops with equal limits together.
     """
     if not message_bytes:
         return most

@@ -1,7 +1,7 @@
-"""The story of a message: its deliveries to each group, how they ended, why they failed, and who had it.
+"""The deliveries of a message to each group: how they ended, why they failed, and which consumer held it.
 
-Three looks tell it: the lease history (as far as a bounded search finds), the failed attempts (exactly, the latest of them), and the live
-leases. What two of them tell of is told once.
+Three sources are joined: the lease history (as far as a bounded search finds), the latest failed attempts (complete), and the live
+leases. A delivery that two sources know appears once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ IN_FLIGHT = "in_flight"
 
 
 class Attempt(Struct, frozen=True):
-    """A message in someone's hands: from when, until when (None while it is), how that went, and why it failed.
+    """One delivery of a message: its start, its end (None for a live lease), its outcome, and its error.
 
-    ``messages`` is how many its lease had. ``returned`` is the outcome when its lease ended with a neighbour's failure.
+    ``messages`` is the number of messages in the lease. The outcome ``returned``: the lease ended with a neighbour's failure.
     """
 
     group: str
@@ -37,14 +37,14 @@ class Attempt(Struct, frozen=True):
 
     @property
     def is_bad(self) -> bool:
-        """Whether it went wrong."""
+        """Whether the delivery failed."""
         return self.outcome in BAD
 
 
 def story(
     journey: Journey, finished: Sequence[FinishedLease], failed: Sequence[FailedAttempt], live: Sequence[LeaseInfo]
 ) -> list[Attempt]:
-    """All that is known of a message, in the order in which its deliveries began."""
+    """All known deliveries of a message, in the order in which they began."""
     why = {(one.group, one.attempt, one.failed_at): one for one in failed}
     told = []
     for lease in finished:

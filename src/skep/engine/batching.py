@@ -1,7 +1,7 @@
 """Group commit: many requests, one store call.
 
-A lane keeps at most one store call in flight. What arrives meanwhile waits, and goes together into the next call, in the
-order of arrival. A caller is told exactly what the store said: a failed call fails everyone who was in it.
+A lane keeps at most one store call in flight. Requests that arrive meanwhile wait, and go together into the next call, in the
+order of arrival. Each caller gets the store's own answer. When the store itself fails, all requests of the call fail.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Answer = TypeVar("Answer")
 STORE_CODES = frozenset({Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL})
 
 NEWEST_SHARE = 0.2
-"""What the latest call counts for in how long calls take."""
+"""The weight of the latest call in the moving average of call times."""
 
 log = structlog.get_logger("skep.engine")
 
 
 class Lane(Generic[Request, Answer]):
-    """Requests of one verb on their way to the store. It has a task only while there is something to do."""
+    """Requests of one verb on their way to the store. A lane has a task only while it has requests."""
 
     __slots__ = (
         "_abandoned",
@@ -72,7 +72,7 @@ class Lane(Generic[Request, Answer]):
 
     @property
     def wait_seconds(self) -> float:
-        """How long a request that comes now would wait for its answer, going by how long calls took lately."""
+        """The expected wait of a request that arrives now, from the recent call times."""
         if self._task is None:
             return 0.0
         under_way = asyncio.get_running_loop().time() - self._started
@@ -81,7 +81,7 @@ class Lane(Generic[Request, Answer]):
     def submit(self, request: Request, messages: int = 1, size_bytes: int = 0) -> asyncio.Future[Answer]:
         """The store's answer to ``request``; its weight decides how much else goes into the same call.
 
-        It may come in the very turn of the loop in which the caller is cancelled. Where that matters, the caller looks (`pop`).
+        The answer may come in the very turn of the loop in which the caller is cancelled. Where this matters, the caller checks (`pop`).
         """
         if len(self._waiting) >= self._max_waiting:
             raise SkepError(Code.STORE_BUSY, f"too many requests wait to {self._verb}", waiting=len(self._waiting))
@@ -95,7 +95,7 @@ class Lane(Generic[Request, Answer]):
         return future
 
     async def drained(self) -> None:
-        """Return once nothing is under way, though its callers may have gone."""
+        """Return once no request is under way, also of callers that have gone."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -127,7 +127,7 @@ class Lane(Generic[Request, Answer]):
                 break
             waiting.popleft()
             self._messages_waiting -= messages
-            if future.done():  # its caller was cancelled; nothing of it has happened yet
+            if future.done():  # its caller was cancelled, and the store has not seen the request
                 messages_left += messages
                 bytes_left += size_bytes
             else:
@@ -142,12 +142,12 @@ class Lane(Generic[Request, Answer]):
                 self._abandoned(request, answer)
 
     async def _failed(self, batch: list[tuple[Request, asyncio.Future[Answer]]], error: Exception) -> None:
-        """Tell callers that their call failed. If one request spoiled a call of several, each gets its own, so the innocent succeed."""
+        """Fail the callers of a failed call. When a request is at fault, not the store, each request gets a call of its own."""
         if not isinstance(error, SkepError):
-            # The traceback as text: a renderer that shows locals would put payloads into the log.
+            # The traceback is logged as text: a renderer that shows locals would put payloads into the log.
             trace = "".join(traceback.format_exception(error, limit=-8))
             log.error("store call failed unexpectedly", verb=self._verb, requests=len(batch), traceback=trace)
-            # It may have failed after the store had committed, so nothing is tried again.
+            # The call may have failed after the store had committed, so nothing is tried again.
             _fail(batch, SkepError(Code.INTERNAL, f"{self._verb} failed: {type(error).__name__}"))
         elif len(batch) == 1 or error.code in STORE_CODES:
             _fail(batch, error)
@@ -165,13 +165,13 @@ class Lane(Generic[Request, Answer]):
 def _fail(batch: list[tuple[Request, asyncio.Future[Answer]]], error: SkepError) -> None:
     for _, future in batch:
         if not future.done():
-            # Each caller gets its own exception, since a raised one gathers its caller's traceback.
+            # Each caller gets an exception of its own, since raising adds the caller's traceback to it.
             future.set_exception(SkepError(error.code, error.message, **error.details))
-            future.exception()  # it counts as seen, though its caller may be cancelled before it sees it
+            future.exception()  # marks it as retrieved: its caller may be cancelled first, and asyncio would warn
 
 
 def split(answers: Sequence[Answer], calls: Sequence[Sequence[object]]) -> list[list[Answer]]:
-    """The answers to calls that were made as one, each call's to itself."""
+    """The answers of a merged call, split by the original calls."""
     parts: list[list[Answer]] = []
     start = 0
     for call in calls:

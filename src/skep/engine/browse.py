@@ -1,4 +1,4 @@
-"""Looking around: figures of queues and partitions, live leases, messages, traces and histories. Reached as ``engine.browse``."""
+"""Browsing: figures of queues and partitions, live leases, messages, traces and histories. Reached as ``engine.browse``."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from skep.store.protocol.leases import LeaseVerbs
 from skep.store.protocol.stats import StatsVerbs
 
 LOOKED_AT_ONCE = 100
-"""Queues whose figures one look takes in: it keeps others who look from looking for a moment."""
+"""How many queues one call reads the figures of. Other reads wait while it runs."""
 
 
 class Figures(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
-    """Whatever tells of messages and holds none of their payloads."""
+    """The store's verbs for figures and lists without payloads."""
 
 
 class Browse:
-    """What there is now. Nothing here changes anything, and every look is bounded."""
+    """Read-only views of the present state. Every call is bounded."""
 
     def __init__(self, store: Figures, opened: BrowseVerbs, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class Browse:
             return await self._store.queue_stats(key, self._clock.now())
 
     async def stats_of(self, queues: Sequence[Queue]) -> list[QueueStats | None]:
-        """The figures of queues, as many as one look takes in; None for one that is gone."""
+        """The figures of some queues, at most as many as one call may read; None for a queue that is gone."""
         with self._in_flight:
             validate.check_count(len(queues), LOOKED_AT_ONCE, "the number of queues")
             return await self._store.stats_of(queues, self._clock.now())
@@ -63,7 +63,7 @@ class Browse:
     async def partition_stats(
         self, key: QueueKey, group: str = QUEUE_MODE_GROUP, *, after: str = "", limit: int = 100
     ) -> list[PartitionStats]:
-        """A page of the partitions that have something to do for a group."""
+        """A page of the partitions with unsettled messages of a group."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_name(group, "group")
@@ -125,7 +125,7 @@ class Browse:
     async def lease_history(
         self, key: QueueKey, *, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:
-        """Finished leases, each with its position in the history, those after ``after`` that ended at or after ``since``."""
+        """Finished leases with their positions in the history: after position ``after``, ended at or after ``since``."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_page(limit, self._limits)

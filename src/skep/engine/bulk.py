@@ -1,7 +1,7 @@
-"""Pushing columns: what may enter, checked in bulk.
+"""Bulk pushes of columns, and their checks.
 
-A batch of nothing but partitions and payloads goes to the store as columns. The checks are those of a single push, done over
-whole columns where that is possible; payloads are read once each to see that they are JSON, without keeping anything of them.
+A batch of only partitions and payloads goes to the store as columns. The checks are those of a single push, done over whole
+columns where possible. Each payload is parsed once, to see that it is JSON; the parsed value is not kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _json = msgspec.json.Decoder(msgspec.Raw).decode
 async def checked_columns(
     key: QueueKey, batch: pa.RecordBatch, limits: Limits, declared: Declared | None
 ) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
-    """Partitions and payloads of a batch that may be pushed, partitions as the spec names them; raises when one may not."""
+    """The checked partitions and payloads of a batch, with the partitions that the spec gives; raises for an invalid message."""
     partition, payload = await asyncio.to_thread(lambda: check_columns(checked(batch, limits.bulk_bytes), limits))
     if declared is not None and declared.looks_at(key):
         partition = await _fitted_partitions(declared, key, partition, payload)
@@ -34,7 +34,7 @@ async def checked_columns(
 
 
 def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinaryArray, pa.LargeBinaryArray]:
-    """Partitions and payloads of a sound batch that may be pushed; raises for the first thing that may not."""
+    """The checked partitions and payloads of a well-formed batch; raises for the first error."""
     if not 1 <= batch.num_rows <= limits.bulk_messages:
         raise SkepError(Code.INVALID_REQUEST, f"a bulk push has 1 to {limits.bulk_messages} messages")
     check_names(batch.schema, PLAIN_COLUMNS)
@@ -60,7 +60,7 @@ def check_columns(batch: pa.RecordBatch, limits: Limits) -> tuple[pa.LargeBinary
 async def _fitted_partitions(
     declared: Declared, key: QueueKey, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray
 ) -> pa.LargeBinaryArray:
-    """The partitions of messages that a spec looks at, each as a message of its own; MESSAGE_INVALID when one does not fit."""
+    """The partitions that the spec gives these messages; MESSAGE_INVALID when a message does not fit the spec."""
     if declared.names_messages(key):
         raise SkepError(
             Code.INVALID_REQUEST, f"the queue {key.name!r} tells repeats by a key: push messages, not columns"
@@ -81,7 +81,7 @@ def messages_of(
 
 
 def appended(key: QueueKey, outcome: PushOutcome) -> Appended:
-    """Where the messages of one batch are in the log; raises when they are not there."""
+    """The seqs of the stored messages of one batch; raises when the batch was held or refused."""
     if outcome.held:
         raise operations_ahead()
     if outcome.refused:
@@ -113,7 +113,7 @@ def _check_json(payload: pa.LargeBinaryArray) -> None:
         for text in slices(payload):
             _json(text)
             seen += 1
-        # The decoder skips over strings without looking at their bytes.
+        # The decoder does not check the bytes of strings; the cast checks that they are UTF-8.
         payload.cast(pa.large_string())
     except RecursionError:
         raise SkepError(Code.INVALID_PAYLOAD, f"payload {seen} is nested too deeply") from None

@@ -1,6 +1,6 @@
-"""What a server holds in memory of its store, and how it is kept true: queues, keys, data keys, polls that wait.
+"""The caches of a server, and how changes of the store reach them: queues, keys, data keys, waiting polls.
 
-Whatever else remembers something of the store, such as the applied apps, is told when nothing remembered counts any more.
+Other caches, such as that of the applied apps, register a listener for the case that all cached data may be stale.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from skep.model import Queue, QueueKey
 from skep.model.system_event import SystemEvent, SystemEventKind
 
 READ_AGAIN_SECONDS = 1.0
-"""After so long data keys are read again that could not be read because the store was away."""
+"""How long to wait before data keys are read again, when the store was away."""
 
 
 class Caches:
-    """Takes over what changed, here or elsewhere."""
+    """Brings changes of this and other servers into the caches."""
 
     def __init__(
         self,
@@ -48,25 +48,25 @@ class Caches:
         self._listeners: list[Callable[[], None]] = []
 
     def on_missed(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when changes of the store were missed, or undone: nothing remembered of it counts any more."""
+        """Call ``listener`` when changes of the store were missed or undone, so that all cached data may be stale."""
         self._listeners.append(listener)
 
     def changed(self, queue: Queue) -> Queue:
-        """A queue was made, or its settings changed."""
+        """Note that a queue was made, or that its settings changed."""
         self._upkeep.changed(queue)
         self._dispenser.queues_changed()
         self._registry.wake(queue.key)
         return queue
 
     def gone(self, key: QueueKey) -> None:
-        """A queue was deleted."""
+        """Note that a queue was deleted."""
         self._upkeep.forget(key)
         self._encryption.forget(key)
         self._dispenser.queues_changed()
         self._registry.wake(key)
 
     def heard(self, event: SystemEvent) -> None:
-        """Some server changed something, perhaps this one."""
+        """Note a change that this or another server made."""
         match event.kind:
             case SystemEventKind.KEY_MADE | SystemEventKind.KEY_REVOKED:
                 self._access.changed(event.key.name, event.kind is SystemEventKind.KEY_REVOKED)
@@ -78,7 +78,7 @@ class Caches:
                 self.gone(event.key)
 
     def missed(self) -> None:
-        """Whatever is remembered may be wrong: all of it is looked at anew."""
+        """Read everything again, as all cached data may be stale."""
         self._upkeep.look_anew()
         self._access.changed(None, True)
         self._read_data_keys()
@@ -92,7 +92,7 @@ class Caches:
             self._in_flight.spawn(self._load_data_keys(), "read the keys of encrypted queues anew")
 
     async def _load_data_keys(self) -> None:
-        """Until it is done: a key that was shredded elsewhere must not stay here because the store was away just then."""
+        """Read the data keys, and try again while the store is away: a key that another server shredded must not stay here."""
         try:
             await self._encryption.load()
         except SkepError as error:

@@ -1,4 +1,4 @@
-"""What clearing a queue would take away, from its figures: the dry run of `clear`."""
+"""The dry run of `clear`: how many messages it would remove, from the figures of the queue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from skep.model import Cleared, ClearScope, QueueStats
 
 
 def would_clear(stats: QueueStats, scope: ClearScope) -> Cleared:
-    """How many messages clearing in this scope would take away, going by the slowest group."""
+    """How many messages a clear in this scope would remove, by the group with the most unsettled messages."""
     groups = stats.groups
     pending = max((group.pending for group in groups), default=stats.depth - stats.scheduled)
     match scope:

@@ -17,12 +17,12 @@ from skep.model.record import MAX_BYTES, Buried, ReceiptKey, Unfit
 from skep.store.protocol import PayloadVerbs
 
 BURIALS = "burials"
-"""The scope of the receipts that say that messages were buried."""
+"""The scope of the receipts of `bury`."""
 Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
 
 
 class DeadLetters:
-    """Messages that were given up on."""
+    """The engine's interface for dead letters: messages that were given up."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class DeadLetters:
         seal: Seal,
         receipt_seconds: float,
     ) -> None:
-        """``announce`` hears of queues that got messages back; ``seal`` encrypts what an encrypted queue gets.
+        """``announce`` is called for queues that got messages back; ``seal`` encrypts messages for encrypted queues.
 
-        For ``receipt_seconds`` it is known which messages were buried.
+        The receipts of `bury` live for ``receipt_seconds``.
         """
         self._store = store
         self._opened = opened
@@ -51,7 +51,7 @@ class DeadLetters:
         self._receipt_seconds = receipt_seconds
 
     async def bury(self, key: QueueKey, unfit: Sequence[Unfit], name: str) -> Buried:
-        """Copy messages of a log among its queue's dead letters, in order, once for every ``name`` that this is known by."""
+        """Copy messages of a log to the queue's dead letters, in order. A repeat with the same ``name`` does nothing."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_name(name, "burial")
@@ -70,14 +70,14 @@ class DeadLetters:
     async def page(
         self, wanted: DeadLetterFilter, *, after: Seq | None = None, limit: int = 100, max_bytes: int = MAX_BYTES
     ) -> list[DeadLetter]:
-        """A page of dead letters in the order of their queue, those after ``after``; it ends with the one that reaches ``max_bytes``."""
+        """A page of dead letters by seq, after the seq ``after``. The letter that reaches ``max_bytes`` is the last of the page."""
         with self._in_flight:
             _check(wanted)
             validate.check_page(limit, self._limits)
             return await self._opened.dead_letters(wanted, after, limit, max_bytes)
 
     async def mark(self, key: QueueKey) -> Seq:
-        """The newest seq of a dead-letter queue: what a dry run saw is up to this, and what comes later is beyond it."""
+        """The newest seq of a dead-letter queue, as the mark of a dry run: later dead letters are beyond it."""
         with self._in_flight:
             validate.check_key(key)
             return (await self._store.queue_stats(key, self._clock.now())).last_seq
@@ -89,9 +89,9 @@ class DeadLetters:
             return await self._store.count_dead_letters(wanted)
 
     async def replay(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> Replay:
-        """Move all that match now back to their source queues, in order and in bounded transactions.
+        """Move all dead letters that match now back to their source queues, in order and in bounded transactions.
 
-        If one of these fails, what was moved before stays moved; the error's details say how many.
+        If one transaction fails, the letters of earlier ones stay moved; the error's details have their number.
         """
         with self._in_flight:
             _check(wanted)
@@ -100,7 +100,7 @@ class DeadLetters:
             return await replay_all(self._store, self._clock, self._ids, self._limits, wanted, self._announce)
 
     async def replay_edited(self, wanted: DeadLetterFilter, edited: Edited) -> Replay:
-        """Move the one dead letter that matches back with another payload, which is JSON and fits its queue, and other headers."""
+        """Move the one dead letter that matches back to its queue, with another payload and headers."""
         with self._in_flight:
             _check(wanted)
             done = await replay_edited(
@@ -113,9 +113,9 @@ class DeadLetters:
     async def replays(
         self, key: QueueKey, *, source_queue: str | None = None, before: Seq | None = None, limit: int = 100
     ) -> list[tuple[ReplayRecord, MessageState | None]]:
-        """What was replayed from a dead-letter queue, the newest letters first, and how its group has come along with it.
+        """The replays from a dead-letter queue, newest letters first, each with the state of its message for its group.
 
-        The state is None where nobody can tell: the message is gone from the log, its queue or group is, or it went to all groups.
+        The state is None when it is unknown: the message, its queue or its group is gone, or the replay was for all groups.
         """
         with self._in_flight:
             validate.check_key(key)
@@ -125,7 +125,7 @@ class DeadLetters:
             return await with_results(self._opened, key.tenant, found, self._clock.now())
 
     async def purge(self, wanted: DeadLetterFilter, *, dry_run: bool = False) -> int:
-        """Delete all that match now; how many were deleted, or would be."""
+        """Delete all dead letters that match now; returns how many were deleted, or would be."""
         with self._in_flight:
             _check(wanted)
             if dry_run:

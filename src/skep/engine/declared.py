@@ -1,4 +1,4 @@
-"""What specs declare about queues, as far as a push must know it. The engine knows no specs: whoever does gives it this."""
+"""Declarations of specs about queues, as far as a push needs them. The engine knows no specs: the caller implements this."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from skep.model import NewMessage, QueueKey
 
 
 class Declared(Protocol):
-    """Looks at messages before they are stored."""
+    """Checks and completes messages before they are stored."""
 
     async def fit(self, messages: list[NewMessage]) -> list[NewMessage]:
-        """The messages as they are stored, their queues made as they were declared; MESSAGE_INVALID when one does not fit."""
+        """The messages to store, after making their declared queues; MESSAGE_INVALID when a message does not fit."""
         ...
 
     def looks_at(self, key: QueueKey) -> bool:
-        """Whether messages of this queue are looked at one by one."""
+        """Whether each message of this queue is checked."""
         ...
 
     def names_messages(self, key: QueueKey) -> bool:
-        """Whether messages of this queue get a transaction id, which columns have no room for."""
+        """Whether each message of this queue gets a transaction id (idempotency key). A push of columns cannot carry one."""
         ...

@@ -1,7 +1,7 @@
-"""The verbs that give out payloads, with the payloads opened: for the engine of a server that has master keys.
+"""The store's verbs that return payloads, with the payloads opened (decrypted), for a server with master keys.
 
-The engine reads payloads through these only (a test holds that). A message that cannot be opened, since its key was
-destroyed or it was changed behind our back, is never handed out: a pop rejects it, so that it does not stand in the way.
+The engine reads payloads only through these verbs (a test holds that). A message cannot be opened when its key was destroyed, or
+when the message was changed in the store. A pop rejects such a message, so that it does not hold up its partition.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import LogPiece, LogRange
 
 PREVIEWED_BYTES = 16 * MEBIBYTE
-"""Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""
+"""How many bytes of sealed payloads are opened for the previews of one page; further payloads stay sealed."""
 
 log = structlog.get_logger("skep.encryption")
 
 
 class SealedStore(PayloadVerbs, PushVerbs, SettleVerbs, Protocol):
-    """A store as far as opening needs it: what cannot be handed out is settled, and who claims with a push may push without."""
+    """The part of a store that decryption uses: the payload verbs, a plain push, and a plain settle."""
 
 
 class Decryption:
-    """Implements `skep.store.protocol.PayloadVerbs`: each verb is the store's own, and what it gives out is open."""
+    """Implements `skep.store.protocol.PayloadVerbs`: each verb calls the store, and opens the payloads of its answer."""
 
     def __init__(self, store: SealedStore, encryption: Encryption) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class Decryption:
     async def push_and_pop(
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
     ) -> tuple[list[PushOutcome], list[PopResult | None]]:
-        """Push, and pop for those who wait. Who would get what has to be opened pops by himself: the push does not wait for that."""
+        """Push, and pop for waiting polls. Polls of encrypted queues pop by themselves, so that the push need not wait for decryption."""
         if self._pop_for_themselves(requests):
             return await self._store.push(batches, now, create_queues), [None] * len(requests)
         outcomes, popped = await self._store.push_and_pop(batches, requests, now, create_queues)
@@ -78,39 +78,39 @@ class Decryption:
     async def settle_and_pop(
         self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
     ) -> tuple[list[SettleResult], list[PopResult | None]]:
-        """Settle, and pop for those who wait, in the same way."""
+        """Settle, and pop for waiting polls, with the same exception as `push_and_pop`."""
         if self._pop_for_themselves(requests):
             return await self._store.settle(settlements, now), [None] * len(requests)
         results, popped = await self._store.settle_and_pop(settlements, requests, now)
         return results, await self._open_ones(popped, now)
 
     def _pop_for_themselves(self, requests: Sequence[PopRequest]) -> bool:
-        """Whether these would get what has to be opened, as far as is known, or settled as it is handed out."""
+        """Whether one of these requests is for an encrypted queue, as far as known, or wants auto-ack."""
         return any(request.auto_ack or self._encryption.seals(request.queue) for request in requests)
 
     async def _open_ones(self, popped: Sequence[PopResult | None], now: Instant) -> list[PopResult | None]:
-        """What has nothing that must be opened; the rest is given back."""
+        """The results without sealed messages. A result with a sealed message is given back, and becomes None."""
         closed = [result for result in popped if result is not None and any(map(_is_closed, result.deliveries))]
         if closed:
             await self._release([delivery for result in closed for delivery in result.deliveries], now)
         return [None if result in closed else result for result in popped]
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-        """Lease messages for each request in turn, opened.
+        """Lease messages for each request in turn, and open them.
 
-        Who acks by popping acks what could be opened: settled before, a message that cannot be would be lost.
+        With auto-ack, messages are acked only after they were opened, so that an unreadable one is not lost.
         """
         leasing = [msgspec.structs.replace(one, auto_ack=False) if one.auto_ack else one for one in requests]
         results = await self._store.pop(leasing, now)
         try:
             return await self._opened_all(requests, results, now)
         except Exception:
-            # Nobody gets them, and that a key or the store is not there is no fault of theirs: it may not cost them an attempt.
+            # Release all messages: they reached nobody, and a missing key or store must not cost them an attempt.
             await self._release([delivery for result in results for delivery in result.deliveries], now)
             raise
 
     async def _release(self, deliveries: Sequence[Delivery], now: Instant) -> None:
-        """Give messages back that reached nobody; when that fails, their leases run out."""
+        """Give back messages that reached nobody. If that fails, their leases run out."""
         try:
             await self._store.settle([delivery.settlement(Outcome.RELEASE) for delivery in deliveries], now)
         except SkepError as error:
@@ -137,7 +137,7 @@ class Decryption:
         return opened
 
     async def _with_errors(self, result: PopResult) -> PopResult:
-        """The same with the errors that dead letters died of opened."""
+        """The result with the errors of its dead letters opened."""
         errors = await self._encryption.open_errors([
             (None if d.dead_letter is None else d.dead_letter.error,
              QueueKey("" if d.dead_letter is None else d.dead_letter.source_queue, d.queue.tenant),
@@ -153,7 +153,7 @@ class Decryption:
         return PopResult(deliveries, result.next_ready_at, result.more)
 
     def _opened(self, result: PopResult, sources: Sources, settlements: list[Settlement]) -> PopResult:
-        """The same with open payloads; what cannot be opened is left out, and is to be rejected."""
+        """The result with opened payloads. Messages that cannot be opened are left out; ``settlements`` gets their rejections."""
         if not any(delivery.content_type == SEALED_TYPE for delivery in result.deliveries):
             return result
         opened: list[Delivery] = []
@@ -170,7 +170,7 @@ class Decryption:
         return PopResult(opened, result.next_ready_at, result.more or bool(lost))
 
     async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
-        """Browse the log. A sealed payload has no preview of its own: it is opened whole, then cut."""
+        """Browse the log. For a preview, a sealed payload is opened whole, then cut."""
         page = await self._store.messages(wanted, now)
         room, shown = PREVIEWED_BYTES, []
         for one in page.messages:
@@ -218,7 +218,7 @@ class Decryption:
         return [msgspec.structs.replace(one, error=error) for one, error in zip(letters, errors, strict=True)]
 
     async def deaths(self, key: QueueKey, limit: int) -> list[Death]:
-        """Why the newest dead letters of a dead-letter queue died."""
+        """The reasons of the newest dead letters of a dead-letter queue."""
         found = await self._store.deaths(key, limit)
         errors = await self._encryption.open_errors([
             (one.error, QueueKey(one.source_queue, key.tenant), None) for one in found
@@ -228,7 +228,7 @@ class Decryption:
     async def replays(
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
     ) -> list[ReplayRecord]:
-        """What was replayed from a dead-letter queue. Where the source queue is gone, so is the way to its keys."""
+        """The replays from a dead-letter queue. The error of a replay cannot be opened when its queue is gone."""
         found = await self._store.replays(key, source_queue, before, limit)
         errors = await self._encryption.open_errors([
             (one.error, QueueKey(one.queue or "", key.tenant), None) for one in found
@@ -252,14 +252,14 @@ class Decryption:
         return [msgspec.structs.replace(one, last_error=error) for one, error in zip(found, errors, strict=True)]
 
     def _opened_or_nothing(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
-        """A message that cannot be decrypted is shown as sealed, without its payload."""
+        """The opened payload and content type; an empty payload and `SEALED_TYPE` when it cannot be opened."""
         try:
             return self._encryption.open(row, source)
         except SkepError:
             return b"", SEALED_TYPE
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
-        """A piece of the log with its payloads opened; CANNOT_DECRYPT when one cannot be: a pipeline leaves out nothing."""
+        """A piece of the log with opened payloads; CANNOT_DECRYPT for an unreadable one, as a pipeline must not skip messages."""
         if "payload" not in wanted.schema.names:
             return await self._store.read_log(key, wanted)
         try:
@@ -267,7 +267,7 @@ class Decryption:
         except SkepError as error:
             if error.code is not Code.CANNOT_DECRYPT:
                 raise
-        # A dead letter may have been taken away after the log was read, and before its source was looked up.
+        # Try once more: a dead letter may have been removed between the read of the log and the lookup of its source.
         return await self._read_opened(key, wanted)
 
     async def _read_opened(self, key: QueueKey, wanted: LogRange) -> LogPiece:
@@ -294,7 +294,7 @@ class Decryption:
 
 
 class LogRow(NamedTuple):
-    """A row of the raw log, with the columns that say whether an envelope belongs there."""
+    """A row of the raw log, with the columns that prove that an envelope belongs to it."""
 
     queue: QueueKey
     seq: Seq
@@ -310,12 +310,12 @@ OPENED_BY = ("seq", "partition", "message_id", "trace_id", "content_type", "payl
 
 
 def _is_closed(delivery: Delivery) -> bool:
-    """Whether some of its messages may be sealed (encrypted)."""
+    """Whether the payload of a delivery, or the error of its dead letter, may be sealed (encrypted)."""
     return delivery.content_type == SEALED_TYPE or delivery.dead_letter is not None
 
 
 def _with(d: Delivery, payload: bytes, content_type: str | None) -> Delivery:
-    """The delivery with another payload: by hand, since a copy by names takes three times as long."""
+    """The delivery with another payload. Written out, as `structs.replace` takes three times as long."""
     return Delivery(
         d.queue, d.group, d.partition, d.seq, d.id, d.transaction_id, d.trace_id, d.headers, content_type, payload, d.priority,
         d.created_at, d.attempt, d.token, d.lease_deadline, d.dead_letter,

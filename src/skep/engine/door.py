@@ -1,12 +1,12 @@
-"""The door for calls of one kind: how many are in the server at once, and who gets in when it is full.
+"""The door (an adaptive concurrency limit) for calls of one kind: how many are in the server at once, and which get in when it is full.
 
-As many get in as the server answers in the time that they may take. Nobody sets that number. It is found by Little's law: calls take as
-long as the number of those inside, over how many are answered in a second. The limit is multiplied by how long they may take, over how
-long they do: it falls when they take longer, and rises while they are quick and as many come as it allows. More calls in one transaction
-make each cheaper, so what a server can do is not known from what it did lately: a limit that nobody came near is not lowered by that.
+The door lets in as many calls as the server answers in their allowed time. Nobody sets that number. It follows from Little's law: the
+time of a call is the number of calls inside, divided by the calls answered per second. When calls take too long, the limit falls to
+the number that fits the target time. It rises while calls are quick and the limit is reached. A limit that was never reached stays, as
+it says nothing about what the server can do: more calls in one transaction make each call cheaper.
 
-The others wait at the door. The newest gets in first, since it has the most of its time left; who has waited for too long is refused. But
-refusing takes time, too, and who is refused comes again: so while the server is full, it refuses one call for a few that it answers.
+Other calls wait at the door. The newest gets in first, since it has the most time left; a call that has waited too long is refused. But
+a refusal takes time, too, and a refused caller comes again. So while the server is full, it refuses one call per few answered calls.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from skep.engine.timers import Timer, Timers
 
 FIRST_LIMIT = 1_024.0
 LEAST = 64.0
-"""The limit never falls below: so many calls are one transaction of the store, or a few."""
+"""The least limit: this many calls fit into one transaction of the store, or a few."""
 STEADY_MICROS = seconds(0.5)
-"""The limit is left alone for this long, at the least."""
+"""The least time between two changes of the limit."""
 JUDGED_BY = 32
-"""It takes so many answers to judge a limit."""
+"""The least number of answers before the limit is judged."""
 MOST_FALL, MOST_RISE = 0.7, 1.25
 INSIDE_SHARE = 0.4
-"""How much of its time a call may spend inside, on average: some take more than twice as long."""
+"""The share of its time that a call may spend inside, on average. Some calls take more than twice the average."""
 WAITING_SHARE = 0.1
 """The share of its time that a call may wait at the door."""
 LOOK_MICROS = seconds(0.1)
-"""How often it is seen who has waited for too long."""
+"""How often the door looks for calls that have waited too long."""
 ANSWERED_PER_REFUSED = 6
 REFUSED_AT_ONCE = 100
-"""How many are refused at one look while none is answered, or there is room: there is time for it."""
+"""How many calls one look refuses at most while no call is answered, or while the server is not full."""
 
 
 class Door:
-    """Calls that are in the server, and those that wait to get in."""
+    """The calls inside the server, and the calls that wait to get in."""
 
     __slots__ = (
         "_answered",
@@ -57,7 +57,7 @@ class Door:
     )
 
     def __init__(self, clock: Clock, timers: Timers, call_seconds: float) -> None:
-        """A call may take ``call_seconds``, from when it came."""
+        """A call may take ``call_seconds`` from its arrival."""
         self._clock = clock
         self._timers = timers
         self._target_micros = INSIDE_SHARE * seconds(call_seconds)
@@ -73,7 +73,7 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """How many wait at the door."""
+        """How many calls wait at the door."""
         return len(self._waiting)
 
     @property
@@ -82,14 +82,14 @@ class Door:
         return self.inside * 2 > self.limit
 
     def lets_in(self) -> bool:
-        """Whether there is room for a call, which is inside then."""
+        """Let a call in if there is room; whether it got in."""
         if self.inside >= self.limit:
             return False
         self._count(1)
         return True
 
     async def enter(self) -> bool:
-        """Whether a call gets in, now or when its turn has come."""
+        """Let a call in, now or at its turn; False when it was refused."""
         if self.lets_in():
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -105,7 +105,7 @@ class Door:
             raise
 
     def leave(self) -> None:
-        """A call that got in has ended, in whichever way."""
+        """Note that a call that got in has ended, whatever its outcome."""
         self._count(-1)
         self._answered += 1
         self._answered_at_look += 1
@@ -115,7 +115,7 @@ class Door:
             self._let_in()
 
     def close(self) -> None:
-        """Refuse whoever waits."""
+        """Refuse all waiting calls."""
         while self._waiting:
             _answer(self._waiting.popleft()[1], False)
 
@@ -128,7 +128,7 @@ class Door:
             self._most = self.inside
 
     def _judge(self) -> None:
-        """Change the limit by how long calls took since the last time."""
+        """Change the limit by the average time of calls since the last change."""
         passed, answered = self._counted_at - self._judged_at, self._answered
         took_micros = max(1.0, self._inside_micros / answered)
         if took_micros > self._target_micros:
@@ -141,7 +141,7 @@ class Door:
         self._most = self.inside
 
     def _let_in(self) -> None:
-        """Let the newest in, as far as there is room."""
+        """Let waiting calls in, the newest first, while there is room."""
         latest = self._counted_at - self._wait_micros
         while self._waiting and self.inside < self.limit and self._waiting[-1][0] > latest:
             if _answer(self._waiting.pop()[1], True):
@@ -151,7 +151,7 @@ class Door:
         self._timer = self._timers.at(Instant(self._clock.now() + micros), self._look)
 
     def _look(self) -> None:
-        """Refuse those who have waited for too long, the oldest first."""
+        """Refuse calls that have waited too long, the oldest first."""
         self._timer = None
         latest = self._clock.steady() - self._wait_micros
         left = REFUSED_AT_ONCE
@@ -165,7 +165,7 @@ class Door:
 
 
 def _answer(future: asyncio.Future[bool], gets_in: bool) -> bool:
-    """Tell one who waits, if it is still there."""
+    """Answer a waiting call; False when its caller has gone."""
     if future.done():
         return False
     future.set_result(gets_in)

@@ -1,8 +1,8 @@
-"""Encryption of queues: payloads are sealed before anything else sees them, and opened for whoever may read.
+"""Encryption of queues: payloads are sealed (encrypted) before any other part sees them, and opened (decrypted) for readers.
 
-Which queues seal, and their keys, are known here. It fails closed: the store refuses a plain payload for a queue that seals, so
-a server that has not heard of it yet learns it by that; and without the keys nothing is sealed, nothing opened, and the server
-does not start.
+This module knows the encrypted queues and their keys. It fails closed. The store refuses a plain payload for an encrypted queue; by
+that refusal a server learns that the queue is encrypted now. Without the keys nothing is sealed or opened, and the server does not
+start.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from skep.store.protocol.dead_letters import DeadLetterReadVerbs
 from skep.store.rules import kept_error
 
 SEALS_RESERVED = 1 << 16
-"""Messages that a server reserves of a key's budget at a time: what it does not seal before it stops counts all the same."""
+"""How many messages of a key's budget a server reserves at a time. Unused ones count as sealed when the server stops."""
 MISSING_REMEMBERED = 10_000
-"""Ids of keys that are remembered as destroyed, so that not every row which one of them sealed lets all keys be read anew."""
+"""How many ids of destroyed keys are remembered, so that a row of a destroyed key does not cause another read of all keys."""
 
 ERROR_TYPE = "text/x-skep-error"
-"""What is sealed along with an error, so that none is taken for a payload, and no payload for an error."""
+"""The content type inside the envelope of an error, so that errors and payloads cannot be exchanged."""
 UNREADABLE_ERROR = "(this error is sealed, and cannot be opened any more)"
 
 log = structlog.get_logger("skep.encryption")
 
 StoredError = tuple[str | None, QueueKey, Seq | None]
-"""An error as it is stored, the queue of its message, and its message, where that is known."""
+"""A stored error, the queue of its message, and the seq of the message where it is known."""
 
 Sources = Mapping[tuple[QueueKey, Seq], str]
-"""The queues that dead letters came from, as recorded, by where they are."""
+"""The recorded source queues of dead letters, by dead-letter queue and seq."""
 
 
 class Row(Protocol):
-    """A message as it is read back, of whatever shape."""
+    """The fields that decryption needs of a message, whatever its class."""
 
     @property
     def queue(self) -> QueueKey: ...
@@ -79,11 +79,11 @@ class Row(Protocol):
 
 
 class KeysAndLetters(DataKeyVerbs, DeadLetterReadVerbs, Protocol):
-    """The wrapped keys, and the dead letters, which say what queue they were sealed for."""
+    """The wrapped keys, and the dead letters, whose source queue they were sealed for."""
 
 
 class Encryption:
-    """The keys of a server, and what it does with them."""
+    """The data keys of a server: sealing, opening, rotating and shredding."""
 
     def __init__(self, store: KeysAndLetters, clock: Clock, ids: IdMint, masters: MasterKeys | None) -> None:
         self._store = store
@@ -99,9 +99,9 @@ class Encryption:
         self._making = asyncio.Lock()
 
     async def load(self) -> None:
-        """Read all keys anew. KEY_UNAVAILABLE when there is one that this server cannot unwrap."""
-        async with self._making:  # keys that were read before a shred must not come back after it
-            self._missing.clear()  # a database that was restored has them again
+        """Read all keys again. KEY_UNAVAILABLE when this server cannot unwrap one of them."""
+        async with self._making:  # so that keys read before a shred do not come back after it
+            self._missing.clear()  # a restored database may have destroyed keys again
             await self._load()
 
     async def _load(self) -> None:
@@ -120,27 +120,27 @@ class Encryption:
         return data_key(self._masters, wrapped.master, wrapped.id, wrapped.queue, wrapped.wrapped)
 
     def learn(self, queue: Queue) -> None:
-        """Take over whether a queue seals."""
+        """Remember whether a queue is encrypted."""
         if queue.settings.encryption_enabled:
             self._sealing.add(queue.key)
         else:
             self._sealing.discard(queue.key)
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is gone; its keys stay, for its dead letters may be elsewhere."""
+        """Forget a deleted queue. Its keys stay, as its dead letters may be in another queue."""
         self._sealing.discard(key)
 
     def check_enabling(self, wanted: QueueSettings | QueueChanges) -> None:
-        """Refuse that a queue begins to seal where nobody could."""
+        """Refuse to enable encryption on a server without master keys."""
         if wanted.encryption_enabled is True and self._masters is None:
             raise no_master_keys()
 
     def seals(self, key: QueueKey) -> bool:
-        """Whether a queue's payloads are sealed."""
+        """Whether a queue is encrypted, as far as this server knows."""
         return key in self._sealing
 
     async def seal(self, messages: Sequence[NewMessage], ids: Sequence[Id]) -> list[NewMessage]:
-        """The messages as they may be stored: those of sealing queues sealed."""
+        """The messages to store, with those of encrypted queues sealed."""
         sealed = list(messages)
         if not self._sealing:
             return sealed
@@ -158,13 +158,13 @@ class Encryption:
         return sealed
 
     def require(self, queue: QueueKey) -> None:
-        """A queue seals of which this server did not know: the store said so."""
+        """Note that a queue is encrypted, as the store refused a plain payload."""
         self._sealing.add(queue)
 
     async def sealed_anew(self, batch: PushBatch, outcome: PushOutcome) -> PushBatch | None:
-        """A batch that was refused since a queue seals of which this server did not know, with what was plain sealed.
+        """The batch with its plain messages sealed, when the store refused it as NOT_ENCRYPTED; None for any other outcome.
 
-        None for any other. It may have waited while its queue was encrypted, or another server encrypted it a moment ago.
+        The batch may have waited while its queue was encrypted, or another server may have encrypted the queue a moment ago.
         """
         refused = [
             batch.messages[index].queue
@@ -174,7 +174,7 @@ class Encryption:
         return await self.seal_batch(batch, refused) if refused else None
 
     async def seal_batch(self, batch: PushBatch, queues: Iterable[QueueKey]) -> PushBatch | None:
-        """A batch with what was plain sealed, now that these queues are known to seal; None when that changes nothing."""
+        """The batch with its plain messages sealed, now that these queues are encrypted; None when nothing changes."""
         plain = [index for index, message in enumerate(batch.messages) if message.content_type != SEALED_TYPE]
         if not plain:
             return None
@@ -187,7 +187,7 @@ class Encryption:
         return None if messages == batch.messages else msgspec.structs.replace(batch, messages=messages)
 
     async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
-        """The key that seals so many messages, which are taken off what this server reserved of it."""
+        """The key for sealing this many messages. They are deducted from this server's reservation."""
         while True:
             key = self._newest.get(queue)
             if key is not None and (left := self._reserved.get(key.id, 0)) >= messages:
@@ -195,21 +195,21 @@ class Encryption:
                 return key
             async with self._making:
                 if self._newest.get(queue) is not key or (key and self._reserved.get(key.id, 0) >= messages):
-                    continue  # somebody else did it while this one waited
+                    continue  # another call reserved or rotated meanwhile
                 if key is None or not await self._reserve(key, max(SEALS_RESERVED, messages)):
                     await self._rotate(queue)
 
     async def _reserve(self, key: DataKey, messages: int) -> bool:
-        """Take some of what a key may still seal, over all servers and restarts; False when that is used up, or the key gone."""
+        """Reserve a part of a key's budget, which all servers share; False when it is used up, or the key is gone."""
         sealed = await self._store.reserve_seals(key.id, messages)
         if sealed is None or sealed > MESSAGES_PER_KEY:
             return False
-        # Not added to what is left: that is too little for the batch, and may be given up.
+        # The rest of the old reservation is too small for the batch, and is dropped.
         self._reserved[key.id] = messages
         return True
 
     async def rotate(self, queue: QueueKey) -> DataKey:
-        """Make a new key for what a queue seals from now on; the keys it had go on opening what they sealed."""
+        """Make a new key for the new messages of a queue. Its older keys still open older messages."""
         async with self._making:
             return await self._rotate(queue)
 
@@ -217,7 +217,7 @@ class Encryption:
         if self._masters is None:
             raise no_master_keys()
         id_, secret = self._ids.mint(), new_secret()
-        # Later than the one before it whatever the clock says: the newest is the one that seals.
+        # Always later than the key before it, whatever the clock says, as the newest key seals.
         made_at = Instant(max(self._clock.now(), self._made_at.get(queue, 0) + 1))
         wrapped = WrappedKey(
             id=id_, queue=queue, master=self._masters.current, wrapped=self._masters.wrap(id_, queue, secret),
@@ -230,7 +230,7 @@ class Encryption:
         return key
 
     async def seal_errors(self, settlements: list[Settlement]) -> list[Settlement]:
-        """The settlements as they may be stored: the errors of sealing queues sealed, since they may quote payloads."""
+        """The settlements to store, with the errors of encrypted queues sealed, as an error may quote a payload."""
         if not self._sealing:
             return settlements
         sealed = list(settlements)
@@ -245,7 +245,7 @@ class Encryption:
         return sealed
 
     async def open_errors(self, errors: Sequence[StoredError]) -> list[str | None]:
-        """Errors as they were said; those that cannot be opened say so."""
+        """The errors, opened. An error that cannot be opened becomes `UNREADABLE_ERROR`."""
         envelopes = [_envelope_of(error) for error, _, _ in errors]
         keys = {Id(envelope[1:17]) for envelope in envelopes if envelope is not None}
         if keys:
@@ -266,9 +266,9 @@ class Encryption:
         return inside.payload.decode(errors="replace")
 
     async def prepare(self, rows: Iterable[Row]) -> Sources:
-        """Have the keys of these rows at hand, as far as they are still there: another server may have made one just now.
+        """Load the keys of these rows, as far as they still exist: another server may have made one just now.
 
-        Returns what `open` must know of rows that the key of another queue sealed: of which queue they are dead letters, if they are.
+        Returns the source queues of dead letters among the rows that the key of another queue sealed; `open` needs them.
         """
         sealed = [(row, Id(row.payload[1:17])) for row in rows if row.content_type == SEALED_TYPE]
         if not sealed:
@@ -282,7 +282,7 @@ class Encryption:
         return await self._sources(moved) if moved else {}
 
     async def load_missing(self, rows: Iterable[Row]) -> None:
-        """Read the keys anew when these rows need one that is not known here."""
+        """Read the keys again when these rows need an unknown one."""
         await self._load_missing({Id(row.payload[1:17]) for row in rows if row.content_type == SEALED_TYPE})
 
     async def _load_missing(self, ids: set[Id]) -> None:
@@ -290,16 +290,16 @@ class Encryption:
             return
         async with self._making:
             if self._are_known(ids):
-                return  # somebody else read them while this one waited
+                return  # another call read them meanwhile
             await self._load()
-            # A key is stored before it seals anything, so what is not there now was destroyed.
+            # A key is stored before it seals its first message, so a missing key was destroyed.
             destroyed = ids - self._keys.keys()
             if len(self._missing) + len(destroyed) > MISSING_REMEMBERED:
                 self._missing.clear()
             self._missing |= destroyed
 
     def _are_known(self, ids: set[Id]) -> bool:
-        """Whether all of these keys are here, or known to be destroyed."""
+        """Whether all these keys are loaded, or known to be destroyed."""
         return all(id_ in self._keys or id_ in self._missing for id_ in ids)
 
     async def _sources(self, moved: Mapping[QueueKey, list[Seq]]) -> Sources:
@@ -310,14 +310,14 @@ class Encryption:
             except SkepError as error:
                 if error.code not in (Code.NOT_A_DEAD_LETTER_QUEUE, Code.QUEUE_NOT_FOUND):
                     raise
-                continue  # nothing that is not its own belongs there
+                continue  # messages of other queues do not belong there
             found |= {(queue, letter.seq): letter.source_queue for letter in letters}
         return found
 
     def open(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
-        """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when they cannot be had.
+        """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when the message cannot be opened.
 
-        ``source`` is the queue that the message is a dead letter of, as it was recorded.
+        ``source`` is the recorded source queue of a dead letter.
         """
         if row.content_type != SEALED_TYPE:
             return row.payload, row.content_type
@@ -330,11 +330,11 @@ class Encryption:
         return inside.payload, inside.content_type
 
     async def wrapped_keys(self) -> list[WrappedKey]:
-        """All keys, as they are kept."""
+        """All keys, wrapped, as the store keeps them."""
         return await self._store.data_keys()
 
     async def rewrap(self) -> int:
-        """Wrap all keys by the current master key; how many were wrapped by another. Nothing else changes."""
+        """Wrap all keys by the current master key; returns how many had another. Messages do not change."""
         kept, masters = await self._store.data_keys(), self._masters
         if not kept:
             return 0
@@ -351,8 +351,8 @@ class Encryption:
         return sum(done)
 
     async def shred(self, tenant: str, queue: str | None) -> int:
-        """Destroy the keys of a queue, or of all of a tenant's: what they sealed can never be read again."""
-        # A caller that gives up does not stop the store: the keys are read anew only when the store is done.
+        """Destroy the keys of a queue, or of all queues of a tenant: nobody can read their sealed messages again."""
+        # Shielded, as a cancelled caller does not stop the store: the keys must be read again only after the store is done.
         return await asyncio.shield(self._shred(tenant, queue))
 
     async def _shred(self, tenant: str, queue: str | None) -> int:
@@ -361,7 +361,7 @@ class Encryption:
             try:
                 gone = await self._store.shred_data_keys(tenant, queue, self._clock.now())
             except Exception:
-                # The store may have destroyed the keys and failed after that, at the cut of its log for example.
+                # The store may have destroyed the keys and failed afterwards, when it truncated its log for example.
                 if await self._is_read_anew() and (destroyed := len(dropped - self._keys.keys())):
                     log.warning("data keys were destroyed", tenant=tenant, queue=queue, keys=destroyed)
                 raise
@@ -371,7 +371,7 @@ class Encryption:
             return gone
 
     def _drop(self, tenant: str, queue: str | None) -> set[Id]:
-        """Use these keys no more; which they are. Whoever needs one of them waits until the keys are read anew."""
+        """Drop the keys of a queue or tenant from memory; returns their ids. A later use waits until the keys are read again."""
         dropped = {
             id_ for id_, key in self._keys.items() if key.queue.tenant == tenant and queue in (None, key.queue.name)
         }
@@ -392,7 +392,7 @@ class Encryption:
 
 
 def no_master_keys() -> SkepError:
-    """What is said where a key is needed and the server was given none."""
+    """The error for a server without master keys that needs one."""
     return SkepError(
         Code.KEY_UNAVAILABLE,
         "a queue is encrypted, and this server was given no master key: set encryption.master_keys",
@@ -400,7 +400,7 @@ def no_master_keys() -> SkepError:
 
 
 def _envelope_of(error: str | None) -> bytes | None:
-    """The envelope of an error that is sealed; None of any other."""
+    """The envelope of a sealed error; None for a plain error."""
     if error is None or not error.startswith(SEALED_ERROR):
         return None
     try:
@@ -410,10 +410,10 @@ def _envelope_of(error: str | None) -> bytes | None:
 
 
 def _belongs(inside: Sealed, row: Row, queue: QueueKey, source: str | None) -> bool:
-    """Whether an envelope is where it was sealed for: in the queue of its key, or among the dead letters of that queue.
+    """Whether an envelope belongs to its row: it is in the queue of its key, or among the dead letters of that queue.
 
-    A replayed or published message has another id than the one it was sealed with, but still its trace. In a dead-letter queue,
-    and in a fifo queue, all messages may be in the default partition.
+    A replayed or published message has a new id, and the trace id that it was sealed with. In a dead-letter queue and in a fifo
+    queue, all messages may be in the default partition.
     """
     if inside.id != row.id and inside.trace_id != row.trace_id:
         return False
