@@ -1,7 +1,7 @@
-"""What was just done, as the next page says it, once.
+"""Notices: the next page says once what an action did.
 
-A form's answer is a redirect, and the notice goes along in a cookie that only this server sets and no script can read. A URL says
-nothing of it: a link that someone sends cannot claim that something was done.
+A form's answer is a redirect, and the notice goes along in a cookie that only this server sets and no script can read. The notice is not
+in the URL: a link from somebody else cannot claim that something was done.
 """
 
 from __future__ import annotations

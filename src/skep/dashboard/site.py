@@ -1,4 +1,4 @@
-"""The frame around all pages: templates, what a browser may do with them, forms, notices, errors.
+"""The frame around all pages: templates, security headers, forms, notices, errors.
 
 A page is allowed nothing (`default-src 'none'`) but this server's own style and scripts, each by a nonce; payloads and names
 reach it as escaped text only. A form's answer is a redirect to a page, so that reloading repeats nothing.
@@ -44,9 +44,9 @@ Action = Callable[["Site", Call, "Fields"], Awaitable[str]]
 
 
 class Page(NamedTuple):
-    """A page: its path, the parameters of its query, what makes it, and what it needs of whoever looks.
+    """A page: its path, the parameters of its query, its view, and the permission that it needs.
 
-    Most need no more than to read something, and leave out what may not be read.
+    Most pages need only the right to read some queue, and leave out queues that the caller may not read.
     """
 
     path: str
@@ -66,7 +66,7 @@ T = TypeVar("T")
 
 
 class InvalidFormError(SkepError):
-    """An error that is told in the form it comes from, with what was typed into it."""
+    """An error of a form. The same form shows it, with the values that were typed."""
 
     def __init__(self, error: SkepError, page: Answer) -> None:
         super().__init__(error.code, error.message, **error.details)
@@ -74,7 +74,7 @@ class InvalidFormError(SkepError):
 
 
 async def in_form(work: Awaitable[T], again: Callable[[SkepError], Awaitable[Answer]]) -> T:
-    """Do what a form asks for; a mistake in it is told by the same form, which ``again`` makes."""
+    """Run the action of a form. After a mistake, ``again`` makes the same form, with the error."""
     try:
         return await work
     except SkepError as error:
@@ -99,7 +99,7 @@ class Fields:
 
 
 class Site:
-    """What every page is made with."""
+    """The parts that every page is made with."""
 
     def __init__(self, engine: Engine, prefix: str = "") -> None:
         self.engine = engine
@@ -121,7 +121,7 @@ class Site:
             self._templates.get_template(name)
 
     def links(self, call: Call) -> Links:
-        """Where a request stands."""
+        """The links of a request: its tenant and its path prefix."""
         return Links(call, self._prefix)
 
     def root(self, call: Call) -> str:
@@ -168,7 +168,7 @@ def may_by(call: Call, tenant: str) -> Callable[[str, str], bool]:
 
 
 def check_shown_again(call: Call, queue: QueueKey, problem: SkepError | None) -> None:
-    """A form that is shown again was sent by an admin's verb: who may not read the queue is told of the problem alone."""
+    """Raise the problem alone for a caller who may not read the queue: a form that is shown again shows the queue, too."""
     if problem is not None and not may_by(call, queue.tenant)(Verb.READ, queue.name):
         raise problem
 

@@ -1,4 +1,4 @@
-"""Figures of all queues of a tenant, or of those that someone may read, looked up once for everyone who looks within a moment.
+"""Figures of all queues of a tenant, or of those that a caller may read. Everyone who asks within a moment shares one look.
 
 Ten people with the overview open cost one look in every `FRESH_SECONDS`. Where a look takes long, as with very many queues, it
 is taken in the background while pages show the last one, and say so when that is old; so a page does not wait for it. The first

@@ -1,4 +1,4 @@
-"""The access log: a line for every request, at debug. Without its query, which may one day carry what is secret."""
+"""The access log: one line for every request, at level debug. The query is left out, since it may carry secrets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = structlog.get_logger("skep.http.access")
 
 
 class AccessLog:
-    """Tells of every request that the application answers."""
+    """Logs every request that the application answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the request, and tell of it."""
+        """Run the request, and log it."""
         started = time.perf_counter()
         path = scope["raw_path"].decode("ascii", "replace")
         status = 0

@@ -120,11 +120,11 @@ def all_routes(
 
 
 class Pages(Protocol):
-    """What is served to people beside the API: not in its reference, and told of errors in pages."""
+    """The dashboard's pages beside the API. They are not in the API's reference, and show errors as pages."""
 
     @property
     def routes(self) -> list[Route]:
-        """The pages and what is done from them."""
+        """The pages and their form actions."""
         ...
 
     def root(self, call: Call) -> str:
@@ -132,15 +132,15 @@ class Pages(Protocol):
         ...
 
     def tell(self, error: SkepError, call: Call) -> Answer:
-        """The page that tells of an error."""
+        """The page that shows an error."""
         ...
 
     async def prepare(self) -> None:
-        """Have ready what the first page of a server would wait for."""
+        """Prepare the figures that the first page would wait for."""
         ...
 
     def read_counters(self, total: Callable[[], Meter]) -> None:
-        """Where the counters of all processes on the port are."""
+        """Take the function that adds up the counters of all processes on the port."""
         ...
 
 
@@ -160,8 +160,8 @@ class HttpApp:
     ) -> None:
         """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
 
-        ``pages`` are the dashboard, where it is installed. Without a ``gate`` nobody is asked who they are. What
-        admins do is noted for so many days.
+        ``pages`` are the dashboard, where it is installed. Without a ``gate`` the server asks for no keys. The
+        audit log keeps the calls of admins for ``audit_days``.
         """
         limits = limits or HttpLimits()
         self._limits = limits
@@ -179,7 +179,7 @@ class HttpApp:
         self.answers = Answers(limits.answers_bytes, limits.reader_seconds, wait_seconds)
         self.tally = tally
         self.holder_secret: str | None = None
-        """What the server wrote into the file beside its database."""
+        """The secret that the server wrote into the presence file beside its database."""
         self.routes = [
             *all_routes(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
             *holder.routes(lambda: self.holder_secret),
@@ -201,11 +201,11 @@ class HttpApp:
         self._router = routing.Router(
             [routing.Route(path, resource) for path, resource in resources.items()], default=self._no_route
         )
-        self._router.redirect_slashes = False  # who reads that answer as JSON would not know what it is
+        self._router.redirect_slashes = False  # a client that reads the answer as JSON would not understand it
 
     @property
     def every_route(self) -> list[Route]:
-        """Those of the API, and the pages."""
+        """The routes of the API, and of the pages."""
         return [*self.routes, *(self._pages.routes if self._pages is not None else [])]
 
     def _endpoint(self, o: Route, tell: Teller) -> Endpoint:
@@ -217,7 +217,7 @@ class HttpApp:
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
         bodies = self.bodies
-        if o.access.reach is Reach.OPEN:  # webhooks; and of the pages those that log in
+        if o.access.reach is Reach.OPEN:  # webhooks, and the pages that log in
             bodies = self.open_bodies if tell is tell_json else self.login_bodies
         return Endpoint(
             handler, self._limits, bodies, None if o.checks_query else o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
@@ -225,7 +225,7 @@ class HttpApp:
         )  # fmt: skip
 
     def _note_failure(self, error: SkepError, call: Call) -> None:
-        """Count a call of the API that was refused for now, or failed. Pages that cannot be shown are no alarm of their own."""
+        """Count a call of the API that failed, or was refused for now. A page that cannot be shown is not counted."""
         code = seen_from_outside(error).code
         if is_failure(code):
             self.meter.failures.add(self._now(), call.tenant_or_none or OTHER_TENANTS, code)
@@ -261,7 +261,7 @@ class HttpApp:
         if self._pages is None and scope["path"] == "/":
             error = SkepError(Code.ROUTE_NOT_FOUND, NO_DASHBOARD)
         call = Call(scope, receive, self._limits, self.bodies)
-        # Browsers say that they want pages; programs are told in JSON, whatever they asked for.
+        # Browsers ask for HTML and get a page; programs get the error as JSON, whatever they asked for.
         by_browser = scope["method"] in ("GET", "HEAD") and b"text/html" in (call.header(b"accept") or b"")
         tell = self._pages.tell if self._pages is not None and by_browser else tell_json
         await send_answer(scope, send, tell(error, call))
@@ -273,14 +273,14 @@ class Resource:
     __slots__ = ("_by_method", "_exact")
 
     def __init__(self, exact: dict[str, list[str]]) -> None:
-        """``exact`` has the methods of all paths without names in them: one of these may look like a path with a name."""
+        """``exact`` has the methods of all paths without parameters: such a path may look like one with a parameter."""
         self._by_method: dict[str, Endpoint] = {}
         self._exact = exact
 
     def add(self, route: Route, endpoint: Endpoint) -> None:
-        """Take a route; what answers GET answers HEAD too, and the server leaves out the body.
+        """Add a route. A route for GET answers HEAD too; the server leaves out the body.
 
-        Not so a pop: its messages would be leased, or settled at once, for someone who does not get them.
+        A pop does not answer HEAD: it would lease or settle messages that the client does not get.
         """
         self._by_method[route.method] = endpoint
         if route.method == "GET" and route.verb != "pop":

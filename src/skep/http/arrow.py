@@ -24,15 +24,15 @@ from skep.wire.traceparent import with_context
 
 Data = bytes | memoryview
 BATCHES = 10_000
-"""In one pushed stream. Each takes memory beside what it holds, which may be nothing."""
+"""The largest number of batches in one pushed stream. Even an empty batch takes memory."""
 COLUMNS = frozenset({
     "queue", "partition", "payload", "transaction_id", "trace_id", "headers", "content_type", "deliver_at", "priority",
 })  # fmt: skip
-"""What a pushed stream may have; all but payload are optional."""
+"""The columns that a pushed stream may have. All but payload are optional."""
 
 
 def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
-    """The one batch that a stream's batches make together; MALFORMED when it is no sound stream."""
+    """All batches of a stream as one batch; MALFORMED when the stream is not valid."""
     try:
         if sum(unpacked_bytes(body)) > most_bytes:
             raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a stream has at most {most_bytes} bytes when it is unpacked")
@@ -51,7 +51,7 @@ def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
 
 
 class LogWish(Struct, frozen=True):
-    """What a stream of the log is to have."""
+    """The wanted range and columns of a stream of the log."""
 
     first: int
     last: int
@@ -62,7 +62,7 @@ class LogWish(Struct, frozen=True):
 
 
 async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[Data, None]:
-    """A range of the log as a stream, batch by batch. One is read ahead while another is sent, and no more."""
+    """A range of the log as a stream, batch by batch. At most one batch is read ahead while another is sent."""
     schema = LOG_SCHEMA if wish.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in wish.columns])
     encoder = StreamEncoder(schema, wish.compression)
     yield encoder.head
@@ -103,7 +103,7 @@ async def _encoded(
     rows = piece.batch.num_rows
     if not rows:
         return _Part(b"", 0, piece.through)
-    # What is not compressed is copied once: that is done sooner than another thread is asked.
+    # Without compression the batch is copied once, which is faster than asking another thread.
     data = (
         encoder.encoded(piece.batch)
         if wish.compression is None
@@ -166,7 +166,7 @@ class StreamEncoder:
 
 
 def messages_of(batch: pa.RecordBatch, queue: str | None, tenant: str, most_bytes: int) -> list[NewMessage]:
-    """The messages of a batch that has more columns than partitions and payloads; a null means that nothing is said."""
+    """The messages of a batch that has more columns than partitions and payloads; a null means that the field is missing."""
     if "payload" not in batch.schema.names:
         raise SkepError(Code.INVALID_REQUEST, "a push has a column payload")
     columns = {name: _values(name, batch.column(name), most_bytes) for name in batch.schema.names}
@@ -200,7 +200,7 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 
 def _instants(column: pa.Array) -> pa.Array:
-    """Times as microseconds. As numbers, since not every time that Arrow can write is one in Python."""
+    """Times as microseconds. They stay numbers, since Arrow has times that Python's datetime has not."""
     if pa.types.is_null(column.type):
         return column
     if not pa.types.is_timestamp(column.type) or column.type.tz is None:

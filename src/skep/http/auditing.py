@@ -1,4 +1,4 @@
-"""Noting what admins do: that someone is about to, and how it went. What cannot be noted is not done."""
+"""The audit log of admin calls: an entry before the call, and its outcome after it. A call that cannot be noted is not made."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
 ANONYMOUS = "anonymous"
 """The name in the audit log when the server asks for no keys."""
 NAMES = 20
-"""So many of the queues that were touched are named."""
+"""The largest number of touched queues that an entry names."""
 TEXT_CHARACTERS = 1_000
-"""What was there before and after is cut after so many characters."""
+"""The largest number of characters of the values before and after."""
 _OUTCOMES = frozenset(Outcome)
 _VERBS = {
     "POST /api/v1/configure": "configure queue",
@@ -68,13 +68,13 @@ _VERBS = {
     "skep key revoke": "revoke key",
     "skep access open": "open access",
 }
-"""What is done, by the route or command that does it."""
+"""The action in words, by its route or command."""
 
 log = structlog.get_logger("skep.access")
 
 
 class Told(Struct, frozen=True):
-    """What an entry of the audit log tells people, also one of before there were details."""
+    """An entry of the audit log for people. Old entries have no details."""
 
     entry: AuditEntry
     detail: AuditDetail
@@ -90,7 +90,7 @@ def told(entry: AuditEntry) -> Told:
 
 
 def verb_of(action: str) -> str:
-    """What a route or command does, in words; of a route without its own words, those of its path."""
+    """The action of a route or command in words; by default the words of the route's path."""
     known = _VERBS.get(action)
     if known is not None:
         return known
@@ -100,12 +100,12 @@ def verb_of(action: str) -> str:
 
 
 def is_audited(method: str, need: Permission) -> bool:
-    """Whether what a route does is noted: all that needs an admin and changes something."""
+    """Whether calls of a route are noted: those that need an admin and change something."""
     return Verb.ADMIN in need.verbs and method not in ("GET", "HEAD")
 
 
 def audited(access: Access, action: str, need: Permission, keep_seconds: float, handler: Handler) -> Handler:
-    """The same handler, with a note of what it does."""
+    """The handler, wrapped so that its calls are noted."""
 
     async def noting(call: Call) -> Answer:
         parts = call.scope.get("path_params", {})
@@ -138,7 +138,7 @@ def audited(access: Access, action: str, need: Permission, keep_seconds: float, 
         outcome = _outcome(deed, error)
         try:
             await access.finish_audit(position, SERVER if is_servers else call.tenant, names, outcome, detail)
-        except SkepError as failure:  # it is done, and the entry says that it was begun
+        except SkepError as failure:  # the call is done, and its entry stays without an outcome
             log.warning("how it went cannot be noted", action=action, outcome=outcome, error=str(failure))
 
     return noting
@@ -151,7 +151,7 @@ def _outcome(deed: Deed, error: str | None) -> Outcome:
 
 
 def _target(call: Call, names: list[str]) -> str:
-    """What it is done to, from the path and the queues that were looked at."""
+    """The target of the call, from the path and the queues that the call named."""
     parts, of = call.scope.get("path_params", {}), _names(names)
     for part, word in (("group", "group"), ("letter", "dead letter"), ("seq", "dead letter"), ("id", "dead letter")):
         if part in parts:
@@ -178,7 +178,7 @@ async def settings_before(engine: Engine, key: QueueKey) -> QueueSettings | None
 
 
 def note_settings(call: Call, before: QueueSettings | None, after: QueueSettings, verb: str | None = None) -> None:
-    """Tell which settings of a queue are others now; of a new queue, those that differ from the defaults."""
+    """Note which settings of a queue have changed; of a new queue, those that differ from the defaults."""
     usual = QueueSettings() if before is None else before
     changed = [name for name in after.__struct_fields__ if getattr(after, name) != getattr(usual, name)]
     call.note(

@@ -1,4 +1,4 @@
-"""What may need someone's attention: the same for the API and for the dashboard."""
+"""Warnings about queues, the same in the API and on the dashboard."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NEARLY_FULL_SHARE = 0.9
 
 
 def failed_calls(meter: Meter, call: Call, now: Instant) -> list[FailedCalls]:
-    """Calls that were refused for now or failed in the last minute: of the tenant, or of all for who may read all of them."""
+    """Calls that were refused for now or failed in the last minute: of the tenant, or of all tenants for a caller who may read them all."""
     found = meter.failures.lately(now, None if call.sees_server else call.tenant)
     return [FailedCalls(code, calls) for code, calls in found]
 
 
 def concerns(seen: TenantScan, old_seconds: float = OLD_SECONDS) -> list[Warned]:
-    """What may need attention. Dead letters lie still by nature, so their queues give no warning."""
+    """The warnings about queues. Dead-letter queues give none: their messages wait by nature."""
     found = []
     for queue, stats in seen.queues:
         if queue.holds_dead_letters:

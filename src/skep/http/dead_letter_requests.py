@@ -1,4 +1,4 @@
-"""Which dead letters a request means."""
+"""Find the dead letters that a request selects, and check whether the caller may."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from skep.wire.dead_letters import DeadLetterSelection
 from skep.wire.times import to_instant
 
 LETTERS_NAMED = 20
-"""So many dead letters that were replayed or purged are named in the audit log."""
+"""The largest number of replayed or purged dead letters that an audit entry names."""
 
 
 async def meant(engine: Engine, wanted: DeadLetterFilter, call: Call) -> DeadLetterFilter | None:
@@ -87,7 +87,7 @@ async def found(
     if not letters:
         return [], None
     last = letters[-1].seq
-    # How many bytes they were in the store cannot be told from payloads that were sealed there.
+    # Encrypted payloads have another size in the store, so it cannot be known from these.
     is_last = len(letters) < limit and not await engine.dead_letters.page(filter_, after=last, limit=1)
     return letters, None if is_last else last
 
@@ -119,7 +119,7 @@ async def replay_edited(engine: Engine, letter: DeadLetter, payload: bytes, call
 
 
 def named(key: QueueKey, name: str) -> DeadLetterFilter:
-    """The filter that a seq or an id is."""
+    """The filter for one seq or id."""
     if name.isascii() and name.isdecimal():
         return DeadLetterFilter(queue=key, seqs=_seqs([parameters.position({"seq": name}, "seq") or 0]))
     return DeadLetterFilter(queue=key, ids=[wanted_id(name)])
@@ -138,7 +138,7 @@ def missing(key: QueueKey, name: str) -> SkepError:
 
 
 def of_query(query: dict[str, str], tenant: str) -> DeadLetterFilter:
-    """The filter that a query writes."""
+    """The filter of a query."""
     return DeadLetterFilter(
         queue=QueueKey(parameters.needed(query, "queue"), tenant),
         source_queue=query.get("sourceQueue"),
@@ -152,7 +152,7 @@ def of_query(query: dict[str, str], tenant: str) -> DeadLetterFilter:
 
 
 def of_selection(selection: DeadLetterSelection, tenant: str) -> DeadLetterFilter:
-    """The filter that a body writes."""
+    """The filter of a body."""
     return DeadLetterFilter(
         queue=QueueKey(selection.queue, tenant),
         ids=None if selection.ids is None else [wanted_id(text) for text in selection.ids],
@@ -169,7 +169,7 @@ def of_selection(selection: DeadLetterSelection, tenant: str) -> DeadLetterFilte
 
 
 async def marked(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter:
-    """The dead letters of this moment. A dry run counts them, and the call after it touches no later ones."""
+    """The filter with a mark of this moment. A dry run counts these dead letters, and the next call touches no later ones."""
     if wanted.up_to is not None:
         return wanted
     return msgspec.structs.replace(wanted, up_to=await engine.dead_letters.mark(wanted.queue))

@@ -1,4 +1,4 @@
-"""Deleting one message, for routes and pages: done, and told to the audit log."""
+"""Deleting one message, for routes and pages, with its audit entry."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from skep.ids import Id
 from skep.model import DeletedMessage, QueueKey, Seq
 
 NAMED_GROUPS = 10
-"""So many of the groups that had not settled a message are named in the audit log."""
+"""The largest number of groups that an audit entry names."""
 
 
 async def delete_message(
     engine: Engine, call: Call, key: QueueKey, seq: Seq, id_: Id | None, *, dry_run: bool = False
 ) -> DeletedMessage:
-    """Delete a message, or only look what that would mean."""
+    """Delete a message, or only show what a deletion would do (dry run)."""
     target = f"message {seq} of queue {key.name}"
     call.note(target=target, dry_run=dry_run)
     deleted = await engine.delete_message(key, seq, id_, dry_run=dry_run)

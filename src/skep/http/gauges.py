@@ -1,4 +1,4 @@
-"""What the metrics read when someone asks: bounded, and told again for a while, so that scraping cannot hurt."""
+"""The gauges of the metrics. A reading is bounded and cached for a while, so that scraping cannot hurt."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from skep.http.views import held_by
 from skep.observe.exposition import AnswerGauges, Gauges, GroupGauges, OperationGauges, QueueGauges
 
 GROUPS_PER_QUEUE = 5
-"""Groups that have figures of their own: this many times the queues that have."""
+"""The most groups with gauges of their own, as a multiple of the most queues."""
 READ_SECONDS = 5.0
-"""A store that is slower than this is told of as if it were away."""
+"""A store that is slower than this counts as unreachable."""
 TENANTS = 100
 
 
 class GaugeReader:
-    """Reads how queues and groups stand."""
+    """Reads the figures of queues and groups."""
 
     def __init__(self, engine: Engine, limits: HttpLimits, answers: Answers) -> None:
         self._engine = engine
@@ -36,7 +36,7 @@ class GaugeReader:
         self._reading = asyncio.Lock()
 
     async def read(self) -> Gauges:
-        """The figures, at most as old as they may be. Those who ask at once share one reading."""
+        """The figures, not older than allowed. Callers that ask at the same time share one reading."""
         async with self._reading:
             now = self._engine.now()
             if self._read_at is None or now - self._read_at >= self._keep:

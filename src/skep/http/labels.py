@@ -1,7 +1,7 @@
 """Namespace and task on a push: the labels of the queue that it makes.
 
-Labels belong to a queue, not to a message. So a push may repeat those that its queue has, and give them to a queue that it makes.
-It does not change those of a queue that is there: that takes an admin, and a push is none.
+Labels belong to a queue, not to a message. So a push may repeat the labels of its queue, and set those of a queue that it creates.
+It cannot change the labels of an existing queue: that needs the admin verb.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def has_labels(items: Sequence[PushItem]) -> bool:
 
 
 async def label_queues(engine: Engine, items: Sequence[PushItem], tenant: str) -> None:
-    """Make the queues that items label and that are not there; INVALID_REQUEST when a label is not the one that its queue has."""
+    """Create the missing queues that items label; INVALID_REQUEST when a label differs from that of its queue."""
     wanted: dict[str, dict[str, str]] = {}
     for item in items:
         if item.namespace is not None or item.task is not None:
@@ -45,7 +45,7 @@ def _collect(labels: dict[str, str], item: PushItem) -> None:
 
 
 async def _labelled(engine: Engine, key: QueueKey, labels: dict[str, str]) -> Queue | None:
-    """The queue that a push is for, made with these labels when it is not there; None when nobody can tell now."""
+    """The queue of a push, created with these labels when it is missing; None when the store is away."""
     try:
         return await engine.get_queue(key)
     except SkepError as error:

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the routes and the structs that serve them, so that it cannot say anything else."""
+"""The OpenAPI document, made from the routes and their structs, so that both always agree."""
 
 from __future__ import annotations
 

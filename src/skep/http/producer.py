@@ -1,6 +1,6 @@
-"""The producer's identity, stamped on every message that someone known pushes.
+"""The producer's identity, as headers on every message that an authenticated caller pushes.
 
-Only the server writes these headers. What a client says under their names, in whatever case, is left out, so that a consumer may
+Only the server writes these headers. Headers of these names from a client are dropped, in whatever case, so that a consumer may
 believe them where access is on.
 """
 
@@ -15,7 +15,7 @@ from skep.model import NewMessage
 
 PRODUCER = "skep-producer"
 FIRST_PRODUCER = "skep-first-producer"
-"""Who pushed a message before someone edited it."""
+"""The first producer of a message that somebody edited."""
 _OWN = {PRODUCER, FIRST_PRODUCER}
 
 _headers = msgspec.json.Decoder(dict[str, str]).decode
@@ -28,7 +28,7 @@ def stamp(principal: Principal | None) -> bytes | None:
 
 
 def stamped(headers: bytes | None, principal: Principal) -> bytes:
-    """Headers with the producer's identity; what is not headers at all stays as it is, to be refused."""
+    """Headers with the producer's identity. A value that is no header map stays as it is, and is refused later."""
     if headers is None:
         return _encode({PRODUCER: principal.name})
     try:
@@ -40,7 +40,7 @@ def stamped(headers: bytes | None, principal: Principal) -> bytes:
 
 
 def edited(headers: bytes | None, principal: Principal | None) -> bytes | None:
-    """The headers of a message that someone changed: it is theirs from now on, and who pushed it first stays known."""
+    """The headers of an edited message: the editor becomes its producer, and the first producer stays known."""
     if principal is None:
         return headers
     given = {} if headers is None else _headers(headers)
@@ -49,7 +49,7 @@ def edited(headers: bytes | None, principal: Principal | None) -> bytes | None:
 
 
 def stamped_messages(messages: Sequence[NewMessage], principal: Principal | None) -> list[NewMessage]:
-    """The same messages, each with the producer's identity."""
+    """The messages, each with the producer's identity."""
     if principal is None:
         return list(messages)
     return [msgspec.structs.replace(one, headers=stamped(one.headers, principal)) for one in messages]

@@ -1,4 +1,4 @@
-"""Between the wire's messages to push and the engine's."""
+"""Convert pushes between the wire's structs and the engine's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVELS_ABOVE_PAYLOADS = 3
 
 
 def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instant] | None = None) -> list[NewMessage]:
-    """The messages the items mean, if they may be pushed, in the request's trace where they bring none.
+    """The messages of the items, if the caller may push them. An item without a trace id gets the request's trace.
 
     Delays count from what ``now`` tells; without it there may be none.
     """
@@ -68,7 +68,7 @@ def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instan
 
 
 def _due_at(item: PushItem, now: Callable[[], Instant] | None) -> Instant:
-    """When an item is due that says so, in one of two ways."""
+    """When an item is due: by its time, or by its delay."""
     delay = item.delay_seconds
     if delay is None:
         assert item.deliver_at is not None
@@ -83,7 +83,7 @@ def _due_at(item: PushItem, now: Callable[[], Instant] | None) -> Instant:
 
 
 def trace_id_in(headers: bytes | None) -> Id | None:
-    """The trace that a message's headers say it is of."""
+    """The trace id in a message's headers."""
     context = None if headers is None else context_in(headers)
     return None if context is None else context.trace_id
 
@@ -101,7 +101,7 @@ def _raw_bytes(payload: bytes) -> bytes:
 
 
 def parse_trace_id(text: str) -> Id:
-    """The trace id that a text writes."""
+    """The trace id in a text."""
     try:
         return parse_id(text)
     except ValueError:
@@ -109,7 +109,7 @@ def parse_trace_id(text: str) -> Id:
 
 
 def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
-    """The results as the wire tells them."""
+    """The results as structs of the wire."""
     told = []
     for result, text in zip(results, id_texts([result.id for result in results]), strict=True):
         trace_id = result.trace_id
@@ -128,7 +128,7 @@ def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
 
 
 def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutcome) -> None:
-    """Count what became of a push. One queue is the rule, and then the batch is counted as a whole."""
+    """Count the outcome of a push. A batch for one queue, the usual case, is counted as a whole."""
     if outcome.refused:
         for message in messages:
             meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
@@ -150,7 +150,7 @@ def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutc
 
 
 def count_misfits(meter: Meter, messages: Sequence[NewMessage], error: SkepError) -> None:
-    """Count messages as refused when one of them is not of its queue's type: that refuses the whole push by an error."""
+    """Count all messages as refused when one does not fit its queue's type: that error refuses the whole push."""
     if error.code is Code.MESSAGE_INVALID:
         for message in messages:
             meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
@@ -174,7 +174,7 @@ def answer(outcome: PushOutcome) -> Answer:
 
 
 def buffered_answer(outcome: PushOutcome, store_away: bool) -> Answer:
-    """The answer to a push that is held in memory: its ids are those that it will be stored with."""
+    """The answer to a push that is held in memory: its messages will be stored with the ids in the answer."""
     if outcome.refused:
         raise refusal(outcome)
     return json_answer(
@@ -183,7 +183,7 @@ def buffered_answer(outcome: PushOutcome, store_away: bool) -> Answer:
 
 
 def refusal(outcome: PushOutcome) -> SkepError:
-    """The error that a refused push is: the first message that stood in the way, and all results in the details."""
+    """The error of a refused push: it names the first refused message, and has all results in its details."""
     first = next(
         result
         for result in outcome.results

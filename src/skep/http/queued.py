@@ -23,7 +23,7 @@ from skep.wire.operations import (
 
 
 def push_answer(results: Sequence[PushResult], operations: Sequence[QueuedOperation]) -> Answer:
-    """The answer to a push that was queued: what it waits for, and an entry for every item."""
+    """The answer to a queued push: its operation, and an entry for every item."""
     names = _names(operations, len(results))
     messages = [
         QueuedMessage(result.transaction_id, result.status, text, id_text(result.trace_id or result.id), None, name)

@@ -1,4 +1,4 @@
-"""Between the wire's entities, effects and receipts and the engine's."""
+"""Convert entities, effects and receipts between the wire's structs and the engine's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.wire.times import to_datetime
 
 
 def effects(items: Sequence[EffectItem], tenant: str) -> list[Effect]:
-    """The effects the items mean."""
+    """The effects of the items."""
     return [
         Effect(
             EntityKey(item.entity, item.id, tenant),
@@ -30,7 +30,7 @@ def effects(items: Sequence[EffectItem], tenant: str) -> list[Effect]:
 
 
 def receipts(items: Sequence[ReceiptItem], tenant: str, records: Records) -> list[Receipt]:
-    """The receipts the items mean."""
+    """The receipts of the items."""
     return [
         records.receipt(ReceiptKey(item.scope, item.key, tenant), bytes(item.answer), item.window_seconds)
         for item in items
@@ -45,7 +45,7 @@ def _object(value: Raw, what: str) -> bytes:
 
 
 def entity_view(state: EntityState) -> EntityView:
-    """An entity as the wire tells it."""
+    """An entity as a struct of the wire."""
     return EntityView(
         state.key.type, state.key.id, state.version, Raw(state.state), to_datetime(state.created_at),
         to_datetime(state.updated_at),
@@ -53,11 +53,11 @@ def entity_view(state: EntityState) -> EntityView:
 
 
 def event_view(event: EntityEvent) -> EventView:
-    """An event as the wire tells it."""
+    """An event as a struct of the wire."""
     cause = None if event.cause is None else id_text(event.cause)
     return EventView(event.number, event.name, Raw(event.data), to_datetime(event.at), cause)
 
 
 def receipt_view(receipt: Receipt) -> ReceiptView:
-    """A receipt as the wire tells it."""
+    """A receipt as a struct of the wire."""
     return ReceiptView(Raw(receipt.answer), to_datetime(receipt.expires_at))

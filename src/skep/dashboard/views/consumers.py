@@ -14,7 +14,7 @@ async def consumers(site: Site, call: Call) -> Answer:
     links = site.links(call)
     named = links.query.get("queue", "").strip()
     found = await connected(site.engine, call, call.queue(named) if named else None)
-    found.sort(key=lambda one: (not one.leases, not one.waiting))  # who holds something is who one looks for
+    found.sort(key=lambda one: (not one.leases, not one.waiting))  # consumers that hold leases come first
     return site.page(
         call, "consumers.html", screen="consumers", consumers=found[:SHOWN], cut=len(found) > SHOWN, named=named,
         is_shared=site.engine.settings.shared,

@@ -1,4 +1,4 @@
-"""Deleting one message: a page that says whose message it is, and the action. What was confirmed is what is deleted."""
+"""Deleting one message: a page that names the groups and leases of the message, and the action. Only the confirmed message goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _seq(call: Call) -> Seq:
 
 
 async def confirm(site: Site, call: Call) -> Answer:
-    """What deleting the message would take from whom."""
+    """The page that asks: it names the groups and leases that lose the message."""
     key, seq = key_to_change(call), _seq(call)
     found = await site.engine.get_queue(key)
     message = await site.engine.browse.message(key, seq)
@@ -38,7 +38,7 @@ async def confirm(site: Site, call: Call) -> Answer:
 
 
 async def delete(site: Site, call: Call, fields: Fields) -> str:
-    """Nobody gets it again."""
+    """Delete the message: it is not delivered again."""
     links, key, seq = site.links(call), key_of(call), _seq(call)
     await delete_message(site.engine, call, key, seq, wanted_id(fields.get("id")))
     return links.url("messages", q=f"queue:{quoted(key.name)}", notice="message_deleted", number=seq)

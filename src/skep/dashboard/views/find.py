@@ -1,4 +1,4 @@
-"""Find: one box for what somebody has at hand. It leads to the page that knows it: a queue, messages, or a trace."""
+"""Find: one search box for a name, a filter or an id. It leads to the page of a queue, of messages, or of a trace."""
 
 from __future__ import annotations
 

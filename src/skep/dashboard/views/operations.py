@@ -78,7 +78,7 @@ def thresholds(engine: Engine) -> list[Threshold]:
         Threshold("Operations", depth, said.ack_operations, f"{depth:,}", f"{said.ack_operations:,}", "acks are refused"),
         Threshold(
             "Waiting pops", engine.parked_polls, limits.parked_polls, f"{engine.parked_polls:,}", f"{limits.parked_polls:,}",
-            "one more that would wait is refused",
+            "further waiting requests are refused",
         ),
     ]  # fmt: skip
 

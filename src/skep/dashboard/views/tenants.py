@@ -1,4 +1,4 @@
-"""Tenants: whose queues to look at. Only those are listed that whoever asks has to do with."""
+"""Tenants: choose whose queues to look at. The list has only tenants that the caller's key covers."""
 
 from __future__ import annotations
 

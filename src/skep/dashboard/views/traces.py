@@ -167,7 +167,7 @@ def lanes_of(
         return [
             Lane(
                 None,
-                [_bar("wait", place(message.created_at), WIDTH, "not delivered, as far as is known")],
+                [_bar("wait", place(message.created_at), WIDTH, "no delivery is known")],
                 [],
                 None,
                 None,

@@ -1,1 +1,1 @@
-"""One connection: what is listened on, the protocol that is spoken, and bounds on everything its client can make the server hold."""
+"""Connections: the listener, the HTTP protocol, and bounds on everything that a client can make the server hold."""

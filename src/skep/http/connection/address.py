@@ -37,7 +37,7 @@ def resolve(host: str, port: int) -> list[Address]:
 
 
 def check_exposure(addresses: Sequence[Address], *, insecure: bool, authenticated: bool) -> None:
-    """Refuse to be reached from other machines when anyone who does may do anything. This is the one place that decides."""
+    """Refuse to listen beyond this machine without keys. This is the one place that decides."""
     if insecure or authenticated or all(address.is_loopback for address in addresses):
         return
     exposed = next(str(address.place[0]) for address in addresses if not address.is_loopback)
@@ -96,7 +96,7 @@ def is_exposed(bound: socket.socket) -> bool:
 
 
 def local_url(bound: socket.socket) -> str:
-    """Where programs of this machine find a socket: one that is bound to every address is found on loopback."""
+    """The URL of a socket for programs of this machine. A socket that is bound to every address is reached on loopback."""
     host, port = bound.getsockname()[:2]
     if bound.family == socket.AF_INET6:
         return f"http://[{'::1' if host == '::' else host}]:{port}"

@@ -1,8 +1,8 @@
-"""A request and its answer on a connection: ASGI's two calls, and what ASGI has no word for.
+"""One request and its answer on a connection: ASGI's receive and send, and calls that ASGI lacks.
 
-An answer that is whole is written in one piece, which costs a fifth of ASGI's two events. Whoever works for a client can be told when
-the client goes, without a task that waits for it. Nothing is made for a request that it may not need: most bodies come in one piece
-with their head, and then nobody waits for anything.
+A whole answer is written in one piece, which costs a fifth of ASGI's two events. A handler can be told when its client disconnects,
+without a task that waits for it. Objects that a request may not need are made late: most bodies come in one piece with their head,
+and then nothing waits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from skep.http.connection.refusal import Refused
 from skep.http.request.scope import CYCLE, NO_BODY
 
 JOINED_BYTES = 64 * 1024
-"""Up to this, head and body are copied into one piece, which is the fastest thing to write."""
+"""Up to this size, head and body are copied into one piece, which is fastest to write."""
 UNREAD_BYTES = 64 * 1024
-"""When so much of a body waits for the application, no more is read from the client until it has been taken."""
+"""When this much of a body waits for the application, the server reads no more from the client until the application has taken it."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 Header = tuple[bytes, bytes]
@@ -44,38 +44,38 @@ log = structlog.get_logger("skep.http")
 
 
 class Connection(Protocol):
-    """What a cycle asks of the connection that it is on."""
+    """The calls that a cycle makes to its connection."""
 
     write: Write
     writelines: WriteLines
     is_ending: bool
-    """Whether the server stops, so that every answer is the last."""
+    """Whether the server is stopping: every answer is then the last of its connection."""
     is_write_paused: bool
     """Whether the client has not read much of the written data yet."""
 
     @property
     def default_headers(self) -> Sequence[Header]:
-        """What every answer has."""
+        """The headers that every answer has."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing more is to be written."""
+        """Whether the connection is closing, so that nothing more is written."""
 
     @property
     def is_gone(self) -> bool:
         """Whether the client did not get the answer that was just written."""
 
     def pause_reading(self) -> None:
-        """Leave what the client sends in the kernel."""
+        """Stop reading: the client's bytes stay in the kernel."""
 
     def resume_reading(self) -> None:
-        """Take it."""
+        """Read again."""
 
     async def drain(self) -> None:
         """Wait until the client has taken most of what was written, or has gone."""
 
     def hold_until_taken(self, room: Room) -> bool:
-        """Hold the room of an answer while the client takes it; False when all but a little is taken, or it has gone."""
+        """Keep the reserved memory of an answer until the client has read it; False when it has read nearly all, or has gone."""
 
     def answered(self) -> None:
         """The answer is written."""
@@ -92,13 +92,13 @@ class Cycle:
 
     # Values that most requests keep are the class's, so that making one costs little.
     status: int | None = None
-    """That of an answer that was sent whole."""
+    """The status of an answer that was sent whole."""
     disconnected = False
     """Whether the client has gone, or its connection is used no longer."""
     keep_alive = False
     """Whether the connection stays open. It is closed when the answer came before the whole request."""
     more_body = True
-    """Whether the end of the request is not here yet."""
+    """Whether the request is not complete yet."""
     response_started = False
     response_complete = False
     _unread_bytes = 0
@@ -137,7 +137,7 @@ class Cycle:
             del self.scope[CYCLE]  # without a circle, both are freed at once and not by the garbage collector
 
     def _miss_answer(self) -> None:
-        """The application is done, and the answer is not: the client has gone, or is to see that the rest does not come."""
+        """The application ended without a whole answer: the client has gone, or has to see that the rest does not come."""
         if not self.response_started and not self.disconnected:
             raise RuntimeError("the application gave no answer")
         self._break_off()
@@ -209,7 +209,7 @@ class Cycle:
     def answer(self, status: int, headers: tuple[Header, ...], more: list[Header], body: bytes) -> None:
         """Send an answer that is whole. ``headers`` are those that many answers have, ``more`` those of this one.
 
-        Who sends it waits first while `is_held_up`.
+        The sender first waits while `is_held_up`.
         """
         if self.disconnected:
             return
@@ -236,7 +236,7 @@ class Cycle:
         return self.connection.is_write_paused and not self.disconnected
 
     async def drain(self) -> None:
-        """Wait until it has, or has gone."""
+        """Wait until the client has read most of it, or has gone."""
         await self.connection.drain()
 
     async def send(self, message: Event) -> None:
@@ -291,7 +291,7 @@ class Cycle:
     # the client
 
     def tell_when_gone(self, on_gone: Callable[[], object] | None) -> None:
-        """Call this when the client goes before it is answered; None takes that back. Who does not read does not see it go."""
+        """Set the callback for a client that goes before it is answered; None removes it. It cannot come while reading is paused."""
         self._on_gone = on_gone
         if on_gone is not None and not self.connection.is_closing:
             self.connection.resume_reading()

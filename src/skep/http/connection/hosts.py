@@ -1,8 +1,8 @@
-"""Which names the server answers to.
+"""Which host names the server answers to (protection against DNS rebinding).
 
-A web page whose name was made to mean this machine (DNS rebinding) is of the server's own origin, as far as its browser can tell. What
-it cannot change is the name in `Host`. So a server that asks nobody who they are answers to names of loopback and to those that the settings
-name. An address is always answered: a browser that asks for an address reaches that address and no other.
+With DNS rebinding, the name of a foreign web page points to this machine, and its browser takes the page for one of this server. The page
+cannot change the name in `Host`. So a server without keys answers only to names of loopback and to names in the settings. It always
+answers to an address: a browser that asks for an address reaches that address and no other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger("skep.http")
 
 
 class Hosts:
-    """The names that are answered."""
+    """The host names that the server answers to."""
 
     __slots__ = ("_ends", "_every", "_exact", "_told", "answered")
 
@@ -76,7 +76,7 @@ class Hosts:
 
 
 def check_target(target: bytes, host: bytes) -> None:
-    """Refuse a target with a host of its own unless `Host` says the same: who looks at the other one sees another request."""
+    """Refuse a request target with a host that differs from `Host`: a proxy that reads the other one would see another request."""
     found = _TARGET.match(target)
     if found is None or found[1].lower() != host.lower():
         raise Refused(400, Code.MALFORMED, "the request's target is a path, or names the same host as the header Host")

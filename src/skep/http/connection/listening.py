@@ -1,7 +1,7 @@
-"""The listening server: uvicorn, with limits on its connections and a stop that answers those who wait.
+"""The listening server: uvicorn, with limits on its connections, and a stop that answers waiting pops.
 
-When it is told to stop it closes the listener first, then lets waiting pops be answered, then waits for what is under way.
-Signals are not its business: whoever runs it sets `should_exit`, and `force_exit` when there is no more time.
+A stop closes the listener first, then answers waiting pops, then waits for running requests. The server handles no signals: its
+caller sets `should_exit`, and `force_exit` when there is no more time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skep.http.request.peers import Connections, Peers
 
 BACKLOG = 2_048
 PEERS = 4
-"""So many addresses may together have all connections, unless the settings say otherwise."""
+"""By default, this many client addresses together may have all connections."""
 DRAIN_SECONDS = 30.0
 DRAIN_LOOK_SECONDS = 0.02
 
@@ -92,7 +92,7 @@ class Listener(uvicorn.Server):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, answer who waits, finish what is under way."""
+        """Accept no more connections, answer waiting pops, finish running requests."""
         for server in self.servers:
             server.close()
         for bound in sockets or []:

@@ -1,7 +1,7 @@
-"""What a client sends, read as requests: the parser's findings become cycles, within limits of size and time.
+"""Read the client's bytes as requests: the parser's findings become cycles, within limits of size and time.
 
-A head or a body that is not complete after a piece gets a deadline, and is held to its size. The parser is C and calls this class for each
-thing that it finds; these calls are most of what a small request costs, so they do as little as they can.
+A head or a body that is not complete after a piece gets a deadline, and a bound on its size. The parser is C and calls this class for each
+finding. These calls are most of the cost of a small request, so they do as little as they can.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skep.http.request.scope import REPEATED, name_headers
 
 FRAMING_BYTES = 64 * 1024
 FRAMING_PER_BYTE = 8
-"""Chunk sizes, extensions and trailers may be so much, and so much more for each byte of the body."""
+"""The most bytes of chunk sizes, extensions and trailers: a fixed part, and a part for each byte of the body."""
 HOST = b"host"
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 
@@ -34,10 +34,10 @@ Place = tuple[str, int]
 
 
 class Readable(Connection, Protocol):
-    """What the reader asks of its connection."""
+    """The calls that the reader makes to its connection."""
 
     def begin(self, cycle: Cycle) -> None:
-        """Run a request now, or after those that were sent before it."""
+        """Run a request now, or after the earlier requests of the connection."""
 
     def is_running(self, cycle: Cycle) -> bool:
         """Whether this is the request that is being answered."""
@@ -72,18 +72,18 @@ class RequestReader:
         self._body_bytes = 0
         self._is_upgrade = False
         self.is_in_head = True
-        """Whether a head is read, or waited for, and not a body."""
+        """Whether the reader waits for a head, or is in one, and not in a body."""
         self.cycle: Cycle | None = None
         """The last request whose head was read."""
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
-        # A request is answered that asks for the connection to be closed, whatever was sent after it.
+        # A request that asks to close the connection is answered, whatever bytes came after it.
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
     def feed(self, data: bytes) -> None:
-        """Read a piece of what the client sends; raise `Refused` when it is too much, or no HTTP."""
+        """Read a piece of what the client sends; raise `Refused` when the request is too large, or is not HTTP."""
         size = len(data)
         self._head_bytes += size
         self._wire_bytes += size
@@ -114,7 +114,7 @@ class RequestReader:
         self._parse(self._head_without_upgrade() + data[parsed:])
 
     def _head_without_upgrade(self) -> bytes:
-        """Go on in this protocol when asked for one that is not spoken here, as Java's client asks for HTTP/2.
+        """Ignore an upgrade to another protocol, as Java's client asks for HTTP/2, and go on in HTTP/1.1.
 
         The parser stops at such a request and takes its body for the other protocol, so a new one is given this head.
         """
@@ -129,7 +129,7 @@ class RequestReader:
         self._url, self._headers = b"", []
         return b"\r\n".join([*lines, b"\r\n"])
 
-    # what the parser finds
+    # the parser's findings
 
     def on_url(self, url: bytes) -> None:
         """A piece of the URL."""
@@ -138,12 +138,12 @@ class RequestReader:
             raise Refused(414, Code.INVALID_REQUEST, f"a URL has at most {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; what follows a chunked body is of no use to us, and dropped."""
+        """A header. Trailers after a chunked body are dropped."""
         if self.is_in_head:
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Have the request run, unless its head is too large, or says what cannot be."""
+        """Run the request, unless its head is too large or contradicts itself."""
         parser, headers = self._parser, self._headers
         version = parser.get_http_version()
         if version not in _VERSIONS:
@@ -195,12 +195,12 @@ class RequestReader:
         if not self.cycle.response_complete:  # type: ignore[union-attr]  # it has a head
             self.cycle.end_body()  # type: ignore[union-attr]  # as above
 
-    # what a head says
+    # the contents of a head
 
     def _check_host(self, host: bytes | None, version: str) -> None:
-        """The one place that knows which names are answered."""
+        """Ask `Hosts`, the one place that knows which names are answered."""
         if host is None:
-            # Probes that speak HTTP/1.0 have no need of it, and browsers speak 1.1.
+            # Probes that speak HTTP/1.0 need not send Host, and browsers speak 1.1.
             if version == "1.0" and self._url[:1] == b"/":
                 return
             raise Refused(400, Code.MALFORMED, "the header Host is missing")
@@ -224,14 +224,14 @@ class RequestReader:
         most = f"{self._limits.headers_bytes} bytes in {self._limits.headers_count} headers"
         return Refused(431, Code.INVALID_REQUEST, f"a request has at most {most}")
 
-    # what must come in time
+    # deadlines
 
     def expect_head(self) -> None:
         """A request is to come, or the rest of its head."""
         self._deadline.set(self._limits.headers_seconds, self._head_is_late)
 
     def expect_body(self) -> None:
-        """The rest of a body is to come. A request that waits for its turn is not read from, so its time does not run yet."""
+        """The rest of a body is to come. While a request waits for its turn its body is not read, so the deadline does not run yet."""
         request = self.cycle
         is_due = (
             not self.is_in_head and request is not None and request.more_body and self._connection.is_running(request)

@@ -1,4 +1,4 @@
-"""An answer that the connection gives itself, to what never became a request for the application."""
+"""An answer by the connection itself: the bytes never became a request for the application."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.http.request.statuses import error_answer
 
 
 class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
-    """A request that is not to be read any further. Its status is of HTTP's own kind, which codes do not tell apart."""
+    """A request that is read no further. It has an HTTP status of its own, since error codes do not distinguish these cases."""
 
     def __init__(self, status: int, code: Code, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""A client that takes its answer more slowly than it is made: whoever writes to it waits, and it is cut off when it takes next to nothing."""
+"""Slow clients (backpressure): the writer waits for a client that reads slowly; a client that reads next to nothing is cut off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.get_logger("skep.http")
 
 
 class SlowClient:
-    """One connection's client, as far as it takes answers."""
+    """How fast the client of one connection reads its answers."""
 
     __slots__ = ("_deadline", "_loop", "_room", "_seconds", "_taken", "_transport", "_unread_bytes", "_unsent")
 
@@ -39,22 +39,22 @@ class SlowClient:
 
     @property
     def is_watched(self) -> bool:
-        """Whether it must take some of its answer in time."""
+        """Whether the client must read some of its answer in time."""
         return self._deadline.handle is not None
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not taken of its answer."""
+        """The bytes that the client has not read yet."""
         return self._transport.get_write_buffer_size()
 
     def fall_behind(self) -> None:
-        """It takes its answer more slowly than it is made: watch it."""
+        """The client reads more slowly than the answer is made: watch it."""
         if self._deadline.handle is None:
             self._watch()
         self._unsent.hold(self)
 
     def catch_up(self) -> None:
-        """It has taken most of it, or has gone."""
+        """The client has read most of the answer, or has gone."""
         self._deadline.stop()
         self._unsent.let_go(self)
         if self._room is not None:
@@ -64,7 +64,7 @@ class SlowClient:
             self._taken.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until it has caught up; one at a time writes to it."""
+        """Wait until the client has caught up; one writer at a time."""
         assert self._taken is None, "one at a time writes"
         self._taken = self._loop.create_future()
         try:
@@ -73,12 +73,12 @@ class SlowClient:
             self._taken = None
 
     def hold_until_taken(self, room: Room) -> None:
-        """Hold the room of an answer until it has caught up."""
+        """Keep the reserved memory of an answer until the client has caught up."""
         self._room = room
         room.read_by(self)
 
     def watch_end(self) -> None:
-        """The connection closes once the last of its answer is taken, which the client must do in time as well."""
+        """Watch the end of a connection: it closes once the client has read its last answer, also within the time."""
         if self._deadline.handle is None and self.unsent_bytes:
             self._watch()
 
@@ -88,13 +88,13 @@ class SlowClient:
 
     def _look(self) -> None:
         left = self.unsent_bytes
-        # More than before means that another piece was added, which happens only after some was taken.
+        # More bytes than before mean that another piece was added, which happens only after the client read some.
         if left > self._unread_bytes or left <= self._unread_bytes - READER_BYTES:
             self._watch()
         else:
             self.cut_off()
 
     def cut_off(self) -> None:
-        """It did not take its answer in time, or others need the room."""
+        """Drop the client: it did not read its answer in time, or others need the memory."""
         log.info("a client that did not take its answer was cut off", unread_bytes=self.unsent_bytes)
         self._transport.abort()

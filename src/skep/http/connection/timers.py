@@ -1,6 +1,6 @@
-"""What a connection waits for: one thing that must come in time, and the next request while it rests.
+"""The timers of a connection: a deadline for what must come next, and the idle time between requests (keep-alive).
 
-No timer is set for a request that arrives in one piece, and one looks after many rests. So the usual request costs none.
+A request that arrives in one piece sets no timer, and one timer serves many idle times. So the usual request costs none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """Until when what is waited for must come: a head, a body, or the end. It is one at a time."""
+    """The deadline of the one thing that the connection waits for: a head, a body, or the end."""
 
     __slots__ = ("_loop", "handle")
 
@@ -20,19 +20,19 @@ class Deadline:
         """The timer; None while nothing is waited for."""
 
     def set(self, seconds: float, then: Callable[[], None]) -> None:
-        """Wait for something else from now on."""
+        """Set a new deadline."""
         self.stop()
         self.handle = self._loop.call_later(seconds, then)
 
     def stop(self) -> None:
-        """It has come."""
+        """Remove the deadline: the awaited thing has come."""
         if self.handle is not None:
             self.handle.cancel()
             self.handle = None
 
 
 class Rest:
-    """The time between two requests, and for how long it may last."""
+    """The idle time between two requests, and its limit."""
 
     __slots__ = ("_handle", "_loop", "_seconds", "_then", "since")
 
@@ -42,16 +42,16 @@ class Rest:
         self._then = then
         self._handle: TimerHandle | None = None
         self.since: float | None = None
-        """When it began; None while something is asked."""
+        """When the idle time began; None while a request runs."""
 
     def begin(self) -> None:
-        """Nothing is asked. Most rests are short, so the timer of an earlier one is left as it is."""
+        """Begin an idle time. Most are short, so the timer of an earlier one stays as it is."""
         self.since = self._loop.time()
         if self._handle is None:
             self._handle = self._loop.call_later(self._seconds, self.look)
 
     def look(self) -> None:
-        """See whether nothing was asked for long enough; if not yet, look again when that will be so."""
+        """Close the connection if it was idle for long enough; else look again when it will be."""
         self._handle = None
         if self.since is None:
             return

@@ -1,7 +1,7 @@
-"""How much of its answers the process holds because clients have not taken them: all together are bounded.
+"""A bound on the bytes of answers that the process holds because clients have not read them.
 
-Nobody is refused for that. When there is too much, the client that has been slow for the longest is cut off, as it would be after
-`reader_seconds`. One that takes its answer is slow for a moment only, so this is never the longest.
+No request is refused for it. When there is too much, the client that has been slow for the longest time is cut off, as it would be
+after `reader_seconds`. A client that reads its answer is slow only for a moment, so it is never that one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ class Reader(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What it has not taken yet."""
+        """The bytes that the client has not read yet."""
 
     def cut_off(self) -> None:
-        """Drop the connection, and what it was to be sent."""
+        """Drop the connection with its unsent bytes."""
 
 
 class UnsentAnswers:
-    """The slow readers, and what they have not taken yet. A connection is one when it has more than 64 KiB to take."""
+    """The slow readers and their unread bytes. A connection is a slow reader when it has more than 64 KiB to read."""
 
     __slots__ = ("_most", "_readers", "held_bytes")
 
@@ -31,7 +31,7 @@ class UnsentAnswers:
         self.held_bytes = 0
 
     def hold(self, reader: Reader) -> None:
-        """Count what a client has not taken; when it is too much of all together, cut off others, the oldest first."""
+        """Count the unread bytes of a client. When all together are too many, cut off other slow readers, the oldest first."""
         self.let_go(reader)
         self._readers[reader] = size = reader.unsent_bytes
         self.held_bytes += size
@@ -47,7 +47,7 @@ class UnsentAnswers:
         self.held_bytes -= self._readers.pop(reader, 0)
 
     def _look_again(self) -> None:
-        """Some of what was counted has been taken meanwhile."""
+        """Count again: clients have read some of the bytes meanwhile."""
         for reader in self._readers:
             self._readers[reader] = reader.unsent_bytes
         self.held_bytes = sum(self._readers.values())

@@ -1,4 +1,4 @@
-"""The reference page: one file to the browser, which asks nobody else for anything but `/openapi.json`."""
+"""The API reference page: one file, which loads nothing but `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """The page, and the content security policy that lets it do what it does and nothing else."""
+    """The page, and a content security policy that allows only the page's own style and script."""
 
     html: bytes
     policy: bytes

@@ -1,1 +1,1 @@
-"""One request: what a handler sees of it, the route it takes, and who may take it."""
+"""One request: the call that a handler sees, its route, and the permission that it needs."""

@@ -1,7 +1,7 @@
-"""How much of request bodies the process holds: all of one kind together are bounded, and what one peer has not finished sending.
+"""Bounds on request bodies in memory: on all bodies of one kind together, and on the unfinished bodies of one peer.
 
-There are three kinds. Before a webhook's signature can be checked its body must be here, so anyone can send it; and a login's too, which is
-short. Both have a small room of their own. All others are of someone who was let in.
+There are three kinds. Anyone can send the body of a webhook, since its signature is checked on the whole body; and the short body of a
+login. Each of these two kinds has a small bound of its own. All other bodies come from callers that were let in.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from skep.errors import Code, SkepError
 from skep.http.request.peers import Peers
 
 PEER_SHARE = 1 / 2
-"""So much of a room may be taken by unfinished bodies of one peer."""
+"""The share of the bound that unfinished bodies of one peer may take."""
 STRANGER_SHARE = 1 / 8
-"""The same where anyone may send: one who was let in may push large batches from many processes of one machine."""
+"""The share for webhooks and logins. It is smaller, since a caller that was let in may push large batches from many processes."""
 FREE_SHARE = 1 / 2
 """Up to this share of the room, one peer may exceed its own share: it may hold as much as one body of the largest size."""
 LOGIN_BODIES_BYTES = 1024 * 1024
-"""The room of logins, whose bodies have 16 KiB at the most."""
+"""The bound on all login bodies together; each has 16 KiB at the most."""
 
 
 class Bodies:
-    """The bytes of request bodies of one kind that arrived and are not done with yet.
+    """The bytes of request bodies of one kind that arrived and are still in use.
 
-    Bytes count once they are here, not when they are announced: who announces a body and never sends it takes no room
+    Bytes count once they are here, not when they are announced: a client that announces a body and never sends it takes no room
     from others. The only body there is may be of any size that is allowed to one.
     """
 
@@ -41,14 +41,14 @@ class Bodies:
             raise _no_room()
 
     def take(self, size: int) -> None:
-        """Count bytes that arrived, or refuse them; whoever takes them gives them back."""
+        """Count bytes that arrived, or refuse them. The caller gives them back later."""
         held = self.held_bytes + size
         if held > self._most and self.held_bytes:
             raise _no_room()
         self.held_bytes = held
 
     def give_back(self, size: int) -> None:
-        """A request is over, however it went."""
+        """Give back the bytes of a request that has ended."""
         self.held_bytes -= size
 
     def take_of(self, peer: str | None, size: int, largest: int) -> None:

@@ -1,7 +1,7 @@
 """A request and its answer, as thin as ASGI allows: no framework work per request.
 
-A handler is ``async (Call) -> Answer``. It reads what it needs of the call and raises `SkepError`; the endpoint around it
-turns that into an answer and sends it.
+A handler is ``async (Call) -> Answer``. It reads the call and may raise `SkepError`. The endpoint around it
+turns the error into an answer, and sends the answer.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Deed(Struct):
 
 
 class Call:
-    """What a handler sees of a request."""
+    """A request, as its handler sees it."""
 
     __slots__ = (
         "_bodies", "_headers", "_limits", "_pairs", "_query", "_receive", "_repeatable", "_tenant", "_verb", "body_bytes", "checked", "deed",
@@ -105,20 +105,20 @@ class Call:
         self._repeatable = repeatable
         self._pairs: list[tuple[str, str]] = []
         self.body_bytes = 0
-        """How much of the body was read; `Bodies` wants so much back."""
+        """The bytes of the body that were read and counted; they are given back to `Bodies`."""
         self._query: dict[str, str] | None = None
         self.room: Room | None = None
-        """Where its answer is held until the client has taken it, when it has payloads."""
+        """The reserved memory of an answer with payloads, until the client has read the answer."""
         self.waits = False
-        """Whether it is a long poll, whose time says nothing of how fast the server is."""
+        """Whether the call is a long poll: its duration says nothing about the server's speed."""
         self.principal: Principal | None = None
         """The caller; None on a server that asks for no keys."""
         self.checked = False
-        """Whether it was looked at what the principal may do."""
+        """Whether the permissions of the principal were checked."""
         self.is_guarded = False
-        """Whether it is open to anyone on a server that asks others who they are, and so tells little."""
+        """Whether the route is open to anyone on a server with keys; its answers then tell little."""
         self.touched: set[str] | None = None
-        """The names of queues that it was about, when someone wants to know."""
+        """The names of the queues that the call used, collected for the audit log."""
         self.deed: Deed | None = None
         """The entry for the audit log, if the call is audited."""
         self._tenant: str | None = None
@@ -129,14 +129,14 @@ class Call:
         return self._headers.get(name)
 
     def single_header(self, name: bytes, code: Code) -> bytes | None:
-        """The header of this (lower case) name. Given twice it is refused: a proxy may have looked at the other one."""
+        """The header of this (lower case) name. A header given twice is refused: a proxy may have read the other one."""
         if name in self.scope[REPEATED]:
             raise SkepError(code, f"the header {name.decode().title()} is given twice")
         return self._headers.get(name)
 
     @property
     def peer(self) -> str:
-        """The address that it comes from."""
+        """The address of the client."""
         return self._bodies.peers.of(self.scope)
 
     @property
@@ -146,7 +146,7 @@ class Call:
 
     @property
     def tenant(self) -> str:
-        """Whose queues are meant: the tenant of the header, if the principal has to do with it, else the principal's own."""
+        """The tenant of the call: the one that the request names, if the principal has a grant there, else the principal's own."""
         if self._tenant is None:
             named = self._named_tenant()
             if self.principal is None:
@@ -187,26 +187,26 @@ class Call:
         dry_run: bool = False,
         declined: bool = False,
     ) -> None:
-        """Tell the audit log what is done: to what, how much of it, and what was there before and after."""
+        """Fill in the audit entry: the target, the count, and the values before and after."""
         if self.deed is not None:
             outcome = Outcome.DRY_RUN if dry_run else Outcome.DECLINED if declined else Outcome.DONE
             self.deed = Deed(outcome, verb, target, count, before, after)
 
-    # who may do what
+    # permissions
 
     def enter(self, principal: Principal, verb: Verb | None) -> None:
-        """Someone is let in; ``verb`` is what they are here for."""
+        """Set the principal that was let in; ``verb`` is the verb of the route."""
         self.principal = principal
         self._verb = verb
 
     def queue(self, name: str, verb: Verb | None = None) -> QueueKey:
-        """The queue that a request means by a name, if it may; ``verb`` is what is to be done when that is not the operation's own."""
+        """The queue of this name, if the caller may use it; ``verb`` replaces the verb of the route."""
         key = QueueKey(name, self.tenant)
         self.check(key, verb)
         return key
 
     def check(self, key: QueueKey, verb: Verb | None = None) -> None:
-        """Refuse a queue with which that may not be done."""
+        """Refuse the queue unless the caller may do this with it."""
         if self.touched is not None:
             self.touched.add(key.name)
         principal = self.principal
@@ -217,12 +217,12 @@ class Call:
             self.checked = True
 
     def may(self, key: QueueKey) -> bool:
-        """Whether that may be done with a queue which the operation is for; who asks this still has to check something."""
+        """Whether the caller may do this with a queue. This does not count as a check: the handler still has to make one."""
         principal, verb = self.principal, self._verb
         return principal is None or verb is None or principal.may(verb, key.tenant, key.name)
 
     def check_tenant(self, verb: Verb) -> None:
-        """Refuse what is of no single queue, unless all of the tenant's are granted."""
+        """Raise FORBIDDEN unless the caller has a grant for all queues of the tenant: the call is about no single queue."""
         principal = self.principal
         if principal is not None:
             if not principal.may_all(verb, self.tenant):
@@ -245,14 +245,14 @@ class Call:
 
     @property
     def sees_server(self) -> bool:
-        """Whether what the server does for all tenants together may be in the answer: its load, its spool, its connections."""
+        """Whether the caller may see figures of the whole server, over all tenants: its load, its spool, its connections."""
         return self.principal is None or self.principal.may_everywhere(Verb.READ)
 
-    # what else it brings
+    # other parts of the request
 
     @property
     def trace_context(self) -> TraceContext | None:
-        """The trace that the caller is in."""
+        """The caller's trace context (traceparent)."""
         return context_of(self.scope["headers"]) if b"traceparent" in self._headers else None
 
     def path(self, name: str) -> str:
@@ -264,7 +264,7 @@ class Call:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's parameters; each may come once, but for those that the route lets come often (see `values`)."""
+        """The query's parameters; each may be given once, except those that the route allows several times (see `values`)."""
         if self._query is None:
             try:
                 pairs = parse_qsl(
@@ -281,26 +281,26 @@ class Call:
         return self._query
 
     def values(self, name: str) -> list[str]:
-        """All values of a parameter that may come often."""
+        """All values of a parameter that may be given several times."""
         return [value for given, value in self._pairs if given == name] if name in self.query else []
 
     async def json(self, decoder: msgspec.json.Decoder[T], empty: T | None = None, *, levels_above: int = 0) -> T:
-        """The struct that the body writes, or ``empty`` when it writes nothing and may do so; see `read_json`."""
+        """The body decoded as a struct, or ``empty`` when an empty body is allowed; see `read_json`."""
         body = await self.json_body()
         return empty if not body and empty is not None else await self.read_json(body, decoder, levels_above)
 
     async def json_body(self) -> bytes:
-        """The whole body, which says that it is JSON or says nothing."""
+        """The whole body; its content type must be JSON or missing."""
         kind = self.header(b"content-type")
         if kind is not None and kind != JSON and not _may_be_json(kind):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
         return await self.body()
 
     async def read_json(self, body: bytes, decoder: msgspec.json.Decoder[T], levels_above: int) -> T:
-        """The struct that a body writes.
+        """A body decoded as a struct.
 
-        What the struct keeps raw is left as it is, and only seen to be JSON in UTF-8, not nested too deeply and without a
-        key given twice. Payloads that stand some ``levels_above`` the body's own may be as deep as any others.
+        Raw parts of the struct are left as they are. They are only checked to be JSON in UTF-8, not nested too deeply and without
+        a key given twice. Payloads that stand some ``levels_above`` the body's own may be as deep as any others.
         """
         try:
             value = decoder.decode(body)
@@ -314,7 +314,7 @@ class Call:
         return value
 
     async def body(self, limit: int | None = None) -> bytes:
-        """The whole body, refused as soon as it is longer than it may be. That it comes in time is the connection's care."""
+        """The whole body, refused as soon as it is too long. The connection checks that it comes in time."""
         if self.header(b"content-encoding") not in (None, b"identity"):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "a compressed body is not taken")
         if limit is None:
@@ -356,13 +356,13 @@ class Call:
             bodies.finish_of(peer, self.body_bytes)
 
     async def hold(self, answers: Answers, size: int) -> Room:
-        """Take room for so much of the answer, before it is read; SERVER_BUSY when there is none in time."""
+        """Reserve memory for the answer before it is read from the store; SERVER_BUSY when there is none in time."""
         self.room = room = answers.room()
         await room.take(min(size, answers.largest))
         return room
 
     def answered(self) -> None:
-        """The answer is written, or there is none: let its room go, at once or when the client has taken it."""
+        """The answer is written, or there is none: free its reserved memory, at once or when the client has read it."""
         room, self.room = self.room, None
         if room is not None:
             cycle = self.scope.get(CYCLE)
@@ -370,9 +370,9 @@ class Call:
                 room.let_go()
 
     async def unless_gone(self, work: Coroutine[Any, Any, T], undo: Callable[[T], None] | None = None) -> T:
-        """The result of ``work``, which is cancelled when the client goes away first, or when its key counts no longer.
+        """The result of ``work``. The work is cancelled when the client disconnects first, or when its key is revoked.
 
-        ``undo`` gets a result that came all the same: there is nobody to take it.
+        ``undo`` gets a result that came all the same, since no client takes it.
         """
         self.waits = True
         cycle = self.scope.get(CYCLE)
@@ -384,7 +384,7 @@ class Call:
             cycle.tell_when_gone(watch.lose_client)
         else:
             watch.await_end(self.disconnected(), ClientGone())
-        if self.principal is not None:  # nothing is handed out to one whose key was revoked meanwhile
+        if self.principal is not None:  # a client whose key was revoked meanwhile gets no messages
             watch.await_end(self.principal.over(), ended())
         try:
             result = await work
@@ -406,7 +406,7 @@ class Call:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the client is known to have gone. Costs nothing, unlike to wait for that beside the work."""
+        """Whether the client is known to have gone. This costs nothing, unlike waiting for it."""
         cycle = self.scope.get(CYCLE)
         return cycle is not None and cycle.is_gone
 
@@ -417,7 +417,7 @@ class Call:
 
 
 class _Watch:
-    """Cancels the task in which it is made when there is a cause for that, until it is stopped."""
+    """Cancels the task that made it when the client goes or the key is revoked, until it is stopped."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -458,7 +458,7 @@ class ClientGone(Exception):  # noqa: N818 - it is a state of affairs, not an er
 
 
 def _may_be_json(content_type: bytes) -> bool:
-    """Whether a body of this type is read as JSON: what says so, and what `curl -d` says when it is not told anything."""
+    """Whether a body of this type is read as JSON: JSON types, and the type that `curl -d` sends by default."""
     kind = content_type.partition(b";")[0].strip().lower()
     return kind in (JSON, FORM) or kind.endswith(b"+json")
 
@@ -468,7 +468,7 @@ def _too_large(limit: int) -> SkepError:
 
 
 def _undecodable(error: Exception) -> SkepError:
-    """What is wrong with a body that did not decode: not JSON at all, or not the JSON that was asked for."""
+    """The error of a body that did not decode: it is not JSON, or not the expected JSON."""
     text = why_no_json(error)
     if isinstance(error, msgspec.ValidationError):
         return SkepError(Code.INVALID_REQUEST, text)

@@ -1,4 +1,4 @@
-"""A session in a cookie: how people are known to the dashboard, and to nothing else.
+"""Session cookies: they identify people to the dashboard, and to nothing else.
 
 A browser sends cookies along by itself, also with requests that another site made it send. So no route of the API looks at them, the
 cookie is SameSite=Strict, and a change made with one must come from a page of this very server, as browsers say. Over TLS its name has a
@@ -20,7 +20,7 @@ _SAFE = ("GET", "HEAD")
 
 
 def session_of(call: Call, path: str) -> bytes | None:
-    """The session that a request's cookie shows, if it has the name that a login sets under ``path``. Given twice, it counts as none."""
+    """The session in a request's cookie, if it has the name that a login sets under ``path``. A cookie given twice does not count."""
     shown = _shown(call, path)
     name = _name(call, path)
     if name == NAME and any(given != NAME for given, _ in shown):
@@ -31,7 +31,7 @@ def session_of(call: Call, path: str) -> bytes | None:
 
 
 def _name(call: Call, path: str) -> str:
-    """What the cookie is called here."""
+    """The name of the cookie for this path and scheme."""
     # Origin is checked before anything is changed, so what it says of TLS is true, whatever a proxy leaves out.
     is_https = call.is_https or (call.header(b"origin") or b"").startswith(b"https://")
     return _guarded(path) if is_https else NAME
@@ -77,7 +77,7 @@ def set_cookie(call: Call, token: str, path: str) -> tuple[bytes, bytes]:
 
 
 def forget_cookies(call: Call, path: str) -> list[tuple[bytes, bytes]]:
-    """The headers that let a browser forget what it showed."""
+    """The headers that let a browser forget the session cookies that it sent."""
     names = dict.fromkeys(name for name, _ in _shown(call, path)) or (NAME,)
     return [(b"set-cookie", f"{name}=; Max-Age=0; {_attributes(name, path)}".encode()) for name in names]
 

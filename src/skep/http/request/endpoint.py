@@ -22,15 +22,15 @@ from skep.observe.metrics import RouteMeter
 
 Handler = Callable[[Call], Awaitable[Answer]]
 Teller = Callable[[SkepError, Call], Answer]
-"""How an error is told: as JSON to programs, as a page to people."""
+"""Makes the answer of an error: JSON for programs, a page for people."""
 Note = Callable[[SkepError, Call], None]
-"""Who hears of errors."""
+"""A listener for errors."""
 
 log = structlog.get_logger("skep.http")
 
 
 def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is the same for every call
-    """The one shape that programs are told errors in."""
+    """The answer of an error as JSON, in the one shape that programs get."""
     return error_answer(error)
 
 
@@ -65,8 +65,8 @@ class Endpoint:
         by_link: bool = False,
         note: Note | None = None,
     ) -> None:
-        """Without a ``guard`` anyone may do it; ``by_link`` says that a link from anywhere may lead to it. Without ``known``
-        parameters the handler looks at the query itself.
+        """Without a ``guard`` anyone may call the route. ``by_link`` allows links from any site to it. Without ``known``
+        parameters the handler checks the query itself.
         """
         self._by_link = by_link
         self._note = note
@@ -150,7 +150,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
 async def _send_pieces(
     call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
 ) -> None:
-    """Send an answer piece by piece, as long as there is someone to take it: what is sent to nobody is silently dropped."""
+    """Send an answer piece by piece, until the client goes: pieces for a client that has gone are silently dropped."""
     headers = [(b"content-type", answer.media_type), NOSNIFF, answer.caching, *answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     gone = asyncio.ensure_future(call.disconnected())
@@ -159,7 +159,7 @@ async def _send_pieces(
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 if gone.done() or (call.principal is not None and call.principal.is_over):
-                    return  # without an end, so that nobody takes it for whole
+                    return  # without an end, so that the client does not take the answer for whole
         await send({"type": "http.response.body", "body": b""})
     finally:
         gone.cancel()

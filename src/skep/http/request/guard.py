@@ -1,7 +1,7 @@
-"""The guard at an operation's door: who asks is known, has not asked too often, and has the verbs that it needs.
+"""The guard of a route: it checks the caller's identity, rate limit and verbs.
 
-What depends on names within a request is checked by the handler, through its call. An answer that was made without any check
-does not go out.
+The handler checks permissions for queues that the request names, through its call. An answer that was made without any check
+is not sent.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BEARER = b"bearer "
 
 
 class Guard:
-    """Stands before one operation."""
+    """The guard of one route."""
 
     __slots__ = ("_cookie_path", "_gate", "_need")
 
     def __init__(self, gate: Gate, need: Permission, cookie_path: Callable[[Call], str] | None = None) -> None:
-        """With a ``cookie_path``, a session may come in the cookie of that path: to pages, which people look at."""
+        """With a ``cookie_path``, a session may come in the cookie of that path. Only pages have one."""
         self._cookie_path = cookie_path
         self._gate = gate
         self._need = need
@@ -72,7 +72,7 @@ class Guard:
             raise
 
     def _fits(self, principal: Principal, call: Call) -> bool:
-        """Whether the request is allowed at all. A refusal here comes before the body is read."""
+        """Whether the caller's grants can allow the request at all. A refusal here comes before the body is read."""
         verbs = self._need.verbs
         match self._need.reach:
             case Reach.OPEN | Reach.KNOWN:

@@ -1,7 +1,7 @@
-"""Requests that a web page makes with its visitor's browser.
+"""Refuse requests that a foreign web page makes with its visitor's browser (cross-site requests).
 
-A server on loopback trusts whoever is on the machine, and a browser is, whatever page it shows: without this any web page could
-push, pop or clear. Browsers say which page a request is from, and no other client does. The API is for programs and for pages of this
+A server on loopback trusts every program of the machine, also a browser, whatever page it shows. Without this check any web page could
+push, pop or clear. Only browsers say which page a request is from. The API is for programs and for pages of this
 server; only its pages may be reached by a link from elsewhere.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from skep.errors import Code, SkepError
 
 BROWSER = "skep.browser"
-"""Where the scope of a request that a browser seems to have made says so."""
+"""The key in a request's scope that marks a request as a browser's."""
 TOLD_BY_BROWSERS = frozenset({b"origin", b"sec-fetch-site", b"referer"})
 _SAFE = ("GET", "HEAD")
 _FRAMES = (b"iframe", b"frame", b"embed", b"object", b"fencedframe")

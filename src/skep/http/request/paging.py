@@ -30,5 +30,5 @@ def page_limit(query: dict[str, str]) -> int:
 
 
 def next_after(rows: Sequence[Row], limit: int, key: Callable[[Row], Key]) -> Key | None:
-    """Where the next page starts; None after one that was not full."""
+    """The key after which the next page starts; None after a page that was not full."""
     return key(rows[-1]) if len(rows) == limit else None

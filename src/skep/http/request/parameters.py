@@ -1,4 +1,4 @@
-"""Reading the parameters of a query, each with a clear word when it is not what it should be."""
+"""Read the parameters of a query, with a clear error for each invalid value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ E = TypeVar("E", bound=StrEnum)
 
 POSITION_MAX = 2**63 - 1
 POSITION_PATTERN = f"[0-9]{{1,{len(str(POSITION_MAX)) - 1}}}"
-"""So many digits are always a position."""
+"""A number of at most this many digits always fits a position."""
 SECONDS_MAX = 100 * 365 * 86_400
 PREVIEW_BYTES_MAX = 64 * 1_024
 COMPRESSIONS = ("none", "lz4", "zstd")
@@ -48,7 +48,7 @@ def whole(query: dict[str, str], name: str, default: int) -> int:
 
 
 def position(query: dict[str, str], name: str) -> int | None:
-    """A seq or another place in a history, or None when it is not given."""
+    """A seq or another position in a history, or None when it is not given."""
     if name not in query:
         return None
     value = whole(query, name, 0)

@@ -1,6 +1,6 @@
-"""Who a request comes from: the address at the other end, or the one that a trusted proxy names.
+"""The client's address of a request: the address at the other end, or the one that a trusted proxy names.
 
-A proxy that names nobody, and this machine, stand for many clients: no limit per peer applies to them.
+A proxy that names no client, and this machine itself, stand for many clients: no limit per peer applies to them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ FORWARDED_FOR = b"x-forwarded-for"
 FORWARDED_PROTO = b"x-forwarded-proto"
 UNKNOWN = "unknown"
 _SITE_BITS = 128 - 56
-"""Whoever has one IPv6 address has all of these: providers give a household or a small site a /56."""
+"""IPv6 addresses with this prefix count as one peer: providers give a household or a small site a /56."""
 TOLD = 100
-"""So many connections at once that are too many are told why, which takes a moment; those above are only closed."""
+"""At most this many excess connections at once get an answer with the reason, which takes a moment. Further ones are only closed."""
 
 Address = IPv4Address | IPv6Address
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Peers:
-    """Knows which proxies are trusted."""
+    """Finds the client's address, given the trusted proxies."""
 
     def __init__(self, trusted_proxies: str) -> None:
         self._trusted = [_network(text.strip()) for text in trusted_proxies.split(",") if text.strip()]
@@ -39,7 +39,7 @@ class Peers:
         return self._bounded(self._address(scope))
 
     def bounded_connection(self, client: tuple[str, int] | None) -> str | None:
-        """The same for a connection: what a proxy says comes later, and differs from request to request."""
+        """The peer of a connection. A proxy names its client later, in each request."""
         return None if client is None else self._bounded(_address(client[0]))
 
     def is_https(self, scope: Mapping[str, Any]) -> bool:
@@ -59,7 +59,7 @@ class Peers:
         for text in reversed(said.decode("ascii", "replace").split(",")):
             found = _address(text.strip())
             if found is None:
-                break  # what stands before it was not written by one of ours
+                break  # entries before this one were not written by a trusted proxy
             if not self._is_trusted(found):
                 return found
         return near
@@ -76,7 +76,7 @@ class Peers:
 
 
 def _last(headers: Headers, name: bytes) -> bytes:
-    """What the nearest proxy said: it comes last."""
+    """The last entry, which the nearest proxy wrote."""
     said = [value for given, value in headers if given == name]
     return said[-1].rpartition(b",")[2].strip() if said else b""
 

@@ -13,19 +13,19 @@ class Reach(StrEnum):
     """What a verb must be granted for."""
 
     OPEN = "open"
-    """Anyone may ask, known or not."""
+    """Anyone may call, with or without a key."""
     KNOWN = "known"
-    """Anyone who is known."""
+    """Any caller with a valid key."""
     QUEUES = "queues"
-    """The queues that the request turns out to name: the handler gets them by `Call.queue`, or checks them."""
+    """The queues that the request names: the handler gets them by `Call.queue`, or checks them."""
     LIST = "list"
-    """Whatever may be seen: the handler leaves out the rest by `Call.visible`."""
+    """The queues that the caller may see: the handler leaves out the others by `Call.visible`."""
     TENANT = "tenant"
-    """All queues of the tenant, since it is of no single one."""
+    """All queues of the tenant, since the call is about no single queue."""
     ADMINS = "admins"
-    """All queues of some tenant: the handler says what that is good for."""
+    """All queues of at least one tenant: the handler decides what such a caller may do."""
     SERVER = "server"
-    """All queues of all tenants, since it is of no single tenant."""
+    """All queues of all tenants, since the call is about no single tenant."""
 
 
 _ON = {

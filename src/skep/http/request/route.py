@@ -1,4 +1,4 @@
-"""A route of the API: how it is reached, what does it, and how it is documented."""
+"""A route of the API: its method and path, its handler, and its documentation."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Route(Struct, frozen=True, kw_only=True):
 
     ``request`` and each of the ``answers`` by status is the type of a JSON body, a `Media`, a tuple of these, or None when
     there is no body; a ``request`` that is ``optional`` may be left out.
-    ``tag`` is the group it is documented in, ``verb`` the one whose latency it counts towards, ``access``
-    what it needs of whoever asks. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
+    ``tag`` is its group in the documentation, ``verb`` the verb whose latency it counts towards, ``access``
+    the permission that it needs. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
     ``by_cookie`` lets a browser show its session in a cookie, ``by_link`` lets a link from any page lead here.
-    ``checks_query`` says that the handler itself looks at the query, also at parameters that there are not.
+    ``checks_query`` says that the handler itself checks the query, also for unknown parameters.
     """
 
     method: str
@@ -62,5 +62,5 @@ class Route(Struct, frozen=True, kw_only=True):
 
     @property
     def repeatable(self) -> frozenset[str]:
-        """The parameters that may come often: those whose type is a list."""
+        """The parameters that may be given several times: those whose type is a list."""
         return frozenset(parameter.name for parameter in self.parameters if parameter.type == list[str])

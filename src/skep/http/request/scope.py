@@ -8,16 +8,16 @@ from http import HTTPStatus
 from typing import Any
 
 CYCLE = "skep.cycle"
-"""Where a request's scope has its cycle, on a server of ours."""
+"""The key of a request's cycle in its scope; our own server sets it."""
 HEADERS = "skep.headers"
-"""Where it has the first value of each header, by the name in small letters."""
+"""The key of the headers by lower-case name: the first value of each."""
 REPEATED = "skep.repeated"
-"""Where it has the names of headers that came more than once."""
+"""The key of the names of headers that were given more than once."""
 NO_BODY = frozenset({HTTPStatus.NO_CONTENT})
 
 
 def name_headers(scope: MutableMapping[str, Any], headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Leave the headers of a request in its scope by their names. ASGI's own list stays, for those who need every value."""
+    """Put the headers of a request into its scope by name. ASGI's own list stays, for code that needs every value."""
     first = dict(reversed(headers))
     scope[HEADERS] = first
     scope[REPEATED] = () if len(first) == len(headers) else _repeated(headers)

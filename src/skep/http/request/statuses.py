@@ -1,4 +1,4 @@
-"""Which status an error has, and the one shape it is told in."""
+"""The HTTP status of each error code, and the one shape of error answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ STATUS: dict[Code, HTTPStatus] = {
     Code.COMMAND_FAILED: HTTPStatus.INTERNAL_SERVER_ERROR,
     Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-"""What is not named here is 422: understood, and not possible as it was asked."""
+"""Codes that are missing here are 422: the request is understood, but cannot be done as asked."""
 
 RETRY_AFTER_SECONDS = 1
 _RETRY_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -73,20 +73,20 @@ def status_of(code: Code) -> HTTPStatus:
 
 
 def seen_from_outside(error: SkepError) -> SkepError:
-    """An engine that is full says STORE_BUSY, and how full it is; to a client that is not the store's fault but a 429."""
+    """The error as a client sees it: STORE_BUSY of a full engine becomes a 429, since the store is not at fault."""
     if error.code is Code.STORE_BUSY and error.details:
         return SkepError(Code.TOO_MANY_REQUESTS, error.message, **error.details)
     return error
 
 
 def is_failure(code: Code) -> bool:
-    """Whether a call that ends so was refused for now, or failed here: not the caller's mistake, and worth an alarm."""
+    """Whether this error is worth an alarm: the call failed here or was refused for now, and the caller made no mistake."""
     status = status_of(code)
     return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def error_answer(error: SkepError) -> Answer:
-    """The answer that tells of an error."""
+    """The answer with an error."""
     error = seen_from_outside(error)
     status = status_of(error.code)
     details = {name: value for name, value in error.details.items() if value is not None}
