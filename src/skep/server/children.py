@@ -85,14 +85,24 @@ class Children:
             if self.stopping.is_set():
                 return
             is_steady = time.monotonic() - started >= STEADY_SECONDS
-            pause = 0.0 if is_steady else min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            pause = 0.0 if is_steady else _longer(pause)
             self._log.warning(self._replaced, pid=child.process.pid, status=status)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), pause)
-            if self.stopping.is_set():
+            while not await self._stops_within(pause):
+                try:
+                    child = await start()
+                except OSError as error:  # the system has no memory or no number for another process just now
+                    pause = _longer(pause)
+                    self._log.warning("a process could not be started", error=str(error), again_in_seconds=pause)
+                else:
+                    break
+            else:
                 return
-            child = await start()
             await child.is_ready()
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        return self.stopping.is_set()
 
     def stop(self) -> None:
         """Let all finish what they have begun, and replace none."""
@@ -105,3 +115,7 @@ class Children:
         self.stopping.set()
         for child in self._running:
             child.kill()
+
+
+def _longer(pause: float) -> float:
+    return min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
