@@ -342,6 +342,34 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_was_not_begun(
     assert again.json() == 2
 
 
+async def test_a_cancelled_run_finishes_what_runs_and_gives_back_what_was_not_begun(
+    client: skep.Client, worker: skep.Worker
+) -> None:
+    """As `stop` does: nobody waits for the rest of a batch who wants the worker to end."""
+    client.push("orders", [1, 2, 3])
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    seen = []
+
+    @worker.on("orders", batch=3)
+    async def handle(message: skep.AsyncMessage) -> None:
+        begun.set()
+        await go_on.wait()
+        seen.append(message.json())
+
+    running = asyncio.create_task(worker.run_async())
+    await begun.wait()
+    running.cancel()
+    for _ in range(20):  # until it has come to all of its parts
+        await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert seen == [1]
+    [again] = await asyncio.to_thread(client.pop, "orders")
+    assert again.json() == 2
+
+
 def test_a_stop_before_the_first_run_is_remembered(client: skep.Client, worker: skep.Worker) -> None:
     client.push("orders", [1])
     worker.on("orders")(lambda _: None)

@@ -112,6 +112,9 @@ class ConsumerLoop(Generic[M]):
         self._stopped = asyncio.create_task(self._stopping.wait())
         try:
             await work
+        except BaseException:
+            self._stopping.set()  # who cannot go on, or is cancelled, begins nothing more, and neither do the others
+            raise
         finally:
             self._popping_ended.set()
             await asyncio.gather(*self._tasks)
@@ -258,13 +261,13 @@ async def run_loops(
 ) -> int:
     """Run loops side by side until the stop, or until none has anything left. Returns how many messages they did.
 
-    If one cannot go on, nobody should. What one did may have led on to another, so that all are tried until none did anything.
+    If one cannot go on, nobody does. What one did may have led on to another, so that all are tried until none did anything.
     """
     if until_empty:
         while not stopping.is_set() and any(await _all([one.until_empty() for one in loops])):
             await look_again()
     else:
-        await _all([_or_stop_all(one, stopping) for one in loops])
+        await _all([one.run() for one in loops])
     return sum(one.handled for one in loops)
 
 
@@ -275,10 +278,3 @@ async def _all(works: Sequence[Awaitable[Any]]) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return results
-
-
-async def _or_stop_all(loop: ConsumerLoop[Any], stopping: asyncio.Event) -> None:
-    try:
-        await loop.run()
-    finally:
-        stopping.set()
