@@ -1,8 +1,8 @@
 """The client: pushes, pops and settles over HTTP. It imports and runs without anything of the server.
 
-The core says what to send and how to read what comes back, and decides about retries, failover and circuits, without sending
-anything; `Client` and `AsyncClient` are thin shells around it that do. Names are loaded when they are first used: who needs one of
-the two, or a setting, does not wait for the rest.
+The core builds requests, reads answers, and decides about retries, failover and circuit breakers, without sending anything. `Client`
+and `AsyncClient` are thin shells that send. Names are loaded when they are first used: a program that needs only one of the two
+does not wait for the rest.
 """
 
 from typing import TYPE_CHECKING

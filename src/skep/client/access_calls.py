@@ -26,39 +26,39 @@ class AccessCalls:
         expires_at: datetime | None = None,
         requests_per_second: float | None = None,
     ) -> ApiCall[KeyMade]:
-        """Make a key; its text is told once, and only here. It grants nothing that this client's own key does not."""
+        """Create a key. Only this answer has its text. A key cannot grant more than this client's own key."""
         return post(KEYS, KeyMade, KeyRequest(name, list(grants), expires_at, requests_per_second))
 
     @pages
     def keys(self) -> Pages[KeyView]:
-        """All keys by id, page by page; revoked ones for 30 days."""
+        """All keys by id, page by page. Revoked keys stay in the list for 30 days."""
         return listed(KEYS, KeysResponse, lambda page: page.keys)
 
     @call
     def revoke_key(self, id_: str, *, force: bool = False) -> ApiCall[KeyView]:
-        """Let a key count no longer; KEY_NOT_FOUND when there is none.
+        """Revoke a key; KEY_NOT_FOUND when there is none.
 
-        LAST_ADMIN_KEY when it is this client's own and the last one that administers its tenants, unless you say ``force``.
+        LAST_ADMIN_KEY when the key is this client's own and the last admin key of its tenants, unless ``force`` is given.
         """
         return delete(f"{KEYS}/{path_part(id_)}", KeyView, {"force": force or None})
 
     @pages
     def audit(self, *, everywhere: bool = False) -> Pages[AuditView]:
-        """What admins did to this tenant, or to all and to the server itself, newest first."""
+        """The audit log, newest first: of this tenant, or of all tenants and the server itself."""
         return listed("/api/v1/audit", AuditResponse, lambda page: page.entries, {"everywhere": everywhere or None})
 
 
 class EncryptionCalls:
-    """What a client can see and change of the keys of encrypted queues."""
+    """The client's calls about the keys of encrypted queues."""
 
     @call
     def data_keys(self) -> ApiCall[list[DataKeyView]]:
-        """The keys of encrypted queues, oldest first: which they are, never what they are."""
+        """The keys of encrypted queues, oldest first: their ids and states, never the keys themselves."""
         return part(get(f"{ENCRYPTION}/keys", DataKeysResponse), lambda answer: answer.keys)
 
     @call
     def rotate_data_key(self, queue: str) -> ApiCall[DataKeyView]:
-        """Give a queue a new key for what comes; the keys it had go on opening what they sealed."""
+        """Give a queue a new key for new messages. The old keys go on decrypting older messages."""
         return post(f"{ENCRYPTION}/rotate", DataKeyView, RotateRequest(queue))
 
     @call
@@ -68,5 +68,5 @@ class EncryptionCalls:
 
     @call
     def shred_data_keys(self, queue: str | None = None, *, dry_run: bool = False) -> ApiCall[Shredded]:
-        """Destroy the keys of a queue, or of all: what they sealed can never be read again."""
+        """Destroy the keys of a queue, or of all queues. Nobody can ever read their encrypted payloads again."""
         return post(f"{ENCRYPTION}/shred", Shredded, ShredRequest(queue, queue is None, dry_run))

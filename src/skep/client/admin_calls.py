@@ -1,4 +1,4 @@
-"""All calls that both clients have beside those that move messages. Nothing here sends anything."""
+"""All calls of both clients, except those that move messages. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ from skep.client.scheduled_calls import ScheduledCalls
 class AdminCalls(
     QueueCalls, MessageCalls, DeadLetterCalls, ScheduledCalls, RecordCalls, AccessCalls, EncryptionCalls, LogCalls
 ):
-    """What a client can see and change besides messages on their way."""
+    """The client's calls for everything but pushing, popping and settling."""

@@ -64,7 +64,7 @@ class AsyncClient(AsyncMessaging):
         return cls(settings.urls, clock=clock, **client_options(settings))
 
     def for_tenant(self, tenant: str) -> Self:
-        """The same for another tenant, over the same connections, which stay this client's to close."""
+        """A client for another tenant over the same connections. This client still closes them."""
         settings = msgspec.structs.replace(self.settings, tenant=tenant)
         transport = self._transport.for_tenant(settings)
         return type(self)(settings.urls, clock=self.clock, transport=transport, **client_options(settings))
@@ -78,7 +78,7 @@ class AsyncClient(AsyncMessaging):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of all connections; calls under way fail."""
+        """Close all connections; running calls fail."""
         await self._transport.close()
 
     @property
@@ -90,16 +90,16 @@ class AsyncClient(AsyncMessaging):
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, queue: str, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
-        """Messages as they come, for ever, to be looped over; settle each, best by ``async with message:``."""
+        """Loop over messages as they come, for ever. Settle each message, best by ``async with message:``."""
         return self.queue(queue).consume(**options)
 
     def queue(self, name: str, *, partition: str | None = None, group: str | None = None) -> AsyncQueue:
-        """A queue to work with, and what is meant when a call does not say otherwise."""
+        """A queue object, with defaults for the partition and group of its calls."""
         return AsyncQueue(self, name, partition=partition, group=group)
 
     @spelled_out(BufferOptions, BUFFER_DEFAULTS)
     def buffer(self, queue: str, **options: Unpack[BufferOptions]) -> AsyncBuffer:
-        """A buffer that takes messages at once and pushes them soon, many in one request."""
+        """A buffer: it takes messages at once and pushes them soon, many in one request."""
         return AsyncBuffer(self, self._mint, queue, options)
 
     # anything else
@@ -113,11 +113,11 @@ class AsyncClient(AsyncMessaging):
         body: object = None,
         repeatable: bool = True,
     ) -> Any:
-        """Call any route; the answer as plain Python values. Not ``repeatable`` means not to be tried twice in doubt."""
+        """Call any route; the answer as plain Python values. Without ``repeatable``, it is not tried again in doubt."""
         return await self.run(calls.plain(method, path, query, body, repeatable))
 
     async def run(self, call: ApiCall[T]) -> T:
-        """Make a call, again if it fails and may be made again."""
+        """Make a call, with retries where it may be repeated."""
         try:
             return await self._round(call)
         except SkepError as error:

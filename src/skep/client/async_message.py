@@ -20,7 +20,7 @@ from skep.wire.messages import Ack, AckResult
 
 
 class AsyncSettler(AsyncSender, Protocol):
-    """What a message needs of the client that popped it."""
+    """The part of the client that a popped message uses."""
 
     async def said(self, call: ApiCall[Acked]) -> list[AckResult]:
         """The results of acks."""
@@ -36,32 +36,32 @@ class AsyncMessage(MessageData):
         client: AsyncSettler = None  # type: ignore[assignment] # it is given when the message was read
 
     async def ack(self) -> AckResult:
-        """It is done. STALE_LEASE is raised when the lease has ended."""
+        """Ack the message: it is done. STALE_LEASE is raised when the lease has ended."""
         return await self._settle(message_data.completed(self))
 
     async def nack(
         self, *, error: str | None = None, retry_at: datetime | None = None, delay: float | timedelta | None = None
     ) -> AckResult:
-        """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        """Nack the message: it comes again after the queue's backoff, at a time, or after a number of seconds (0 is at once)."""
         ack = message_data.failed(self, self.client.clock, error=error, retry_at=retry_at, delay=delay)
         return await self._settle(ack)
 
     async def reject(self, *, error: str | None = None) -> AckResult:
-        """It is given up on and becomes a dead letter at once."""
+        """Reject the message: it becomes a dead letter at once."""
         return await self._settle(message_data.rejected(self, error=error))
 
     async def renew(self, lease_seconds: float | None = None) -> datetime:
-        """Keep its lease for so long from now; the queue's own time when it is not said. Returns the new deadline."""
+        """Renew the lease for so many seconds from now (default: the queue's setting). Returns the new deadline."""
         extended = await self.client.run(calls.extend(self.lease_id, lease_seconds))
         self.lease_deadline = extended.lease_deadline or self.lease_deadline
         return self.lease_deadline
 
     async def trace(self, name: str, data: dict[str, Any] | None = None) -> None:
-        """Tell what happened while it was worked on: an event of its trace, to be found by its name."""
+        """Add an event to the message's trace, to be found by its name."""
         await self.client.run(calls.tell(message_data.happened(self, name, data)))
 
     def transaction(self) -> AsyncTransaction:
-        """A transaction that acks this message together with what is pushed in it."""
+        """A transaction that acks this message together with its pushes."""
         transaction = self.client.transaction()
         transaction.ack(self)
         return transaction
@@ -69,7 +69,7 @@ class AsyncMessage(MessageData):
     async def _settle(self, ack: Ack) -> AckResult:
         with message_data.traced([(self, ack)]):
             [result] = await self.client.said(calls.ack(ack))
-        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
+        if result.status is SettleStatus.REFUSED:  # the ack was queued, and came after the lease had ended
             raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or the message was settled already")
         message_data.mark(self, ack, result.status)
         return result
@@ -91,7 +91,7 @@ class AsyncMessage(MessageData):
         try:
             await self.nack(error=error_text(error))
         except SkepError as unsaid:
-            # What went wrong in the block is what its owner has to know; the message comes again without the nack, too.
+            # Raise the error of the block, not the one of the nack: without the nack the message comes again, too.
             error.add_note(f"the message could not be nacked, and comes again when its lease runs out: {unsaid}")
 
 

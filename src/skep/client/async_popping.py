@@ -1,4 +1,4 @@
-"""Popping for asyncio: what a pop brings, with a span for it where somebody traces."""
+"""Popping for asyncio: the messages of a pop, with a span where the program traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ M = TypeVar("M", bound=tracing.Headed)
 
 
 async def popped(client: AsyncSender, source: str, call: ApiCall[list[M]]) -> list[M]:
-    """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
+    """The messages that a pop leases. ``source`` is the name of the queue or filter in the span of a failed pop."""
     since = tracing.began()
     try:
         found = await client.run(call)

@@ -1,4 +1,4 @@
-"""A queue as a client for asyncio holds it: its name, a partition and a group, so that calls need not repeat them."""
+"""A queue object for asyncio: it keeps the queue's name, a partition and a group, so that calls need not repeat them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
 
 class AsyncQueue:
-    """One queue of a client. What a call says itself goes before what was said when the queue was named."""
+    """One queue of a client. Arguments of a call replace the defaults of the queue object."""
 
     def __init__(
         self, client: AsyncMessaging, name: str, *, partition: str | None = None, group: str | None = None
@@ -42,15 +42,15 @@ class AsyncQueue:
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
         return await self._client.pop(self.name, **self._pop_options(options))
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def consume(self, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
-        """Messages as they come, for ever. Settle each; what was leased and not yet handed out is given back at the end.
+        """Loop over messages as they come, for ever. Settle each one. When you leave the loop, messages you have not seen are returned.
 
-        One at a time by default; a larger ``batch`` saves requests. After a nack the rest of its lease is not handed out
-        if the nack ended it, as it does in ordered queues.
+        By default one message is leased at a time; a larger ``batch`` saves requests. In an ordered queue a nack ends its lease:
+        the rest of that lease is not handed out.
         """
         options.setdefault("wait_seconds", CONSUME_WAIT_SECONDS)
         while True:
@@ -63,12 +63,12 @@ class AsyncQueue:
                     remainder.handed_out(message)
                     yield message
             finally:
-                # If that fails, their leases run out instead.
+                # If the return fails, their leases run out instead.
                 with suppress(SkepError):
                     await self._client.nack(*remainder.to_give_back(), delay=0)
 
     async def ack(self, *messages: MessageData) -> list[AckResult]:
-        """These are done; each stands for itself."""
+        """Ack these messages: they are done. A refused ack does not affect the others."""
         return await self._client.ack(*messages)
 
     async def nack(
@@ -78,36 +78,36 @@ class AsyncQueue:
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> list[AckResult]:
-        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        """Nack these messages: they come again after the queue's backoff, at a time, or after a number of seconds (0 is at once)."""
         return await self._client.nack(*messages, error=error, retry_at=retry_at, delay=delay)
 
     async def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
-        """These are given up on and become dead letters at once."""
+        """Reject these messages: they become dead letters at once."""
         return await self._client.reject(*messages, error=error)
 
     async def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
-        """Keep the leases of these for longer, one result per lease."""
+        """Renew the leases of these messages; one result per lease."""
         return await self._client.renew(*messages, lease_seconds=lease_seconds)
 
     @spelled_out(QueueOptions, QUEUE_DEFAULTS)
     async def configure(self, **settings: Unpack[QueueOptions]) -> QueueView:
-        """Make the queue, or change the settings that are given; see docs/settings.md for what they mean."""
+        """Create the queue, or change the given settings (docs/settings.md)."""
         return await self._client.configure(self.name, **settings)
 
     async def stats(self) -> QueueDetail:
-        """The queue with its settings, its figures, and every group's account."""
+        """The queue with its settings, its figures, and the figures of every group."""
         return await self._client.stats(self.name)
 
     async def pause(self) -> QueueView:
-        """Hand out nothing more; pushes and acks go on."""
+        """Pause the queue: pops get no messages. Pushes and acks go on."""
         return await self._client.pause(self.name)
 
     async def resume(self) -> QueueView:
-        """Hand out messages again."""
+        """Resume the queue: pops get messages again."""
         return await self._client.resume(self.name)
 
     async def delete(self) -> QueueDeleted:
-        """Delete the queue with all it holds."""
+        """Delete the queue with all its messages and groups."""
         return await self._client.delete_queue(self.name)
 
     def _pop_options(self, options: PopOptions) -> PopOptions:

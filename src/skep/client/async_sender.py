@@ -1,4 +1,4 @@
-"""A client for asyncio as its parts know it: it makes calls. They know no more of it, so that nothing imports in a circle."""
+"""The part of a client for asyncio that makes calls. Its other parts know only this, so that there are no import cycles."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class AsyncSender(Protocol):
-    """What messages, transactions, buffers and the groups of calls need of a client."""
+    """The part of a client that messages, transactions, buffers and groups of calls use."""
 
     clock: Clock
     settings: ClientSettings
 
     async def run(self, call: ApiCall[T]) -> T:
-        """Make a call, again if it fails and may be made again."""
+        """Make a call, with retries where it may be repeated."""
         raise NotImplementedError

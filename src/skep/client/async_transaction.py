@@ -1,4 +1,4 @@
-"""A transaction for asyncio: gathered in a block, committed when the block is left."""
+"""A transaction for asyncio: a block collects its parts, and the end of the block commits them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AsyncTransaction(Parts):
         self._client = client
 
     async def commit(self) -> None:
-        """Do it now instead of at the end of the block."""
+        """Commit now instead of at the end of the block."""
         call = self.call()
         if call is None:
             return

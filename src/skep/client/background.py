@@ -1,4 +1,4 @@
-"""What a buffer needs of its world, once for asyncio and once for threads: something to wait on, and work beside one's own."""
+"""A monitor and a background task for buffers, once for asyncio and once for threads."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class AsyncMonitor:
         self._condition.release()
 
     async def until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
-        """Return when it holds, or after so long."""
+        """Return when the condition holds, or after the timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._condition.wait_for(holds)
 
     def changed(self) -> None:
-        """Let all who wait look again."""
+        """Wake all waiters, so that they check their condition again."""
         self._condition.notify_all()
 
 
@@ -50,16 +50,16 @@ class Monitor:
         self._condition.release()
 
     def until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
-        """Return when it holds, or after so long."""
+        """Return when the condition holds, or after the timeout."""
         self._condition.wait_for(holds, seconds)
 
     def changed(self) -> None:
-        """Let all who wait look again."""
+        """Wake all waiters, so that they check their condition again."""
         self._condition.notify_all()
 
 
 class AsyncBackground:
-    """Work that goes on beside one's own."""
+    """Work that runs in the background."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.create_task(work())
@@ -70,7 +70,7 @@ class AsyncBackground:
 
 
 class Background:
-    """Work that goes on beside one's own."""
+    """Work that runs in the background."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, name="skep-buffer", daemon=True)

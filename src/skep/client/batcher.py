@@ -1,6 +1,6 @@
-"""What waits to be pushed by a buffer: bounded, in order, and taken batch by batch. A state machine that sends nothing.
+"""The waiting messages of a buffer: bounded, in order, and taken batch by batch. A state machine that sends nothing.
 
-A batch that is under way stays here until it is done, so that what failed is still there to be tried again or shown.
+A batch that is being sent stays here until it is stored, so that a failed batch can be tried again or shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.wire.messages import PushedMessage, PushItem
 
 MEBIBYTE = 1024 * 1024
 BATCH_BYTES = 4 * MEBIBYTE
-"""A batch takes no more than this, so that it stays well below what a server takes in one request."""
+"""The largest size of a batch: well below the largest request of a server."""
 
 _ABOUT_CONTENT = frozenset({400, 413, 422})
 """Statuses of a request that could not be read, or was too large."""
@@ -73,7 +73,7 @@ class Batcher:
 
     @property
     def unsent(self) -> list[PushItem]:
-        """What has not been stored yet, in order."""
+        """The messages that are not stored yet, in order."""
         return [item for item, _ in self._waiting]
 
     @property
@@ -87,7 +87,7 @@ class Batcher:
         return len(self._waiting) >= self.settings.max_messages or self._bytes >= self.settings.max_bytes
 
     def add(self, item: PushItem) -> None:
-        """Take one more."""
+        """Add one message."""
         size = len(encode(item))
         self._waiting.append((item, size))
         self._bytes += size
@@ -111,9 +111,9 @@ class Batcher:
         self._taken, self._most = 0, self.settings.batch
 
     def refused(self, error: SkepError, results: Sequence[PushedMessage]) -> None:
-        """The batch was refused for good: put those aside that stood in the way, and keep the others for the next try."""
+        """The batch was refused for good: put the refused messages aside, and keep the others for the next try."""
         if self._taken > 1 and _unspecific(error):
-            # Nothing was stored, and nobody knows because of which: a smaller batch is refused for fewer, at last for one.
+            # Nothing was stored, and the error names no message: halve the batch until a single message is refused.
             self._taken, self._most = 0, self._taken // 2
             return
         kept = [
@@ -129,7 +129,7 @@ class Batcher:
         self._taken, self._most = 0, self.settings.batch
 
     def raise_failed(self) -> None:
-        """Raise what was refused since the last time, if anything was."""
+        """Raise the error of messages that were refused since the last call, if there are any."""
         error, failed = self.error, self.failed
         if error is not None:
             self.error, self.failed = None, []

@@ -1,7 +1,7 @@
-"""A circuit breaker as a state machine: it is told what happened and when, and says whether to ask a server at all.
+"""A circuit breaker as a state machine: it takes the outcomes of calls with their times, and says whether a server may be asked.
 
-Closed, everything passes. After so many failures in a row it opens, and nothing passes until its time is over. Then it is half
-open: one call passes as a probe, and its outcome closes the circuit or opens it again.
+While it is closed, every call passes. After a number of failures in a row it opens, and no call passes until its time is over. Then it
+is half open: one call passes as a probe, and its outcome closes the circuit or opens it again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Breaker:
         self._probe_until = 0
 
     def failed(self, now: Instant) -> None:
-        """A call got none, or one that says that the server is not well."""
+        """A call got no answer, or an answer that says that the server is not well."""
         self._failures += 1
         if self._opened_until is not None or self._failures >= self._max_failures:
             self._opened_until = now + self._open_micros

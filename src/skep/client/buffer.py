@@ -19,14 +19,14 @@ from skep.ids import IdMint
 from skep.wire.messages import PushItem
 
 PAUSE_SECONDS = 1.0
-"""How long to wait before trying again what failed for now, on top of the client's own retries."""
+"""The pause before a batch that failed for now is tried again, on top of the client's own retries."""
 
 
 class Buffer:
     """Takes messages at once and pushes them soon; leaving its ``with`` pushes the rest.
 
-    Nothing is lost without a word: what could not be pushed is raised by `push`, `flush` or the end of the block. Messages that
-    the server refused come with the error as ``details["failed"]``, those it could not be asked about stay in `unsent`.
+    No message is lost silently: `push`, `flush` or the end of the block raises the error of messages that could not be pushed. The
+    error has messages that the server refused as ``details["failed"]``. Messages that did not reach a server stay in `unsent`.
     """
 
     def __init__(self, client: Sender, mint: IdMint, queue: str, options: BufferOptions) -> None:
@@ -45,18 +45,18 @@ class Buffer:
 
     @property
     def unsent(self) -> list[PushItem]:
-        """What has not been stored yet, in order."""
+        """The messages that are not stored yet, in order."""
         return self._batcher.unsent
 
     @spelled_out(MessageOptions, PUSH_DEFAULTS)
     def push(self, messages: object, **options: Unpack[MessageOptions]) -> None:
-        """Take messages to be pushed soon; waits while the buffer is full. When it raises what failed before, it took none."""
+        """Take messages to push soon; wait while the buffer is full. When this raises an earlier failure, it has taken none of them."""
         items = written_items(self._queue, messages, options, self._mint)
         with self._monitor:
             self._batcher.raise_failed()
         for item in items:
             with self._monitor:
-                # Whoever waits for room must not do so for ever when another leaves the block and nothing is pushed any more.
+                # A task must not wait for room for ever when another leaves the block and nothing is pushed any more.
                 self._monitor.until(lambda: not self._open or not self._batcher.full)
                 if not self._open:
                     raise SkepError(Code.INVALID_REQUEST, "the buffer is not open: use it in a with statement")
@@ -64,7 +64,7 @@ class Buffer:
                 self._monitor.changed()
 
     def flush(self) -> None:
-        """Wait until all that was pushed is stored; raises what could not be."""
+        """Wait until all messages are stored; raise the error of those that could not be."""
         with self._monitor:
             self._flushing += 1
             begun = self._begun
@@ -87,7 +87,7 @@ class Buffer:
     ) -> None:
         assert self._background is not None
         with self._monitor:
-            self._leaving = True  # or what another task pushes after the flush would stay behind without a word
+            self._leaving = True  # else messages that another task pushes after the flush would be left behind silently
             self._monitor.changed()
         try:
             self.flush()
@@ -103,8 +103,8 @@ class Buffer:
         return self._background is not None and not self._leaving
 
     def _flushed_since(self, begun: int) -> bool:
-        """Whether there is nothing to wait for: all is stored, nobody stores it, or a try failed that began after so many.
-        One that was under way does not count, for much may have changed.
+        """Whether a flush need not wait: all is stored, nothing is pushed any more, or a try failed that began after ``begun``.
+        A try that was running before does not count: much may have changed since.
         """
         failed = self._trouble is not None and self._failed > begun
         return failed or not len(self._batcher) or self._background is None

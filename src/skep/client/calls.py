@@ -1,4 +1,4 @@
-"""The calls that move messages: what each sends, and how its answer is read. Nothing here sends anything."""
+"""The calls that move messages: the request of each, and how its answer is read. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ Start = Literal["all", "new"] | datetime | int
 class PopOptions(TypedDict, total=False):
     """Options of the pop.
 
-    ``wait_seconds`` waits for the first message; ``partitions`` limits from how many partitions; ``start`` says where a
-    group begins that is not there yet: "all", "new", a time or a seq; ``auto_ack`` settles what it hands out at once.
+    ``wait_seconds`` waits for the first message; ``partitions`` limits the number of partitions; ``start`` says where a new
+    group begins: "all", "new", a time or a seq (offset); ``auto_ack`` settles the messages at once.
     """
 
     batch: int
@@ -68,7 +68,7 @@ BUFFER_MS = 100
 
 
 class Acked(Struct):
-    """One result per ack, in order. ``queued`` is given too when the server accepted them for later."""
+    """One result per ack, in order. ``queued`` is set too when the server queued the acks (202)."""
 
     results: list[AckResult]
     queued: Queued | None = None
@@ -86,7 +86,7 @@ _ack_response = reader(AckBatchResponse)
 
 
 def push(items: Sequence[PushItem], buffering: tuple[int | None, int | None] | None = None) -> ApiCall[Pushed]:
-    """Push messages, whole or not at all; with ``buffering`` they are stored soon, and not before the answer (QoS 0)."""
+    """Push messages, whole or not at all; with ``buffering`` the server answers before it stores them (QoS 0)."""
     wait_ms, most = buffering or (None, None)
     if buffering is not None and wait_ms is None and most is None:
         wait_ms = BUFFER_MS
@@ -104,7 +104,7 @@ def read_pushed(answer: ApiResponse) -> Pushed:
 def pop(queue: str, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
     """Lease messages of a queue.
 
-    It may be repeated: if the answer was lost, so is that lease, and its messages come again when it runs out.
+    The call may be repeated: if an answer is lost, its lease runs out and the messages come again.
     """
     path = f"/api/v1/pop/queue/{path_part(queue)}"
     partition = options.get("partition")
@@ -172,7 +172,7 @@ def ack(one: Ack) -> ApiCall[Acked]:
 
 
 def ack_batch(acks: Sequence[Ack]) -> ApiCall[Acked]:
-    """Settle messages, each on its own merits."""
+    """Settle messages, each independently of the others."""
     return ApiCall(Request("POST", "/api/v1/ack/batch", encode(AckBatchRequest(list(acks)))), read_acks)
 
 
@@ -228,7 +228,7 @@ def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> ApiCa
 
 
 def tell(event: NewTraceEvent) -> ApiCall[TellResponse]:
-    """Tell what happened on the way of a trace."""
+    """Add events to a trace."""
     return ApiCall(Request("POST", "/api/v1/traces", encode(TellRequest([event]))), _told)
 
 

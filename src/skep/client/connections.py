@@ -1,7 +1,7 @@
 """Connections to one server over plain ``http://``, kept open from one request to the next. One class for threads, one for asyncio.
 
-A connection has one request at a time. Only one whose answer came whole is used again: after a failure, a timeout or a cancelled call
-nobody knows what else comes over it, so it is closed.
+A connection has one request at a time. A connection is used again only after a whole answer. After a failure, a timeout or a cancelled call
+more bytes of the old answer may come, so it is closed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from skep.client.exchange import ApiResponse
 from skep.client.http1 import AnswerReader, BrokenAnswerError
 
 IDLE_SECONDS = 60.0
-"""A connection that was idle for longer is not used again: something on the way may have forgotten it."""
+"""A connection that was idle for longer is not used again: a proxy or firewall may have dropped it."""
 MAX_IDLE = 256
-"""So many are kept; any number may be in use."""
+"""The largest number of idle connections that are kept. Any number may be in use."""
 RECEIVE_BYTES = 64 * 1024
 JOINED_BYTES = 64 * 1024
-"""A body up to so many bytes is sent in one piece with its head."""
+"""A body up to this size is sent in one piece with its head."""
 
 
 class NoAnswerError(Exception):
@@ -37,7 +37,7 @@ class NoAnswerError(Exception):
 
 
 class SyncConnections:
-    """For threads, any number of which may share it."""
+    """Connections for threads. Any number of threads may share them."""
 
     def __init__(self, host: str, port: int, connect_seconds: float) -> None:
         self._address = (host, port)
@@ -48,7 +48,7 @@ class SyncConnections:
         finalize(self, _close_idle, self._idle)  # should nobody close the client
 
     def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> ApiResponse:
-        """Send a request and wait for its answer; NoAnswerError when none comes within so many seconds."""
+        """Send a request and wait for its answer; NoAnswerError when none comes within the time."""
         deadline = time.monotonic() + seconds
         connection = self._taken() or self._connected(seconds)
         self._busy.add(connection)
@@ -70,14 +70,14 @@ class SyncConnections:
         return answer
 
     def close(self) -> None:
-        """Let go of all; requests under way get no answer."""
+        """Close all connections; running requests get no answer."""
         _close_idle(self._idle)
         for connection in list(self._busy):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _taken(self) -> socket.socket | None:
-        """One that is open and idle."""
+        """An open, idle connection, if there is one."""
         if self._process != os.getpid():  # a forked process must not talk over its parent's
             self._process = os.getpid()
             self._busy.clear()
@@ -127,7 +127,7 @@ def _exchange(
 
 
 def _send(connection: socket.socket, head: bytes, body: bytes | None, deadline: float) -> OSError | None:
-    """Send; the error when that failed. The server may have answered a part of the request, and closed."""
+    """Send the request; return the error when that failed. The server may have answered before it had the whole request, and closed."""
     try:
         connection.settimeout(_left(deadline))
         if body is None or len(body) <= JOINED_BYTES:
@@ -168,7 +168,7 @@ def _close(connection: socket.socket) -> None:
 
 
 class AsyncConnections:
-    """For asyncio. Each event loop has connections of its own."""
+    """Connections for asyncio. Each event loop has connections of its own."""
 
     def __init__(self, host: str, port: int, connect_seconds: float) -> None:
         self._address = (host, port)
@@ -176,7 +176,7 @@ class AsyncConnections:
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
 
     async def ask(self, method: str, head: bytes, body: bytes | None, seconds: float) -> ApiResponse:
-        """Send a request and wait for its answer; NoAnswerError when none comes within so many seconds."""
+        """Send a request and wait for its answer; NoAnswerError when none comes within the time."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -193,7 +193,7 @@ class AsyncConnections:
             raise NoAnswerError(_reason(error), sent=True) from error
 
     async def close(self) -> None:
-        """Let go of all; requests under way get no answer."""
+        """Close all connections; running requests get no answer."""
         here = asyncio.get_running_loop()
         for loop, pool in list(self._pools.items()):
             if loop is here:
@@ -220,7 +220,7 @@ class _Pool:
         self._guard: AsyncIterator[None] | None = None
 
     async def end_with_loop(self) -> None:
-        """See to it that no connection outlives the loop: before that ends, it closes its asynchronous generators."""
+        """Close all connections before the loop ends: a loop closes its asynchronous generators then."""
         self._guard = self._until_shutdown()
         await anext(self._guard)
 
@@ -241,7 +241,7 @@ class _Pool:
             connection.abort()
 
     def taken(self, now: float) -> _Connection | None:
-        """One that is open and idle."""
+        """An open, idle connection, if there is one."""
         while self.idle:
             connection = self.idle.pop()
             if now - connection.idle_since < IDLE_SECONDS and not connection.is_closing:
@@ -263,7 +263,7 @@ class _Connection(asyncio.Protocol):
     async def ask(
         self, loop: asyncio.AbstractEventLoop, method: str, head: bytes, body: bytes | None, seconds: float
     ) -> ApiResponse:
-        """Send a request and wait for its answer. The connection is closed unless that came whole."""
+        """Send a request and wait for its answer. The connection is closed unless the answer came whole."""
         transport = cast("asyncio.Transport", self._transport)
         waiting: asyncio.Future[ApiResponse] = loop.create_future()
         self._answer = waiting
@@ -294,7 +294,7 @@ class _Connection(asyncio.Protocol):
         self._pool.open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Something came: of an answer, or unasked."""
+        """Bytes came: a part of an answer, or unasked."""
         waiting, reader = self._answer, self._reader
         if waiting is None or reader is None or waiting.done():
             self.abort()
@@ -308,7 +308,7 @@ class _Connection(asyncio.Protocol):
             waiting.set_result(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by whomever."""
+        """The connection is closed, by either side."""
         self._pool.open.discard(self)
         with suppress(ValueError):
             self._pool.idle.remove(self)

@@ -1,8 +1,8 @@
-"""Who asks: what a client says of itself with each pop, in the header `Skep-Consumer`. The server shows it with the lease.
+"""The identity of a consumer: a client sends it with each pop in the header `Skep-Consumer`. The server shows it with the lease.
 
     Skep-Consumer: name="mailer", host="web-3", version="0.9.0", pid="4711"
 
-Values are percent-encoded, so that whatever is in a name breaks no header.
+Values are percent-encoded, so that no name can break the header.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _cut(text: str, most: int) -> str:
 
 @lru_cache(maxsize=1)
 def program_name() -> str:
-    """What the running program is called: its file, or the module that ``python -m`` was given."""
+    """The name of the running program: its file, or the module of ``python -m``."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if spec is not None and spec.name:
         return str(spec.name).removesuffix(".__main__")

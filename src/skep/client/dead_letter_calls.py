@@ -47,7 +47,7 @@ class DeadLetterQuery(TypedDict, total=False):
 class DeadLetterWish(TypedDict, total=False):
     """Which dead letters to replay or purge; with none of these, all of them. ``dry_run`` only counts them.
 
-    ``up_to_seq`` is the mark that a dry run's answer has: with it only those are meant that the dry run saw.
+    ``up_to_seq`` comes from the answer of a dry run: only the dead letters that the dry run counted are touched.
     """
 
     ids: list[str]
@@ -64,12 +64,12 @@ class DeadLetterWish(TypedDict, total=False):
 
 
 class DeadLetterCalls:
-    """What a client can see and change of dead letters."""
+    """The client's calls about dead letters."""
 
     @pages
     @spelled_out(DeadLetterQuery, QUERY_DEFAULTS)
     def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> Pages[DeadLetterView]:
-        """The dead letters of a queue, or those in a dead-letter queue, in the order of dying."""
+        """The dead letters of a queue, or all in a dead-letter queue, oldest first."""
         return listed(DEAD_LETTERS, DeadLettersResponse, lambda page: page.dead_letters, {**query, "queue": queue})
 
     @call
@@ -91,15 +91,15 @@ class DeadLetterCalls:
 
     @pages
     def replays(self, queue: str, *, source_queue: str | None = None) -> Pages[ReplayView]:
-        """The dead letters of a queue that were replayed, the newest first: as which message, and what became of that."""
+        """The replayed dead letters of a queue, newest first: the new message of each, and its outcome."""
         query = {"queue": queue, "source_queue": source_queue}
         return listed(f"{DEAD_LETTERS}/replays", ReplaysResponse, lambda page: page.replays, query)
 
     @call
     def bury(self, queue: str, letters: Mapping[int, str], *, name: str) -> ApiCall[Buried]:
-        """Put messages of the log, by their seqs and with an error each, among the dead letters: once for every ``name``.
+        """Dead-letter messages of the log, by their seqs and with an error each; a repeat with the same ``name`` does nothing.
 
-        For who reads the log and not by leases. The log and its groups keep the messages.
+        This is for readers of the raw log, which have no leases. The log and its groups keep the messages.
         """
         unfit = [UnfitMessage(seq, error) for seq, error in letters.items()]
         return post(f"{DEAD_LETTERS}/bury", Buried, BuryRequest(queue, name, unfit))

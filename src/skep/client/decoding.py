@@ -1,4 +1,4 @@
-"""Payloads into types: what msgspec knows (structs, dataclasses, plain types), and pydantic models by their own means."""
+"""Decode payloads into types: msgspec decodes structs, dataclasses and plain types; pydantic models decode themselves."""
 
 from __future__ import annotations
 

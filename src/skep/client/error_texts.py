@@ -1,6 +1,6 @@
-"""The text of an exception: one line for a log, the same with its traceback for the server. Both are bounded, and UTF-8 can carry both.
+"""The text of an exception: one line for a log, and the line with its traceback for the server. Both are bounded and valid UTF-8.
 
-Whatever a function raises must cost neither the log line nor the settlement: an exception whose text cannot be made, one of a
+No exception of a function may cost the log line or the settlement: an exception whose text cannot be made, one of a
 million characters, or one with a file name that is no UTF-8.
 """
 
@@ -33,7 +33,7 @@ def error_line(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """What is told to the server of an exception: its line, an empty line, and its traceback."""
+    """The error text for the server: the exception's line, an empty line, and its traceback."""
     return f"{error_line(error)}\n\n{traceback_text(error)}"
 
 

@@ -24,7 +24,7 @@ SERVER_ERRORS = 500
 
 
 class Request(Struct, frozen=True):
-    """What to send. ``repeatable`` says that sending it twice does no more than sending it once."""
+    """A request to send. ``repeatable`` says that sending it twice has the effect of sending it once (idempotent)."""
 
     method: str
     path: str
@@ -34,11 +34,11 @@ class Request(Struct, frozen=True):
     wait_seconds: float = 0.0
     """How long the server may hold the answer back, on top of the usual time."""
     headers: Mapping[str, str] | None = None
-    """Where they differ from those of all requests, such as the media type of a body that is no JSON."""
+    """Headers that differ from those of all requests, such as the media type of a body that is not JSON."""
     says_who: bool = False
     """Whether the client says who it is (`skep.client.consumer`)."""
     waits_for_room: bool = True
-    """Whether to try again while a queue is full. Who holds a lease meanwhile has better things to do."""
+    """Whether to retry while a queue is full. A caller that holds a lease meanwhile should not wait."""
 
     @property
     def target(self) -> str:
@@ -50,7 +50,7 @@ class Request(Struct, frozen=True):
 
 
 class ApiResponse(Struct, frozen=True):
-    """What came back. ``retry_after`` is read only where it means something."""
+    """The answer of a server. ``retry_after`` is read only for the statuses that use it."""
 
     status: int
     body: bytes | Bytes = b""
@@ -58,7 +58,7 @@ class ApiResponse(Struct, frozen=True):
 
 
 class ApiCall(Struct, Generic[T], frozen=True):
-    """A request, and how its answer is read: into what was asked for, or into the error that is raised."""
+    """A request, and the function that reads its answer: into the result, or into the error to raise."""
 
     request: Request
     read: Callable[[ApiResponse], T]
@@ -66,7 +66,7 @@ class ApiCall(Struct, Generic[T], frozen=True):
 
 @lru_cache(maxsize=256)
 def _written(query: tuple[tuple[str, str | tuple[str, ...]], ...]) -> str:
-    """A query as it stands in a URL. Who pops asks the same again and again."""
+    """A query as text of a URL. It is cached: consumers send the same query again and again."""
     return urlencode(query, doseq=True)
 
 

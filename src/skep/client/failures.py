@@ -1,4 +1,4 @@
-"""How a call fails: the server said no, or could not be reached. Both are `SkepError`; what the retries need is added."""
+"""The errors of a call: the server refused it, or could not be reached. Both are `SkepError`, with fields for the retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODES = {
     503: Code.SERVER_UNREACHABLE,
     504: Code.SERVER_UNREACHABLE,
 }
-"""What a status means when something on the way answered in the server's place, and so without a code."""
+"""The code for a status without one: a proxy answered in the server's place."""
 
 
 class AnsweredError(SkepError):
@@ -60,14 +60,14 @@ class CircuitOpenError(UnreachableError):
 
 
 class ClosedError(UnreachableError):
-    """Nobody was asked, or an answer was no longer waited for: the client is closed. No try would do better."""
+    """The client is closed: nothing was sent, or the answer was not awaited. A retry would not help."""
 
     def __init__(self) -> None:
         super().__init__("the client is closed; make another", sent=True)
 
 
 def error_of(answer: ApiResponse) -> AnsweredError:
-    """The error that an answer outside 2xx tells of."""
+    """The error of an answer outside 2xx."""
     retry_after = _seconds(answer.retry_after)
     try:
         problem = _decode.decode(answer.body).error
@@ -87,7 +87,7 @@ def error_of(answer: ApiResponse) -> AnsweredError:
 
 
 def unexpected(answer: ApiResponse, error: Exception) -> SkepError:
-    """The error that an answer is when it says it went well and cannot be read."""
+    """The error of a successful answer that cannot be read."""
     return SkepError(Code.INTERNAL, f"the answer ({answer.status}) is not what was asked for: {error}")
 
 

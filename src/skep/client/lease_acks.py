@@ -1,7 +1,7 @@
-"""Acks of messages, said with as few words as they take: messages that are all that is left of their lease are acked with the lease.
+"""Shorten acks: when the messages are all that is left of their lease, the request acks the lease and not each message.
 
-What is left of a lease is the seqs of its messages that are not known to be settled. A seq leaves when the server has answered. So what
-somebody said of a message, and the server may not have heard, is never completed with its lease.
+The remainder of a lease is the set of its seqs that are not known to be settled. A seq leaves the set when the server has answered. So a
+message with an unanswered settlement, a nack for example, is never completed together with its lease.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Left = set[int]
 
 
 class Shortened(Struct, frozen=True):
-    """Acks as they are sent, and for each of those that were meant the place of the one that says it."""
+    """The acks to send, and for each original ack the index of the sent ack that covers it."""
 
     meant: Sequence[Ack]
     sent: list[Ack]
     places: list[int]
 
     def results(self, told: Sequence[AckResult]) -> list[AckResult]:
-        """A result for each ack that was meant."""
+        """A result for each original ack."""
         if len(self.sent) == len(self.meant):
             return list(told)
         return [

@@ -1,4 +1,4 @@
-"""The calls of those who read the raw log, tell how far they have come, and stage messages. Nothing here sends anything."""
+"""The calls of readers of the raw log: read, report progress, and stage messages. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class LogCalls:
-    """What a client can read of logs, tell of its reading, and stage: for those who read without leasing, such as Spark."""
+    """The client's calls for readers without leases, such as Spark: logs, progress, staging."""
 
     @call
     def read_log(
@@ -84,7 +84,7 @@ class LogCalls:
 
     @call
     def report_progress(self, queue: str, group: str, seq: int) -> ApiCall[GroupFigures]:
-        """Tell that an external group, a reader of the raw log, is done with all up to a seq; it never goes back."""
+        """Report that an external group (a reader of the raw log) is done with all messages up to a seq. It never goes back."""
         return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
 
     # staging
@@ -103,7 +103,7 @@ class LogCalls:
     ) -> ApiCall[StagingResponse]:
         """Stage an Arrow IPC stream of messages under (query, epoch, partition, attempt), in no log until it is published.
 
-        An attempt may come in chunks, numbered in their order; one that is sent again takes the place of the first.
+        An attempt may come in numbered chunks. A chunk that is sent again replaces the first.
         """
         path, parameters = f"{_epoch(query, epoch)}/{partition}/{attempt}", texts({"chunk": chunk, "queue": queue})
         request = Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW})
@@ -135,7 +135,7 @@ class LogCalls:
 
     @call
     def put_run(self, run: str, report: RunReport) -> ApiCall[RunView]:
-        """Tell how a run of a pipeline stands, in place of what it told before."""
+        """Report the state of a pipeline's run. It replaces the run's last report."""
         return put(f"{PIPELINES}/{path_part(run)}", RunView, report)
 
     @call

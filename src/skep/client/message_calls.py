@@ -44,7 +44,7 @@ class OperationQuery(TypedDict, total=False):
 
 
 class MessageCalls:
-    """What a client can see of messages and of their way."""
+    """The client's calls that look at messages, traces and operations."""
 
     @pages
     @spelled_out(MessageQuery, QUERY_DEFAULTS)
@@ -59,7 +59,7 @@ class MessageCalls:
 
     @call
     def attempts(self, queue: str, seq: int) -> ApiCall[list[AttemptView]]:
-        """The attempts of the message at a seq over all groups: who had it, how that ended, and why it failed."""
+        """The attempts of the message at a seq over all groups: the consumer, the outcome and the error of each."""
         return part(get(f"{_at_seq(queue, seq)}/attempts", AttemptsResponse), lambda answer: answer.attempts)
 
     @call
@@ -71,7 +71,7 @@ class MessageCalls:
     def delete_message(
         self, queue: str, seq: int, *, message_id: str | None = None, dry_run: bool = False
     ) -> ApiCall[MessageDeleted]:
-        """Delete a message that is not settled, for all groups: nobody gets it again. Whoever holds it loses the lease.
+        """Delete an unsettled message for all groups: it is not delivered again. A consumer that holds it loses its lease.
 
         With ``message_id`` only if the message at this seq has that id. MESSAGE_SETTLED when every group has settled it.
         """
@@ -94,12 +94,12 @@ class MessageCalls:
 
     @call
     def trace_events(self, trace_id: str) -> ApiCall[list[TraceEventView]]:
-        """What workers told of a trace, in the order of telling."""
+        """The events that workers added to a trace, oldest first."""
         return part(get(f"{TRACES}/{path_part(trace_id)}", TraceResponse), lambda answer: answer.events)
 
     @pages
     def trace_names(self) -> Pages[NamedTrace]:
-        """The names that events of traces have, and when each last happened."""
+        """The names of trace events, each with the time of its last event."""
         return listed(f"{TRACES}/names", TraceNamesResponse, lambda page: page.names)
 
     @pages
@@ -117,7 +117,7 @@ class MessageCalls:
 
     @call
     def operation(self, operation_id: str) -> ApiCall[OperationView]:
-        """How far a queued call is, with its result once it is completed."""
+        """The state of a queued call, with its result once it is completed."""
         return get(f"{OPERATIONS}/{path_part(operation_id)}", OperationView)
 
     @call
@@ -127,7 +127,7 @@ class MessageCalls:
 
     @call
     def operation_stats(self) -> ApiCall[OperationStatsResponse]:
-        """How the queue of operations stands."""
+        """The figures of the queue of operations."""
         return get(f"{OPERATIONS}/stats", OperationStatsResponse)
 
 

@@ -1,4 +1,4 @@
-"""A popped message as data, whichever client popped it, and the words that may be said of it."""
+"""A popped message as data, for both clients, and the acks that settle it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a
     lease_id: str
     lease_deadline: datetime
     dead_letter: DeadLetterStory | None = None
-    """Where it comes from and why it died, when it is popped from a dead-letter queue."""
+    """The source and reason of a dead letter, when the message is popped from a dead-letter queue."""
     client: Any = None
     settled: AckStatus | None = None
     """The settlement made through this object; None before it."""

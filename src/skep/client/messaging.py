@@ -31,13 +31,13 @@ from skep.wire.messages import Ack, AckResult, Extended
 
 
 class Messaging(AdminCalls, Sender):
-    """What a client does with messages."""
+    """The calls of a client that move messages."""
 
     _mint: IdMint
 
     @spelled_out(PushOptions, PUSH_DEFAULTS)
     def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
-        """Push one message or a list of them, whole or not at all. A refused push is raised, or given to ``on_error``."""
+        """Push one message or a list of them, whole or not at all. The error of a refused push is raised, or given to ``on_error``."""
         several = listed(messages)
         with tracing.publishing(queue, len(several)) as span:
             items = push_items(queue, several, options, self._mint)
@@ -49,15 +49,15 @@ class Messaging(AdminCalls, Sender):
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[Message]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if that is given."""
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
         call = ApiCall(calls.pop(queue, options).request, read_messages)
         return message_data.held(popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:
-        """Lease messages as an Arrow IPC stream, for very many at a time; no bytes when there are none.
+        """Lease very many messages at a time, as an Arrow IPC stream; empty bytes when there are none.
 
-        The columns are those of `skep.arrow.log.POPPED_SCHEMA`. An ack of its ``lease_id`` completes all that is under it.
+        The columns are those of `skep.arrow.log.POPPED_SCHEMA`. An ack of a ``lease_id`` completes all messages of that lease.
         """
         return self.run(calls.pop_arrow(queue, options))
 
@@ -70,20 +70,20 @@ class Messaging(AdminCalls, Sender):
         return message_data.held(popped(self, namespace or task or "*", call), self)
 
     def ack(self, *messages: MessageData) -> list[AckResult]:
-        """These are done. Each stands for itself: a refused one is in the results and hinders no other.
+        """Ack these messages: they are done. A refused ack is in the results, and does not affect the others.
 
-        Where they are all that is left of a lease, the server is told of the lease and not of each message.
+        When they are all that is left of a lease, the request acks the lease and not each message.
         """
         return self._say([(message, message_data.completed(message)) for message in messages])
 
     def ack_lease(self, lease_id: str, *, through_seq: int | None = None) -> AckResult:
-        """All messages of a lease are done, or those up to a seq; its ``messages`` says how many that were.
+        """Ack all messages of a lease, or those up to a seq. The result's ``messages`` is their number.
 
         STALE_LEASE is raised when the lease has ended, NOT_IN_LEASE when nothing up to that seq is left of it.
         """
         one = Ack(lease_id, through_seq=msgspec.UNSET if through_seq is None else through_seq)
         [result] = self.said(calls.ack(one))
-        if result.status is SettleStatus.REFUSED:  # it was queued, and came too late
+        if result.status is SettleStatus.REFUSED:  # the ack was queued, and came after the lease had ended
             raise SkepError(result.code or Code.STALE_LEASE, "the lease has ended, or nothing of it was left")
         return result
 
@@ -94,7 +94,7 @@ class Messaging(AdminCalls, Sender):
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> list[AckResult]:
-        """These failed and come again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+        """Nack these messages: they come again after the queue's backoff, at a time, or after a number of seconds (0 is at once)."""
         return self._say(
             [
                 (one, message_data.failed(one, self.clock, error=error, retry_at=retry_at, delay=delay))
@@ -103,27 +103,27 @@ class Messaging(AdminCalls, Sender):
         )
 
     def reject(self, *messages: MessageData, error: str | None = None) -> list[AckResult]:
-        """These are given up on and become dead letters at once."""
+        """Reject these messages: they become dead letters at once."""
         return self._say([(message, message_data.rejected(message, error=error)) for message in messages])
 
     def settle(self, acks: Sequence[Ack]) -> list[AckResult]:
-        """Say of each message what became of it, in one request."""
+        """Settle messages in one request, each with its own outcome."""
         return self.said(calls.ack_batch(acks)) if acks else []
 
     def said(self, call: ApiCall[Acked]) -> list[AckResult]:
-        """The results of acks; when the server accepted them for later, those are waited for if that is wanted."""
+        """The results of acks. When the server queued them (202), wait for their outcome if the settings say so."""
         acked = self.run(call)
         if acked.queued is not None and (ended := self._ended(acked.queued)) is not None:
             return operations.acked(acked.queued, ended).results
         return acked.results
 
     def renew(self, *messages: MessageData, lease_seconds: float | None = None) -> list[Extended]:
-        """Keep the leases of these for longer, one result per lease."""
+        """Renew the leases of these messages; one result per lease."""
         leases = list(dict.fromkeys(message_data.lease_of(message) for message in messages))
         return self.run(calls.extend_batch(leases, lease_seconds)) if leases else []
 
     def release(self, lease_id: str) -> None:
-        """Release a lease, whoever holds it: its messages are delivered again at once, and this delivery was an attempt."""
+        """Release a lease: its messages are delivered again at once. The delivery counts as an attempt."""
         self.run(calls.release(lease_id))
 
     def transaction(self) -> Transaction:
@@ -136,13 +136,13 @@ class Messaging(AdminCalls, Sender):
             return message_data.noted(said, short.results(self.settle(short.sent)), span)
 
     def _awaited(self, pushed: Pushed) -> Pushed:
-        """A push that was accepted for later, once it took effect; as it is when that takes too long, for it is safe."""
+        """The outcome of a queued push (202), once it took effect; the queued push itself when that takes too long, since it is safe."""
         if pushed.queued is not None and (ended := self._ended(pushed.queued)) is not None:
             return operations.pushed(pushed.queued, ended)
         return pushed
 
     def _ended(self, queued: Queued) -> list[operations.Operation] | None:
-        """All operations of a call, once they have ended; None when nobody wants to wait, or that takes too long."""
+        """All operations of a call, once they have ended; None when the settings do not wait, or the wait takes too long."""
         if self.settings.queued_operation == "return":
             return None
         deadline = self.clock.steady() + seconds(self.settings.poll_timeout_seconds)

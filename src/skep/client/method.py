@@ -1,7 +1,7 @@
-"""Methods that both clients have: each states its call once, and the client that it is asked of sends it.
+"""Methods of both clients: each states its call once, and the client sends it.
 
-`@call` and `@pages` make a method of a function that says what to send and how to read the answer. Of a `Client` that method returns
-the answer, of an `AsyncClient` it is a coroutine. Nothing here sends anything.
+`@call` and `@pages` turn a function that builds a call into a method. The method of a `Client` returns the answer, the method of an
+`AsyncClient` is a coroutine. Nothing here sends anything.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ QUERY_DEFAULTS = {"stats": True, "descending": False, "dry_run": False}
 
 
 class Sends(Protocol):
-    """Whoever makes calls and waits for the answers."""
+    """A client that makes calls and waits for the answers."""
 
     def run(self, call: ApiCall[T]) -> T:
         """Make a call."""
 
 
 class SendsAsync(Protocol):
-    """Whoever makes calls for asyncio."""
+    """A client that makes calls for asyncio."""
 
     async def run(self, call: ApiCall[T]) -> T:
         """Make a call."""
@@ -163,7 +163,7 @@ def delete(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> 
 
 
 def part(asked: ApiCall[Answer], take: Callable[[Answer], T]) -> ApiCall[T]:
-    """The same call, of whose answer only a part is wanted."""
+    """The call, with only a part of its answer as result."""
     return ApiCall(asked.request, lambda answer: take(asked.read(answer)))
 
 

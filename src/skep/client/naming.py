@@ -1,4 +1,4 @@
-"""What a queue object adds to its calls: the partition and group it was named with."""
+"""The defaults that a queue object adds to its calls: its partition and group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that the server accepted for later (202), and what became of them."""
+"""Operations: calls that the server queued (202), and their outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyword arguments that are passed on: a word that nobody reads is an error, as with any other function."""
+"""Keyword arguments that are passed on: an unknown one is an error, as with any other function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def no_others(given: Mapping[str, object], known: frozenset[str]) -> None:
-    """TypeError for a word that means nothing here: a misspelt ``partition`` would put messages into another one."""
+    """TypeError for an unknown argument: with a misspelt ``partition``, messages would go into another partition."""
     if not given.keys() <= known:
         [first, *_] = sorted(given.keys() - known)
         raise TypeError(f"unexpected keyword argument {first!r}; there are {', '.join(sorted(known))}")

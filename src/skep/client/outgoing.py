@@ -1,4 +1,4 @@
-"""What is pushed: any object that can be JSON, bytes with a content type, or a `NewMessage` with fields of its own."""
+"""Messages to push: any object that can be JSON, bytes with a content type, or a `NewMessage` with its own fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Durability = Literal["stored", "buffered"]
 
 
 class NewMessage(Struct, frozen=True):
-    """A message to push, with fields of its own; what is not given here is taken from the push it is in."""
+    """A message to push, with its own fields. A missing field comes from the options of the push."""
 
     payload: Any
     partition: str | UnsetType = UNSET
@@ -44,7 +44,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 class MessageOptions(TypedDict, total=False):
-    """What may be said of all messages of a push at once.
+    """Options for all messages of a push.
 
     Without a ``transaction_id`` each message gets one that is minted for it, so that a push whose answer is lost can be
     made again and is stored once. ``transaction_id=None`` pushes without one; such a push is not tried again when it may
@@ -66,7 +66,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class PushOptions(MessageOptions, total=False):
-    """What holds for all messages that do not say it themselves, and whom to tell.
+    """Options for all messages of a push that do not set them themselves, and callbacks.
 
     ``delay`` (seconds, or a timedelta) and ``deliver_at`` hold them back. ``on_success``, ``on_duplicate`` and ``on_error`` get the
     messages that they are about, ``on_error`` the error, too.
@@ -131,7 +131,7 @@ def buffering(options: Mapping[str, Any]) -> tuple[int | None, int | None] | Non
 
 
 def written_items(queue: str, messages: object, options: MessageOptions, mint: IdMint) -> list[PushItem]:
-    """The same, written now: what is sent later is what was given, whatever its owner does to the object meanwhile."""
+    """The items, encoded now: later changes of the caller's objects do not change what is sent."""
     no_others(options, _MESSAGE_OPTIONS)
     items = push_items(queue, messages, options, mint)
     for item in items:
@@ -147,7 +147,7 @@ def repeatable(items: Iterable[PushItem]) -> bool:
 
 
 def _carry(items: list[PushItem], context: Headers) -> None:
-    """Let messages carry the trace they are pushed in, those that were not given one."""
+    """Add the current trace context to messages that have none."""
     for item in items:
         headers = cast("object", item.headers)
         if headers is UNSET:
@@ -167,7 +167,7 @@ def listed(messages: object) -> list[object]:
 
 
 class _Common(Struct, frozen=True):
-    """What is said of all messages of a push, by the fields that a message may have of its own."""
+    """The options for all messages of a push, by the fields that a message may set itself."""
 
     partition: str
     transaction_id: str | None | UnsetType
@@ -190,7 +190,7 @@ def _common(options: MessageOptions) -> _Common:
 
 
 def _item(queue: str, message: object, minted_id: str, common: _Common, clock: Clock) -> PushItem:
-    """The item of one message. What it says itself goes before what is said of all; its time, however it says it, before their time."""
+    """The item of one message. Its own fields replace the options of the push; its own time or delay replaces theirs."""
     if isinstance(message, MessageData):
         message = copied(message)
     if isinstance(message, NewMessage):

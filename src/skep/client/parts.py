@@ -1,4 +1,4 @@
-"""What a transaction is made of: acks, pushes, effects and receipts that happen together or not at all."""
+"""The parts of a transaction: acks, pushes, effects and receipts. They happen together or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What a transaction is made of so far."""
+    """The parts of a transaction so far."""
 
     def __init__(self, clock: Clock, mint: IdMint) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class Parts:
         return self.committed.messages if self.committed else []
 
     def ack(self, *messages: MessageData) -> None:
-        """These are done, if the rest happens."""
+        """Ack these messages within the transaction."""
         self._say((message, message_data.completed(message)) for message in messages)
 
     def nack(
@@ -58,19 +58,19 @@ class Parts:
         retry_at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> None:
-        """These failed and come again, if the rest happens."""
+        """Nack these messages within the transaction: they come again."""
         self._say(
             (one, message_data.failed(one, self._clock, error=error, retry_at=retry_at, delay=delay))
             for one in messages
         )
 
     def reject(self, *messages: MessageData, error: str | None = None) -> None:
-        """These become dead letters, if the rest happens."""
+        """Reject these messages within the transaction: they become dead letters."""
         self._say((message, message_data.rejected(message, error=error)) for message in messages)
 
     @spelled_out(MessageOptions, PUSH_DEFAULTS)
     def push(self, queue: str, messages: object, **options: Unpack[MessageOptions]) -> None:
-        """Push these, if the rest happens."""
+        """Push these messages within the transaction."""
         self._open()
         several = listed(messages)
         span = tracing.begin_publishing(queue, len(several))
@@ -93,12 +93,12 @@ class Parts:
         state: object,
         cause: str | None = None,
     ) -> None:
-        """Append events to an entity, and let its state be this, if it is at this version and the rest happens."""
+        """Append events to an entity and set its state, within the transaction. A conflict when the entity is at another version."""
         self._open()
         self._effects.append(record_calls.effect(entity, id_, version, events, state, cause))
 
     def receipt(self, scope: str, key: str, *, answer: object = None, window_seconds: float) -> None:
-        """Note that this was done, if it was not within the window and the rest happens."""
+        """Write a receipt within the transaction: this was done. A conflict when a receipt is there within the window."""
         self._open()
         self._receipts.append(record_calls.receipt(scope, key, answer, window_seconds))
 

@@ -1,4 +1,4 @@
-"""Which servers are asked over connections of our own: plain ``http://`` without a proxy. And what heads their requests have."""
+"""Servers that we reach over our own connections (plain ``http://`` without a proxy), and the heads of their requests."""
 
 from __future__ import annotations
 

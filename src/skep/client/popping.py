@@ -1,6 +1,6 @@
 # Written by dev/twins.py from async_popping.py: change that, and run it.
 
-"""Popping for threads: what a pop brings, with a span for it where somebody traces."""
+"""Popping for threads: the messages of a pop, with a span where the program traces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ M = TypeVar("M", bound=tracing.Headed)
 
 
 def popped(client: Sender, source: str, call: ApiCall[list[M]]) -> list[M]:
-    """The messages that a pop leases. ``source`` names what is popped from, should it fail."""
+    """The messages that a pop leases. ``source`` is the name of the queue or filter in the span of a failed pop."""
     since = tracing.began()
     try:
         found = client.run(call)

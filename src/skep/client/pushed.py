@@ -21,7 +21,7 @@ class QueuedPart(Struct, rename="camel"):
 
 
 class Queued(Struct, rename="camel"):
-    """A push or ack that the server accepted for later (202): it is safe, and takes effect in its turn.
+    """A push or ack that the server accepted for later (202): it is stored safely, and takes effect in its turn.
 
     The fields are those of the first operation; a call that is about several partitions has several ``operations``.
     """
@@ -39,7 +39,7 @@ class Queued(Struct, rename="camel"):
 
 
 class Pushed(Struct):
-    """One result per message, in order. ``queued`` is given too when the server accepted the push for later."""
+    """One result per message, in order. ``queued`` is set too when the server queued the push (202)."""
 
     messages: list[PushedMessage]
     queues: dict[str, QueueDepth]
@@ -49,37 +49,37 @@ class Pushed(Struct):
 
     @property
     def stored(self) -> list[PushedMessage]:
-        """What is in the log now."""
+        """The messages that are in the log now."""
         return [message for message in self.messages if message.status is PushStatus.STORED]
 
     @property
     def scheduled(self) -> list[PushedMessage]:
-        """What enters the log when it is due."""
+        """The messages that enter the log when they are due."""
         return [message for message in self.messages if message.status is PushStatus.SCHEDULED]
 
     @property
     def duplicates(self) -> list[PushedMessage]:
-        """What had been pushed before; each names the first one's id and seq."""
+        """The messages that had been pushed before; each result has the first one's id and seq."""
         return [message for message in self.messages if message.status is PushStatus.DUPLICATE]
 
     @property
     def buffered(self) -> list[PushedMessage]:
-        """What the server has taken and stores soon: in memory (QoS 0), or on its disk while its database is away."""
+        """The messages that the server has taken and stores soon: in its memory (QoS 0), or on its disk while the database is away."""
         return [message for message in self.messages if message.status is PushStatus.BUFFERED]
 
     @property
     def waiting(self) -> list[PushedMessage]:
-        """What was accepted for later, and is not in the log yet."""
+        """The messages of a queued push: they are not in the log yet."""
         return [message for message in self.messages if message.status is PushStatus.QUEUED]
 
     @property
     def failed(self) -> list[PushedMessage]:
-        """What was refused; since a push is whole or not at all, then everything was."""
+        """The refused messages. A push is stored whole or not at all, so these are all or none."""
         return [message for message in self.messages if message.status is PushStatus.REFUSED]
 
 
 def told(pushed: Pushed, options: PushOptions) -> Pushed:
-    """The same, after the callbacks were told what they are about."""
+    """The outcome, after its callbacks were called."""
     if (on_success := options.get("on_success")) is not None and (
         fresh := pushed.stored + pushed.scheduled + pushed.buffered
     ):
@@ -90,7 +90,7 @@ def told(pushed: Pushed, options: PushOptions) -> Pushed:
 
 
 def told_of_failure(error: SkepError, items: Sequence[PushItem], options: PushOptions) -> Pushed:
-    """What a failed push is where an ``on_error`` takes it; without one the error is raised."""
+    """The outcome of a failed push whose ``on_error`` took the error; without ``on_error`` the error is raised."""
     on_error = options.get("on_error")
     if on_error is None:
         raise error

@@ -52,12 +52,12 @@ class QueueQuery(TypedDict, total=False):
 
 
 class QueueCalls:
-    """What a client can see and change of queues and groups."""
+    """The client's calls about queues and groups."""
 
     @call
     @spelled_out(QueueOptions, QUEUE_DEFAULTS)
     def configure(self, queue: str, **settings: Unpack[QueueOptions]) -> ApiCall[QueueView]:
-        """Make a queue, or change the settings that are given; see docs/settings.md for what they mean."""
+        """Create a queue, or change the given settings (docs/settings.md)."""
         return post("/api/v1/configure", QueueView, {"queue": queue, "settings": settings})
 
     @pages
@@ -68,17 +68,17 @@ class QueueCalls:
 
     @call
     def stats(self, queue: str) -> ApiCall[QueueDetail]:
-        """A queue with its settings, its figures, and every group's account."""
+        """A queue with its settings, its figures, and the figures of every group."""
         return get(f"{QUEUES}/{path_part(queue)}", QueueDetail)
 
     @call
     def pause(self, queue: str) -> ApiCall[QueueView]:
-        """Hand out nothing more; pushes and acks go on."""
+        """Pause a queue: pops get no messages. Pushes and acks go on."""
         return post(f"/api/v1/queues/{path_part(queue)}/pause", QueueView)
 
     @call
     def resume(self, queue: str) -> ApiCall[QueueView]:
-        """Hand out messages again."""
+        """Resume a queue: pops get messages again."""
         return post(f"/api/v1/queues/{path_part(queue)}/resume", QueueView)
 
     @call
@@ -89,12 +89,12 @@ class QueueCalls:
         *,
         dry_run: bool = False,
     ) -> ApiCall[ClearResponse]:
-        """Take messages away: what waits, what is scheduled, or all with the leases too."""
+        """Delete messages of a queue: pending, scheduled, or all (both, and leased messages too)."""
         return post(f"/api/v1/queues/{path_part(queue)}/clear", ClearResponse, {"scope": scope, "dryRun": dry_run})
 
     @call
     def delete_queue(self, queue: str, *, dry_run: bool = False) -> ApiCall[QueueDeleted]:
-        """Delete a queue with all it holds."""
+        """Delete a queue with all its messages and groups."""
         return delete(f"{QUEUES}/{path_part(queue)}", QueueDeleted, {"dry_run": dry_run})
 
     @call
@@ -114,30 +114,30 @@ class QueueCalls:
 
     @call
     def status(self) -> ApiCall[StatusResponse]:
-        """The tenant at one look, with what may need attention."""
+        """The figures of the tenant, with warnings."""
         return get("/api/v1/status", StatusResponse)
 
     @call
     def buffers(self) -> ApiCall[BuffersResponse]:
-        """What the server process that answers has taken and not stored yet: on its disk, and in its memory."""
+        """The messages that the answering server process has taken and not stored yet: on its disk, and in its memory."""
         return get("/api/v1/status/buffers", BuffersResponse)
 
     @call
     def leases(
         self, queue: str | None = None, *, expiring_within: float | None = None, limit: int = PAGE_ROWS
     ) -> ApiCall[list[LiveLease]]:
-        """Who holds leases, those that run out first before the others; ``expiring_within`` is in seconds."""
+        """Live leases, the one that ends first at the start; ``expiring_within`` is in seconds."""
         query = {"queue": queue, "expiring_within": expiring_within, "limit": limit}
         return part(get("/api/v1/status/leases", LeasesResponse, query), lambda answer: answer.leases)
 
     @call
     def pace(self, queue: str) -> ApiCall[PaceResponse]:
-        """How a queue keeps up: what goes in and out, why it is slow, and wait and handler times by group."""
+        """How a queue keeps up: rates in and out, the bottleneck, and wait and handler times by group."""
         return get(f"/api/v1/status/queues/{path_part(queue)}/pace", PaceResponse)
 
     @call
     def consumers(self, queue: str | None = None) -> ApiCall[list[ConnectedConsumer]]:
-        """Who waits for messages, popped in the last five minutes, or holds leases, of a queue or of all."""
+        """The consumers of a queue, or of all queues: those that wait, popped in the last five minutes, or hold leases."""
         asked = get("/api/v1/status/consumers", ConsumersResponse, {"queue": queue})
         return part(asked, lambda answer: answer.consumers)
 
@@ -160,12 +160,12 @@ class QueueCalls:
 
     @call
     def release_partition(self, queue: str, group: str, partition: str) -> ApiCall[LeasesReleased]:
-        """End the leases of a partition, whoever holds them: its messages are delivered again at once."""
+        """End the leases of a partition: its messages are delivered again at once."""
         return post(f"{GROUPS}/{path_part(group)}/release", LeasesReleased, ReleaseRequest(queue, partition))
 
     @call
     def delete_group(self, queue: str, group: str, *, dry_run: bool = False) -> ApiCall[GroupDeleted]:
-        """Forget a group of a queue, and its leases."""
+        """Delete a group of a queue, with its progress and leases."""
         return delete(f"{GROUPS}/{path_part(group)}", GroupDeleted, {"queue": queue, "dry_run": dry_run})
 
 

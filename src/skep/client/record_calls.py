@@ -1,4 +1,4 @@
-"""The calls for what is kept beside the log: applied apps, entities, receipts and endpoints. Nothing here sends anything."""
+"""The calls about apps, entities, receipts and endpoints, which are kept beside the log. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Events = Iterable[tuple[str, object]]
 
 
 class RecordCalls:
-    """What a client can see and change of apps, entities and endpoints."""
+    """The client's calls about apps, entities and endpoints."""
 
     @call
     def apply(self, app: App | Mapping[str, Any], *, dry_run: bool = False) -> ApiCall[Applied]:
@@ -64,7 +64,7 @@ class RecordCalls:
 
     @call
     def remove_app(self, name: str, *, dry_run: bool = False) -> ApiCall[AppRemoved]:
-        """Forget an app; its queues stay, with all they hold."""
+        """Remove an app. Its queues stay, with all their messages."""
         return delete(f"{APPS}/{path_part(name)}", AppRemoved, {"dry_run": dry_run})
 
     @call
@@ -77,7 +77,7 @@ class RecordCalls:
 
     @call
     def entity_types(self) -> ApiCall[list[str]]:
-        """The types of which there are entities."""
+        """The entity types that have entities."""
         return part(get(ENTITIES, EntityTypesResponse), lambda answer: answer.types)
 
     @pages
@@ -92,7 +92,7 @@ class RecordCalls:
 
     @pages
     def entity_events(self, type_: str, id_: str) -> Pages[EventView]:
-        """All events of an entity, the first one first."""
+        """All events of an entity, oldest first."""
         path = f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}/events"
         return listed(path, EventsResponse, lambda page: page.events)
 
@@ -126,7 +126,7 @@ class RecordCalls:
         threshold: int = 5,
         open_seconds: float = 30.0,
     ) -> ApiCall[EndpointView]:
-        """Say how a delivery went, and hear whether to go on: see ``open_until`` and ``stopped_at``."""
+        """Report the outcome of a delivery. The answer says whether to go on: see ``open_until`` and ``stopped_at``."""
         told = EndpointReport(url, Report(report), reason, threshold, open_seconds)
         return post(f"{ENDPOINTS}/report", EndpointView, told)
 
@@ -142,7 +142,7 @@ def _document(app: App | Mapping[str, Any]) -> Mapping[str, Any]:
         raise SkepError(Code.INVALID_REQUEST, f"an app is wanted, not {app!r}: {cure}")
     if isinstance(app, Mapping):
         return app
-    from skep.spec import to_document  # whoever applies no apps does not load the language
+    from skep.spec import to_document  # a program that applies no apps does not load the spec language
 
     return to_document(app)
 

@@ -1,4 +1,4 @@
-"""What is left of a popped batch while it is handed out one by one.
+"""The rest of a popped batch, while its messages are handed out one by one.
 
 A nack ends the whole lease in an ordered queue and only its own message in an unordered one. The client cannot know which, so
 after a nack it asks (by renewing) before it hands out more of the same lease.

@@ -1,4 +1,4 @@
-"""Whether a failed call is made again, and after which pause; the pauses themselves are stamina's.
+"""Decide whether a failed call is tried again, and after which pause. stamina makes the pauses.
 
 Network failures and 5xx are tried again with a growing pause, 429 after what Retry-After says (if the settings want that), other 4xx never. A request that
 must not be repeated (a push without transaction ids) is tried again only when it certainly had no effect.
@@ -59,7 +59,7 @@ def may_have_happened(error: SkepError) -> bool:
 
 
 def retry_hook(request: Request, settings: ClientSettings) -> Hook:
-    """What stamina asks after a failure: no, yes with its own pause, or yes after so many seconds."""
+    """The answer to stamina after a failure: no, yes with its own pause, or yes after a number of seconds."""
 
     def decide(error: Exception) -> bool | float:
         # An open circuit fails at once: that is what it is for. A closed client stays closed.

@@ -1,4 +1,4 @@
-"""Retries are told by Python's logging.
+"""Log retries with Python's logging.
 
 stamina tells of them through structlog where that is installed, which it always is beside Skep. But structlog prints on standard
 output until a program configures it, and standard output belongs to the program.

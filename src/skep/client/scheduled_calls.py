@@ -29,7 +29,7 @@ class ScheduledQuery(TypedDict, total=False):
 class ScheduledWish(TypedDict, total=False):
     """Which scheduled messages to change; with none of these, all of the queue.
 
-    ``dry_run`` only counts them. The ``mark`` of its answer keeps a later call to what was counted.
+    ``dry_run`` only counts them. With the ``mark`` of its answer, a later call touches only the counted messages.
     """
 
     ids: list[str]
@@ -43,12 +43,12 @@ class ScheduledWish(TypedDict, total=False):
 
 
 class ScheduledCalls:
-    """What a client can see and change of messages that are not due yet."""
+    """The client's calls about scheduled messages."""
 
     @pages
     @spelled_out(ScheduledQuery, QUERY_DEFAULTS)
     def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> Pages[ScheduledView]:
-        """Scheduled messages of a queue, or of all, those that are due first before the others."""
+        """Scheduled messages of a queue, or of all queues, the one that is due next first."""
         return listed(SCHEDULED, ScheduledResponse, lambda page: page.messages, {**query, "queue": queue})
 
     @call

@@ -1,6 +1,6 @@
 # Written by dev/twins.py from async_sender.py: change that, and run it.
 
-"""A client for threads as its parts know it: it makes calls. They know no more of it, so that nothing imports in a circle."""
+"""The part of a client for threads that makes calls. Its other parts know only this, so that there are no import cycles."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class Sender(Protocol):
-    """What messages, transactions, buffers and the groups of calls need of a client."""
+    """The part of a client that messages, transactions, buffers and groups of calls use."""
 
     clock: Clock
     settings: ClientSettings
 
     def run(self, call: ApiCall[T]) -> T:
-        """Make a call, again if it fails and may be made again."""
+        """Make a call, with retries where it may be repeated."""
         raise NotImplementedError

@@ -1,6 +1,6 @@
-"""Which server to ask: the one that works, the others when it does not, and the first again after a while.
+"""Choose the server to ask (failover): the current one, the others when it fails, and the first again after a while.
 
-A state machine that is told what happened and when. It may be shared by threads.
+A state machine that takes the outcomes of calls with their times. Threads may share it.
 """
 
 from __future__ import annotations

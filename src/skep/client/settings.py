@@ -15,9 +15,9 @@ from skep.model import DEFAULT_TENANT
 
 DEFAULT_URL = "http://127.0.0.1:6632"
 MAX_TIMEOUT_SECONDS = 1e9
-"""Thirty years: no clock of an operating system takes much more."""
+"""The longest duration, thirty years: the clocks of operating systems take not much more."""
 URL_VARIABLE, TENANT_VARIABLE, TOKEN_VARIABLE = "SKEP_URL", "SKEP_TENANT", "SKEP_TOKEN"
-"""Where the server is, and who asks, for a client that is given no address; the command takes them, too."""
+"""The variables with the URL, tenant and token of a client without an address. The command line uses them, too."""
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +29,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     token: str | None = None
     """The key or token; it is sent as a bearer token."""
     client_name: str | None = None
-    """Who this client is, said with each pop and shown with the lease; the program's name when it is not given."""
+    """The name of this client, sent with each pop and shown with the lease (default: the program's name)."""
     timeout_seconds: float = 30.0
     """How long one try may take from connecting to the last byte; a pop that waits may take its wait on top."""
     connect_timeout_seconds: float = 5.0
@@ -39,23 +39,23 @@ class ClientSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backoff_seconds: float = 0.1
     """The pause after the first failed try; it doubles with each further one, with jitter on top."""
     max_retry_delay: float = 30.0
-    """No pause is longer than so many seconds, also when the server asks for more by Retry-After."""
+    """The longest pause, also when the server asks for more by Retry-After."""
     retry_on_429: bool = True
-    """Whether a call is tried again that the server refused because it is busy, or a queue full."""
+    """Whether a call is tried again when the server is busy or a queue is full (429)."""
     honor_retry_after: bool = True
     """Whether the pause after a 429 is the one that the server asks for by Retry-After; else it is like any other."""
     queued_operation: Literal["return", "poll"] = "return"
-    """Whether an operation that the server accepted for later (202) is returned as queued, or waited for."""
+    """Whether a queued operation (202) is returned as queued, or awaited."""
     poll_seconds: float = 0.1
-    """The pause between two looks at an operation that is waited for."""
+    """The pause between two polls of an awaited operation."""
     poll_timeout_seconds: float = 30.0
-    """How long an operation is waited for."""
+    """How long an operation is awaited."""
     breaker_failures: int = 5
-    """So many failures of a server in a row open its circuit."""
+    """The number of failures in a row that opens the circuit of a server."""
     breaker_open_seconds: float = 10.0
-    """So long an open circuit lets nothing through; then one call probes the server."""
+    """How long an open circuit lets no call pass; then one call probes the server."""
     failback_seconds: float = 30.0
-    """After so long on another server the first one is tried again."""
+    """How long another server is used before the first one is tried again."""
 
     def __repr__(self) -> str:
         """Everything but the token: what is printed ends up in logs."""
@@ -94,9 +94,9 @@ def split_urls(text: str) -> tuple[str, ...]:
 
 
 def from_environment(options: ClientOptions, environment: Mapping[str, str]) -> tuple[tuple[str, ...], ClientOptions]:
-    """The address that the environment names, and the options with its tenant and token where they name none.
+    """The address from the environment, and the options with the environment's tenant and token where they have none.
 
-    An empty variable is none. It counts only for a client that is given no address: a token is for the server beside it.
+    An empty variable does not count. It counts only for a client that is given no address: a token is for the server beside it.
     """
     said: ClientOptions = {}
     if tenant := environment.get(TENANT_VARIABLE):

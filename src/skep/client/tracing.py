@@ -1,6 +1,6 @@
-"""Joins the traces of a program that uses OpenTelemetry; in one that does not, nothing of it is even loaded.
+"""Join the traces of a program that uses OpenTelemetry. In other programs nothing of OpenTelemetry is loaded.
 
-A push is a span, and its messages carry its context, so that their trace is the caller's; whoever works on a message does so in
+A push is a span, and its messages carry its context, so that they are in the caller's trace; a consumer works on a message in
 that trace. Names and attributes are those of OpenTelemetry's conventions for messaging. Without an SDK no span is made, but a
 context that is there is carried on.
 """

@@ -1,6 +1,6 @@
 # Written by dev/twins.py from async_transaction.py: change that, and run it.
 
-"""A transaction for threads: gathered in a block, committed when the block is left."""
+"""A transaction for threads: a block collects its parts, and the end of the block commits them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Transaction(Parts):
         self._client = client
 
     def commit(self) -> None:
-        """Do it now instead of at the end of the block."""
+        """Commit now instead of at the end of the block."""
         call = self.call()
         if call is None:
             return

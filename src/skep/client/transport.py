@@ -1,4 +1,4 @@
-"""Sending: with `skep.client.connections` the only module that touches the network. One class for threads, one for asyncio.
+"""Send requests. Only this module and `skep.client.connections` touch the network. One class for threads, one for asyncio.
 
 Requests to plain ``http://`` go over connections of our own: pyreqwest hands each over to a thread of its own and back, which takes four times
 the CPU time. TLS, proxies, and bodies that are read while they come are pyreqwest's.
@@ -134,7 +134,7 @@ class SyncTransport:
             yield body
 
     def close(self) -> None:
-        """Let go of all connections that are its own; pyreqwest may take more requests for a moment, and so we remember it."""
+        """Close all connections that are its own; pyreqwest may take more requests for a moment, and so we remember it."""
         if self._owner is self:
             self.closed = True
             for connections in self.plain.values():
@@ -216,7 +216,7 @@ class AsyncTransport:
             raise _unsendable(error) from error
 
     async def close(self) -> None:
-        """Let go of all connections that are its own."""
+        """Close all connections that are its own."""
         if self._owner is self:
             self.closed = True
             for connections in self.plain.values():

@@ -1,7 +1,7 @@
-"""Which addresses messages may be delivered to: none that leads back into the own network, however it is written.
+"""Which addresses deliveries may go to (SSRF protection): none that leads back into the own network, however it is written.
 
-A name is looked up on every try, and the connection goes to the very address that was looked at, so that a name which points
-elsewhere a moment later (DNS rebinding) gains nothing.
+A name is looked up on every try, and the connection goes to the address that was checked. So a name that points elsewhere a moment
+later (DNS rebinding) gains nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRANSLATED = IPv6Network("64:ff9b::/96")
 _COMPATIBLE = IPv6Network("::/96")
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
-# What Python takes for public, or takes for it in some of its versions, though nobody on the Internet answers there.
+# Addresses that Python, or some version of it, takes for public, although nobody on the Internet answers there.
 _NOT_PUBLIC_V4 = (
     IPv4Network("100.64.0.0/10"),  # shared by a provider's customers
     IPv4Network("192.0.0.0/24"),  # of protocols
@@ -31,7 +31,7 @@ _NOT_PUBLIC_V6 = (
     IPv6Network("3fff::/20"),  # documentation
     IPv6Network("5f00::/16"),  # segment routing
 )
-# Where platforms answer. Deliveries to private addresses may be allowed; these never are.
+# Addresses of cloud platforms. Deliveries to private addresses may be allowed; to these they never are.
 _PLATFORM_V4 = (
     IPv4Network(
         "169.254.0.0/16"

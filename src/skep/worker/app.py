@@ -30,7 +30,7 @@ class App:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The app that a file declares: the language (.skep), TOML or JSON. INVALID_SPEC tells everything that is wrong."""
+        """The app of a spec file: spec language (.skep), TOML or JSON. INVALID_SPEC lists all problems."""
         file = Path(path)
         try:
             text = file.read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ class App:
 
     @property
     def name(self) -> str:
-        """What the spec calls it."""
+        """The app's name in the spec."""
         return self.spec.name
 
     def command(self, name: str) -> Callable[[F], F]:
@@ -77,7 +77,7 @@ class App:
         environment: Mapping[str, str] | None = None,
         **options: Unpack[ClientOptions],
     ) -> int:
-        """Work until `stop`, SIGTERM or SIGINT, or until nothing is left to be had now. Returns how many messages were done.
+        """Work until `stop`, SIGTERM or SIGINT; with ``until_empty`` until no message can be popped. Returns the number of messages done.
 
         ``allow_private`` lets deliveries go to private and loopback addresses. Secrets come from ``environment``, or from that
         of the process.
@@ -95,12 +95,12 @@ class App:
         environment: Mapping[str, str] | None = None,
         **options: Unpack[ClientOptions],
     ) -> int:
-        """The same in a running event loop; signals are left to whoever runs it."""
+        """As `work`, in a running event loop. The caller handles signals."""
         given = WorkOptions(until_empty=until_empty, allow_private=allow_private, environment=environment)
         return await self._work(given, url, options)
 
     def stop(self) -> None:
-        """Finish what was begun, give back what was not, and return from `work`. Any thread may call it."""
+        """Finish the messages that were begun, return the others to the queue, and end `work`. Any thread may call this."""
         if self._working is not None and self._loop is not None:
             self._loop.call_soon_threadsafe(self._working.stop)
 

@@ -1,6 +1,6 @@
-"""Claims: which entities this process is working on, so that its own batches do not get into each other's way.
+"""Claims: the entities that this process works on, so that its own batches do not conflict.
 
-Other processes are kept apart by the store, which refuses whoever was slower.
+Between processes the store decides: it refuses the slower one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Key = tuple[str, str, str]
 
 
 class Claims:
-    """Entities that somebody here has."""
+    """The claimed entities of this process."""
 
     def __init__(self) -> None:
         self._held: set[Key] = set()
@@ -22,7 +22,7 @@ class Claims:
 
     @asynccontextmanager
     async def all_of(self, keys: Collection[Key]) -> AsyncIterator[None]:
-        """Have all of these, and nobody else any: all at once, so that no two can wait for each other."""
+        """Claim all of these entities for the ``with``. All are claimed at once, so that no two tasks can wait for each other."""
         while not self._held.isdisjoint(keys):
             self._given_back.clear()
             await self._given_back.wait()

@@ -1,7 +1,7 @@
-"""Commands of the built-in entity store: events, state, receipt, what follows and the ack are one transaction.
+"""Commands of the built-in entity store: events, state, receipt, follow-up messages and the ack are one transaction.
 
-A batch is decided in memory, in the order of the messages, and committed whole. Who was slower than another worker is told so by the
-store, reads again and decides again; what stays refused is halved until only the messages are left that it is refused for.
+A batch is decided in memory, in the order of the messages, and committed whole. When another worker was faster, the
+store refuses the batch: it is read and decided again. A batch that stays refused is halved until only the refused messages are left.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PAUSE_SECONDS = 0.01
 READ_AT_ONCE = 4_000
 """Entities and receipts of one request."""
 MANY = 100
-"""More commands than this are evaluated in the thread at once: they would spend what the loop allows, and be begun twice."""
+"""More commands than this are evaluated in the thread at once: in the loop they would run out of their allowance, and be begun twice."""
 
 _CHANGED = frozenset({Code.ENTITY_CHANGED, Code.RECEIPT_EXISTS})
 _committed = reader(TransactionResponse)
@@ -65,7 +65,7 @@ log = logging.getLogger("skep.worker")
 
 
 class Prepared(Struct, frozen=True):
-    """A message as far as it can be done without looking at the entity, or why it cannot be done at all."""
+    """A message prepared without its entity, or the reason why it cannot be done at all."""
 
     message: PoppedMessage
     fields: Fields
@@ -74,7 +74,7 @@ class Prepared(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What is in the store: entities by id, and the messages that have a receipt."""
+    """The known contents of the store: entities by id, and the messages that have a receipt."""
 
     entities: dict[str, Snapshot]
     done: set[str]
@@ -94,7 +94,7 @@ class Committing:
         self._random = random
 
     async def run(self, source: Source, messages: Sequence[PoppedMessage]) -> None:
-        """Do messages, and settle each. SkepError when the server cannot be reached: then their leases run out."""
+        """Run the commands of messages, and settle each message. SkepError when the server cannot be reached: their leases then run out."""
         with working_on_all(messages):
             await self._run(source, messages)
 
@@ -142,11 +142,11 @@ class Committing:
                 except SkepError as error:
                     if error.code not in _CHANGED or not left:
                         raise
-                # Somebody else was faster, and may be again if both go on at once.
+                # Another worker was faster, and may be again if both go on at once.
                 await asyncio.sleep(self._random.random() * PAUSE_SECONDS * (tries - left))
 
     async def _commit_parts(self, source: Source, prepared: Sequence[Prepared], ended: set[str]) -> None:
-        """Halve what is refused, until only those are left that cannot be done. ``ended`` are leases that are over."""
+        """Halve a refused batch, until only messages are left that cannot be done. ``ended`` are leases that have ended."""
         prepared = [one for one in prepared if one.message.lease_id not in ended]
         if not prepared:
             return
@@ -268,7 +268,7 @@ def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:
 
 
 async def commit_pushes(source: Source, message: PoppedMessage, items: list[PushItem]) -> None:
-    """Ack a message and push what follows, together."""
+    """Ack a message and push its follow-up messages, together."""
     spans = [begin_publishing(queue, count) for queue, count in Counter(item.queue for item in items).items()]
     try:
         with settling_popped(AckStatus.COMPLETED, [message]):

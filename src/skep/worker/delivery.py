@@ -1,4 +1,4 @@
-"""Delivering a message: a signed POST by the Standard Webhooks scheme, and what its answer means for the message and the endpoint.
+"""Deliver a message: a signed POST by the Standard Webhooks scheme. The answer decides about the message and the endpoint.
 
 Delivery is at least once: the message's id goes along as ``webhook-id``, so that a receiver can tell a repeat.
 """
@@ -27,30 +27,30 @@ from skep.worker.addresses import Resolve, address_of, look_up
 from skep.worker.posting import Answered, Target, post
 
 RETRY_AFTER_SECONDS_MAX = 7 * 86_400
-"""No receiver puts a message off for longer than so, whatever its Retry-After says."""
+"""The longest time that a receiver can put a message off with Retry-After."""
 TOLD_BYTES = 200
-"""What is told of an answer's body."""
+"""The most of an answer's body that the error text has."""
 _GONE = 410
 _OVERLOADED = frozenset({408, 425, 429})
 _JSON = "application/json"
 _OURS = frozenset({"host", "content-length", "connection", "transfer-encoding"})
-"""Headers that nobody else may say, or the request would be another one."""
+"""Headers that a spec may not set, since they would change the request."""
 
 
 class Result(StrEnum):
-    """How a delivery went, seen from the message."""
+    """The outcome of a delivery, from the message's view."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
-    """The endpoint did not do its part: it counts against it."""
+    """The endpoint failed: this counts against it."""
     REFUSED = "refused"
-    """The endpoint is well and did not take this message."""
+    """The endpoint is well, but refused this message."""
     GONE = "gone"
     """The endpoint wants no more messages."""
 
 
 class Outcome(Struct, frozen=True):
-    """How a delivery went, why, and when to try again if the receiver said so."""
+    """The outcome of a delivery, its reason, and the time of the next try if the receiver named one."""
 
     result: Result
     reason: str = ""
@@ -87,7 +87,7 @@ class Deliverer:
         self._context = context or (ssl.create_default_context() if self._target.secure else None)
 
     async def deliver(self, message_id: str, body: bytes, content_type: str | None = None) -> Outcome:
-        """Post one message. Nothing is raised: whatever happens is how it went."""
+        """Post one message. Nothing is raised: every failure is an outcome."""
         headers = self._signed(message_id, body, content_type)
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -129,7 +129,7 @@ class Deliverer:
         )
 
     def _retry_at(self, text: str | None) -> Instant | None:
-        """What Retry-After means: seconds from now, or a date. What is neither is as if it were not there."""
+        """The time that Retry-After names: seconds from now, or a date. Any other value is ignored."""
         if text is None:
             return None
         now = self._clock.now()

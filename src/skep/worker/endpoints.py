@@ -1,7 +1,7 @@
-"""Endpoints that messages are delivered to, as the store knows them: all workers share one breaker for each.
+"""Endpoints of deliveries: all workers share one circuit breaker for each, which the store keeps.
 
-An endpoint that fails again and again rests; after that one message at a time probes it. One that said 410 is stopped until
-somebody resets it. Messages for such an endpoint wait in their queue: nothing is popped that could not be delivered.
+After several failures an endpoint rests (its circuit is open); then one message at a time probes it. An endpoint that answered 410 is
+stopped until an admin resets it. Messages for such an endpoint wait in their queue and are not popped.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from skep.worker.delivery import Outcome, Result
 REFRESH_SECONDS = 5.0
 """How old the known state of an endpoint may be: a reset, or another worker's failure, is noticed within this time."""
 FAILURES = 5
-"""So many failures in a row let an endpoint rest."""
+"""The number of failures in a row after which an endpoint rests."""
 REST_SECONDS = 30.0
-"""So long it rests."""
+"""How long an endpoint rests."""
 REASON_CHARACTERS = 500
 
 log = logging.getLogger("skep.worker")
@@ -30,7 +30,7 @@ _REPORTS = {
     Result.DELIVERED: Report.DELIVERED, Result.REFUSED: Report.DELIVERED, Result.FAILED: Report.FAILED,
     Result.GONE: Report.GONE,
 }  # fmt: skip
-"""What counts for or against an endpoint. One that refuses a message is well."""
+"""The outcomes that count for or against an endpoint. An endpoint that refuses a message is well."""
 
 
 class Breaker:
@@ -54,7 +54,7 @@ class Breaker:
         return self._known is not None and self._known.stopped_at is not None
 
     async def rests_until(self) -> Instant | None:
-        """Until when nothing may be delivered; None when something may. It is asked anew from time to time."""
+        """Until when nothing may be delivered; None when deliveries may go on. The store is asked again from time to time."""
         now = self._clock.now()
         if now >= self._fresh_until:
             await self._refresh(now)

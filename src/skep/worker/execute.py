@@ -1,7 +1,7 @@
-"""One message at a time: a function is called, a message is delivered, or it only leads on; then it is settled.
+"""Handle one message at a time: call a function, deliver the message, or only push follow-up messages; then settle it.
 
-What follows is pushed in the same transaction as the ack. A function or a delivery is done at least once: when the worker dies, or its
-answer is lost, before the ack is stored, it is done again.
+Follow-up messages are pushed in the same transaction as the ack. A function or delivery runs at least once: it runs again when the worker
+dies, or the delivery's answer is lost, before the ack is stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger("skep.worker")
 
 
 class Done(Struct, frozen=True):
-    """What is to be said of a message, and the command's result. ``said`` means that the function has said it by itself."""
+    """The settlement of a message, and the command's result. ``said`` means that the function has settled the message itself."""
 
     ack: Ack
     result: object = None
@@ -52,7 +52,7 @@ class Done(Struct, frozen=True):
 
 
 class Execution:
-    """The messages of one queue that has a function, an endpoint, or only what follows."""
+    """Handles the messages of one queue with a function, an endpoint, or only follow-up messages."""
 
     def __init__(self, plan: Plan, clock: Clock, pool: Executor, deliverer: Deliverer | None) -> None:
         self._plan = plan
@@ -71,7 +71,7 @@ class Execution:
         return found
 
     async def run(self, source: Source, message: PoppedMessage) -> Ack | None:
-        """Do a message and settle it; returns what was said of it, None when nothing could be said."""
+        """Handle a message and settle it. Returns its settlement, or None when it could not be settled."""
         with working_on(message) as span:
             return await self._run(source, message, span)
 
@@ -117,7 +117,7 @@ class Execution:
         except asyncio.CancelledError as raised:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            error = raised  # not the worker was cancelled, but something the function waited for
+            error = raised  # the worker was not cancelled: something that the function waited for was
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as raised:

@@ -1,4 +1,4 @@
-"""Commands in Python: a function, what it wants to be given, and how it is called."""
+"""Commands in Python: a function, the type of its input, and how it is called."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skep.errors import Code, SkepError
 
 
 class CommandFunction(Struct, frozen=True):
-    """A function for a command. ``type`` is what its first parameter is annotated with; a dict when it says nothing."""
+    """A function for a command. ``type`` is the annotation of its first parameter; a dict without one."""
 
     name: str
     function: Callable[..., Any]
@@ -27,7 +27,7 @@ class CommandFunction(Struct, frozen=True):
     is_async: bool
 
     def argument(self, input_: dict[str, object]) -> Any:
-        """The input as the function wants it; MAPPING_FAILED when it does not fit."""
+        """The input as the function's type; MAPPING_FAILED when it does not fit."""
         if self.type is None:
             return input_
         try:
@@ -44,7 +44,7 @@ class CommandFunction(Struct, frozen=True):
 
 
 def command_function(name: str, function: Callable[..., Any]) -> CommandFunction:
-    """What a function's signature says: the input, and perhaps the message. INVALID_REQUEST when it cannot be called so."""
+    """Read a function's signature: the input, and perhaps the message. INVALID_REQUEST when it cannot be called so."""
     what = f"the function for {name},"
     found = parameters(function, what)
     if found[0].is_message:
@@ -58,7 +58,7 @@ def command_function(name: str, function: Callable[..., Any]) -> CommandFunction
 
 
 def result_of(returned: Any) -> object:
-    """What a function returned, as `then` reads it; MAPPING_FAILED when it is nothing that JSON can hold."""
+    """The result of a function, as `then` reads it; MAPPING_FAILED when it cannot be JSON."""
     if returned is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Functions for webhooks without a queue: called in the server's process, with the input alone, and their result is the answer."""
+"""Functions for webhooks without a queue. The server's process calls them with the input alone, and answers with their result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger("skep.worker")
 
 
 def inline_functions(app: App, pool: Executor) -> dict[tuple[str, str], AtOnce]:
-    """The functions that webhooks of an app call, by app and command. COMMAND_UNAVAILABLE when a command has nobody at all."""
+    """The functions that webhooks of an app call, by app and command. COMMAND_UNAVAILABLE when a command has neither function nor entity."""
     found: dict[tuple[str, str], AtOnce] = {}
     for webhook, declared in app.spec.webhooks.items():
         call = declared.command
@@ -71,9 +71,9 @@ def _called(function: CommandFunction, validator: Validator | None, pool: Execut
             raise SkepError(Code.COMMAND_UNAVAILABLE, f"{function.name} cannot be carried out now") from None
         except GeneratorExit:
             raise  # the loop is gone
-        except BaseException as error:  # also `sys.exit()`: a stranger's request does not end the server
+        except BaseException as error:  # also `sys.exit()`: a request from outside must not end the server
             failed(logging.WARNING, f"{function.name} failed", error)
-        # What it failed of is for whoever reads the log, and nothing to tell a stranger.
+        # The cause goes into the log, and is not shown to the sender.
         raise SkepError(Code.COMMAND_FAILED, f"{function.name} failed") from None
 
     return call

@@ -1,4 +1,4 @@
-"""An app by what is typed: a spec's file, or the Python module that has it, with its functions."""
+"""Load the app that the command line names: a spec file, or a Python module with an app and its functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a worker has to do with the messages of one queue, compiled once from the spec: read, map, act, and what follows.
+"""The plan of a queue, compiled once from the spec: how a worker reads and maps a message, acts on it, and pushes follow-ups.
 
-What cannot be done with a message is raised as a `SkepError` with a code of `skep.entities.PERMANENT`: no further try would end
-differently, so the message becomes a dead letter with the expression and the value in its error.
+A message that can never be done raises a `SkepError` with a code of `skep.entities.PERMANENT`. A retry would not help, so the message
+becomes a dead letter, with the expression and the value in its error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FollowUp(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """One queue's work. It has a ``function``, or an ``entity`` of the built-in store, or is delivered, or only leads on."""
+    """One queue's work. It has a ``function``, an ``entity`` of the built-in store, a delivery, or only follow-up messages."""
 
     queue: str
     spec: Queue
@@ -67,11 +67,11 @@ class Plan(Struct, frozen=True):
 
     @property
     def reads(self) -> bool:
-        """Whether a message is looked into at all; one that is only delivered need not even be JSON."""
+        """Whether expressions read the payload. A message that is only delivered need not be JSON."""
         return self.reading.validator is not None or self.mapping is not None or bool(self.following)
 
     def fields(self, message: PoppedMessage) -> Fields:
-        """What expressions can read of a message."""
+        """The fields of a message that expressions can read."""
         return self.reading.fields(payload_bytes(message.payload, message.content_type))
 
     def mapped(self, fields: Fields) -> Fields:
@@ -101,7 +101,7 @@ class Plan(Struct, frozen=True):
             if content is not None:
                 made.append(PushItem(
                     one.queue, Raw(encoded(content)), message.partition if one.carries_partition else DEFAULT_PARTITION,
-                    # Told by its cause, so that a message that is done twice leads on once.
+                    # Its transaction id comes from its cause, so that a message that is done twice has one follow-up.
                     None if one.derives_id else f"{message.id}:{index}", message.trace_id,
                     cast("Raw", UNSET),  # what is unset is left out
                 ))  # fmt: skip

@@ -1,7 +1,7 @@
 """One POST over HTTP/1.1 to an address that was chosen before: a connection of its own, no redirects, an answer of bounded size.
 
-It is ours because the address must be the one that was looked at, with the name only in the Host header and in TLS. Nothing else
-is wanted: no pool, no proxy of the environment, no decompression.
+We do not use a library, since the connection must go to the address that was checked, with the name only in the Host header and in TLS.
+There is no pool, no proxy of the environment, no decompression.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from msgspec import Struct
 from skep.errors import Code, SkepError
 
 ANSWER_BYTES = 65_536
-"""What is read of an answer; of its body only the beginning is told."""
+"""The most bytes of an answer that are read. The error text has only the beginning of the body."""
 _FINAL = 200
 _SAFE = "/:?#[]@!$&'()*+,;=-._~%"
 
 
 class Target(Struct, frozen=True):
-    """Where a URL leads."""
+    """The target of a URL: its host, port and path."""
 
     secure: bool
     host: str
@@ -32,11 +32,11 @@ class Target(Struct, frozen=True):
     path: str
     authority: str
     credentials: str | None
-    """What is said in the Authorization header when the URL has a user."""
+    """The Authorization header of a URL with a user."""
 
     @classmethod
     def of(cls, url: str) -> Target:
-        """What a URL says. Its fragment is not sent."""
+        """The target of a URL. Its fragment is not sent."""
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         host = parts.hostname or ""
@@ -52,7 +52,7 @@ class Target(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
-    """What was answered: the status, the headers in small letters, and the beginning of the body."""
+    """An answer: the status, the headers with lower-case names, and the beginning of the body."""
 
     status: int
     headers: dict[str, str]
@@ -62,7 +62,7 @@ class Answered(Struct, frozen=True):
 async def post(
     target: Target, address: str, headers: dict[str, str], body: bytes, *, context: ssl.SSLContext | None
 ) -> Answered:
-    """Post to an address; SERVER_UNREACHABLE when there is no answer. Whoever calls sets the time limit."""
+    """Post to an address; SERVER_UNREACHABLE when there is no answer. The caller sets the time limit."""
     loop = asyncio.get_running_loop()
     exchange = _Exchange(_head(target, headers, len(body)) + body, loop.create_future())
     try:
@@ -80,7 +80,7 @@ async def post(
     except (OSError, httptools.HttpParserError) as error:
         raise _unreachable(target, address, error) from error
     finally:
-        # Not closed in order: whoever did not listen to the end must not make us wait.
+        # Abort instead of a clean close: a receiver that did not read to the end must not make us wait.
         transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""A worker process of `skep run`: its order comes on stdin, and when stdin ends, whoever started it has gone."""
+"""A worker process of `skep run`: its order comes on stdin. When stdin ends, its parent process has gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skep.worker.working import Working, WorkOptions
 
 
 class WorkerOrder(Struct):
-    """What a worker is told."""
+    """The order to a worker process."""
 
     target: str
     url: str
@@ -29,7 +29,7 @@ class WorkerOrder(Struct):
     """The worker's token for the server. It comes on stdin, so that no other process sees it."""
 
     def __repr__(self) -> str:
-        """Not the token: what is printed ends up in logs."""
+        """Without the token, since logs show this text."""
         return f"Order(target={self.target!r}, url={self.url!r})"
 
 

@@ -1,4 +1,4 @@
-"""The work of one queue of a spec, for each tenant in turn: a function, a delivery, a command of the entity store, or what follows.
+"""The work of one queue of a spec, for each tenant in turn: a function, a delivery, an entity command, or only follow-up messages.
 
 A chain that waits for its rate limit or its endpoint keeps its lease and gives its slot to another. Commands of the entity store are
 not done chain by chain but in whole batches, each one transaction, unless they are rate limited.
@@ -29,10 +29,10 @@ from skep.worker.plan import Plan
 
 CONCURRENCY = 8
 BATCH = 10
-"""What holds for functions and deliveries when the spec does not say."""
+"""The defaults for functions and deliveries."""
 COMMAND_CONCURRENCY = 2
 COMMAND_BATCH = 500
-"""The same for the entity store: batches at once, and messages of one batch."""
+"""The defaults for the entity store: concurrent batches, and messages of one batch."""
 
 
 class Runner:
@@ -56,7 +56,7 @@ class Runner:
         return breaker is None or (await breaker.rests_until() is None and not (breaker.probing and source.busy))
 
     async def pop(self, source: Source, free: int, wait_seconds: float) -> Sequence[PoppedMessage]:
-        """As much as can be begun: ``partitions`` of 0 are as many as fill the batch."""
+        """Pop as many messages as can be begun. ``partitions`` of 0 means as many partitions as fill the batch."""
         batch, partitions = self._batch, free
         if self.whole:
             partitions = 0

@@ -32,7 +32,7 @@ from skep.worker.plan import Plan, lease_seconds, plans
 from skep.worker.runner import CONCURRENCY, Runner
 
 LEASE_SECONDS = 60.0
-"""How long is leased for when the spec does not say. Leases are renewed, so this is how soon a crash is noticed."""
+"""The default lease time. Leases are renewed, so this decides how soon a crash is noticed."""
 TENANTS_SECONDS = 5.0
 """How soon the messages of a new tenant are noticed."""
 
@@ -78,7 +78,7 @@ class Working:
             )
 
     def stop(self) -> None:
-        """Finish what was begun, and end."""
+        """Finish the messages that were begun, and end."""
         self._stopping.set()
 
     async def run(self) -> int:
@@ -103,7 +103,7 @@ class Working:
                         await asyncio.gather(meeting, return_exceptions=True)
 
     async def _compare(self) -> None:
-        """Say so when the server works by another spec than this worker, or by none."""
+        """Log a warning when the server has another spec than this worker, or none."""
         client = await self._client(self._settings.tenant)
         try:
             applied = await client.app(self._app.name)
@@ -140,7 +140,7 @@ class Working:
         )  # fmt: skip
 
     def _check_secrets(self) -> None:
-        """Only those of deliveries: the worker verifies nobody's signatures."""
+        """Check the secrets of deliveries. The worker verifies no signatures, so it needs no others."""
         uses = [use for queue in self._app.queues.values() for use in delivery_uses(queue.deliver)]
         faults = {fault.use.variable: fault.message for fault in secret_faults(uses, self._environment)}
         if faults:
