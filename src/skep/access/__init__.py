@@ -1,4 +1,4 @@
-"""Who may do what: keys and tokens become principals, principals have scopes, and what admins do is noted.
+"""Access control: keys and tokens become principals, principals have grants, and the audit log notes admin calls.
 
-Nothing here knows HTTP; `skep.http.request.guard` asks at the door.
+Nothing here knows HTTP; `skep.http.request.guard` is its caller.
 """

@@ -1,6 +1,6 @@
-"""Making, listing and revoking keys: what an admin may do with the keys of others.
+"""Make, list and revoke keys, as far as the calling admin may.
 
-Nobody gives what they do not have, and a key belongs to those who administer all of its tenants.
+An admin cannot grant more than their own key does. A key belongs to the admins of all of its tenants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 1_000
 
 
 def administers(principal: Principal | None, grants: Sequence[Grant]) -> bool:
-    """Whether keys with these grants are someone's to make, see and revoke."""
+    """Whether a principal may make, see and revoke keys with these grants."""
     if principal is None:
         return True
     return all(
@@ -30,7 +30,7 @@ def administers(principal: Principal | None, grants: Sequence[Grant]) -> bool:
 
 
 class KeyDesk:
-    """Where keys are made and revoked; ``principal`` is who asks, None where nobody is asked who they are."""
+    """Makes and revokes keys. ``principal`` is the caller, None on a server without keys."""
 
     def __init__(self, access: Access, now: Callable[[], Instant]) -> None:
         self._access = access
@@ -46,7 +46,7 @@ class KeyDesk:
         expires_at: Instant | None = None,
         requests_per_second: float | None = None,
     ) -> Minted:
-        """A new key, if it grants nothing that its maker does not have."""
+        """Make a key, if it grants no more than its maker has."""
         minted = keys.mint(
             name, grants, created_by=created_by, now=self._now(), expires_at=expires_at,
             requests_per_second=requests_per_second,
@@ -61,7 +61,7 @@ class KeyDesk:
         return minted
 
     async def page(self, principal: Principal | None, after: str, limit: int) -> list[KeyRecord]:
-        """A page of keys by id, of those that are the asker's to see."""
+        """A page of the keys that the caller may see, by id."""
         found: list[KeyRecord] = []
         while len(found) < limit:
             page = await self._access.list_keys(after=after, limit=PAGE)
@@ -72,9 +72,9 @@ class KeyDesk:
         return found[:limit]
 
     async def revoke(self, principal: Principal | None, id_: str, *, force: bool = False) -> KeyRecord:
-        """Let a key count no longer; KEY_NOT_FOUND when there is none that is the asker's.
+        """Revoke a key; KEY_NOT_FOUND when there is none that the caller may see.
 
-        LAST_ADMIN_KEY when a key would revoke itself and leave nobody who administers its tenants, unless that is meant (``force``).
+        LAST_ADMIN_KEY when a key would revoke itself and leave its tenants without an admin key, unless ``force`` is given.
         """
         record = await self._access.get_key(id_)
         if record is None or not administers(principal, keys.detail_of(record).grants):
@@ -87,7 +87,7 @@ class KeyDesk:
         return revoked
 
     async def _check_not_last(self, record: KeyRecord) -> None:
-        """Refuse unless another key that counts administers all that this one does."""
+        """Refuse unless another valid key administers all tenants of this one."""
         tenants = {
             tenant for grant in keys.detail_of(record).grants if Verb.ADMIN in grant.verbs for tenant in grant.tenants
         }

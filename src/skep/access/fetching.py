@@ -1,6 +1,6 @@
-"""Asking an issuer for its keys: one GET to the URL that the settings name and to no other, bounded in time and size.
+"""Fetch the keys of an issuer: one GET to the URL of the settings and to no other, bounded in time and size.
 
-Redirects are not followed and proxies of the environment not used, so nobody else decides where the server's request goes.
+Redirects are not followed and proxies of the environment not used, so that nobody else decides where the request goes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_url(place: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL whose answer anyone on the way could have changed. On this machine there is nobody on the way."""
+    """Refuse a URL without TLS, whose answer could be changed on the way. Loopback is allowed."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.username is not None or not host:
@@ -44,7 +44,7 @@ def _is_loopback(host: str) -> bool:
 
 
 async def fetch(url: str) -> bytes:
-    """What is there; SERVER_UNREACHABLE when it is not there in time, is too long, or is not 200."""
+    """The body of the answer; SERVER_UNREACHABLE when it is late, too long, or not a 200."""
     try:
         async with asyncio.timeout(FETCH_SECONDS):
             return await _fetched(url)

@@ -1,8 +1,8 @@
-"""The gate: who shows a key, a token or a session becomes a principal, or does not get in.
+"""The gate (authentication): a key, a token or a session becomes a principal, or is refused.
 
-Every server knows all keys (there are not many), so a made-up key costs no look at the store. What a credential was found to be is
-remembered by its digest, so on the hot path it costs one digest and one look into a dictionary. A key that is made or revoked is
-forgotten here at once, and read anew when someone shows it; other servers tell of it through the store.
+Every server knows all keys (there are not many), so a made-up key costs no look at the store. The principal of a credential is
+cached by the credential's digest, so the hot path costs one digest and one look-up in a dictionary. A key that is made or revoked
+leaves the cache at once, and is read again when a caller shows it. Other servers learn of the change through the store.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ REMEMBERED = 20_000
 """Credentials whose principal is remembered, and buckets of tokens' subjects."""
 CREDENTIAL_CHARACTERS = 8_192
 REFUSALS_PER_SECOND = 1.0
-"""Refused keys and tokens that the log tells of; the others are counted."""
+"""The most refused keys and tokens that are logged one by one; the others are counted."""
 
 log = structlog.get_logger("skep.access")
 
 
 class Gate:
-    """Lets in whoever is known."""
+    """Turns credentials into principals."""
 
     def __init__(self, access: Access, clock: Clock, settings: AccessSettings, tokens: Tokens | None = None) -> None:
         self._access = access
@@ -64,21 +64,21 @@ class Gate:
 
     @property
     def settings(self) -> AccessSettings:
-        """What it was told."""
+        """The settings of the gate."""
         return self._settings
 
     def missing_seconds(self, principal: Principal) -> float:
-        """0 when a principal may make a request now; else how many seconds until it may."""
+        """0 when a principal may make a request now; else the seconds until it may (rate limit)."""
         return 0.0 if principal.bucket is None else principal.bucket.missing_seconds(self._clock.steady())
 
     @property
     def keys(self) -> int:
-        """How many keys are known that count now."""
+        """The number of valid keys."""
         now = self._clock.now()
         return sum(keys.counts(record, now) for record in self._records.values())
 
     async def load(self) -> None:
-        """Learn all keys. Who was let in by one that is revoked meanwhile is let in no longer."""
+        """Load all keys. Principals of keys that were revoked meanwhile end."""
         async with self._loading:
             if self._loaded:
                 return
@@ -96,14 +96,14 @@ class Gate:
                     self._drop(id_, principal)
 
     def trust(self, credential: str, name: str) -> None:
-        """Let in whoever shows this, to do anything, as long as this process lives: its own workers, and `skep key` beside it."""
+        """Trust this token with everything, as long as this process lives: for its own workers, and for `skep key` on the same machine."""
         grant = role_grant(Role.ADMIN, (EVERY,), (EVERY,))
         self._own[hashlib.sha256(credential.encode()).digest()] = Principal(name, [grant], self._clock)
 
-    # letting in
+    # authentication
 
     def remembered(self, credential: bytes) -> Principal | None:
-        """Who was let in with this before, if that still counts."""
+        """The cached principal of a credential, if it is still valid."""
         digest = hashlib.sha256(credential).digest()
         principal = self._known.get(digest) or self._own.get(digest)
         if principal is None or not self._loaded or principal.is_over or not self._is_trusted(principal):
@@ -111,7 +111,7 @@ class Gate:
         return principal
 
     def _is_trusted(self, principal: Principal) -> bool:
-        """Whether the signer of a principal's token is still trusted; so is everyone who showed no token."""
+        """Whether the signer of a principal's token is still trusted. A principal without a token always is."""
         signer = principal.signer
         return signer is None or (self._tokens is not None and self._tokens.trusts(signer))
 
@@ -155,7 +155,7 @@ class Gate:
         return self._counting(record)
 
     def _counting(self, record: KeyRecord) -> Principal:
-        """The principal of a key, if the key counts."""
+        """The principal of a key, if the key is valid."""
         if record.revoked_at is not None:
             raise SkepError(Code.UNAUTHENTICATED, "the key was revoked")
         if record.expires_at is not None and record.expires_at <= self._clock.now():
@@ -172,7 +172,7 @@ class Gate:
         return principal
 
     async def _of_session(self, session: SessionRecord) -> Principal:
-        """Who a session is of. A key is looked at anew, so that its session ends with it and grants no more than it.
+        """The principal of a session. Its key is checked again, so that the session ends with the key and grants no more than it.
 
         A session of a token ends when the key that signed the token is trusted no longer.
         """
@@ -192,7 +192,7 @@ class Gate:
         return self._counting(record)
 
     def refused(self, peer: str, error: SkepError) -> None:
-        """Tell the log of a key or token that was refused: from where and why, never what was shown."""
+        """Log a refused key or token: the client's address and the reason, never the credential."""
         if self._refusals.missing_seconds(self._clock.steady()):
             self._untold += 1
             return
@@ -226,7 +226,7 @@ class Gate:
             bucket = self._buckets[name] = bucket_of(rate)
         return bucket
 
-    # what changes
+    # changes
 
     def _changed(self, id_: str | None, revoked: bool) -> None:
         if id_ is None:
@@ -247,7 +247,7 @@ class Gate:
             self._drop(id_, principal)
 
     async def _reload(self) -> None:
-        """Not only when someone comes: there may be those who wait on behalf of a key that was revoked."""
+        """Reload keys also without a new request: a waiting call may belong to a key that was revoked."""
         try:
             await self.load()
         except SkepError as error:
@@ -259,7 +259,7 @@ class Gate:
         del self._by_key[id_]
 
     def _keys_rotated(self) -> None:
-        """Tokens are looked at anew, and whoever waits on behalf of one waits no longer when its key is trusted no longer."""
+        """The issuer's keys changed: check tokens again, and end waiting calls of tokens whose signer is no longer trusted."""
         for digest, principal in list(self._known.items()):
             if principal.signer is not None:
                 del self._known[digest]

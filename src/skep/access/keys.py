@@ -1,4 +1,4 @@
-"""Keys: ``skep_<id>_<secret>``. The id says which key, the secret proves it; only a digest of the secret is ever kept.
+"""Keys: ``skep_<id>_<secret>``. The id names the key, and the secret proves it. Only a digest of the secret is stored.
 
 The secret has 256 random bits, so a plain SHA-256 is enough: there is nothing to guess that a slower hash would protect.
 """
@@ -37,14 +37,14 @@ _NOBODY = hashlib.sha256(b"nobody").digest()
 
 
 class Minted(NamedTuple):
-    """A new key: what is stored, and the text that is shown once."""
+    """A new key: its record for the store, and its text, which is shown once."""
 
     record: KeyRecord
     text: str
 
 
 class Presented(NamedTuple):
-    """A key as someone shows it."""
+    """A key as a caller shows it."""
 
     id: str
     secret: str
@@ -84,7 +84,7 @@ def _check(
 
 
 def counts(record: KeyRecord, now: Instant) -> bool:
-    """Whether who shows this key is let in: it is neither revoked nor has it expired."""
+    """Whether a key is valid: it is neither revoked nor expired."""
     return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
 
 
@@ -95,17 +95,17 @@ def parse(text: str) -> Presented | None:
 
 
 def digest_of(secret: str) -> bytes:
-    """What is stored of a secret."""
+    """The digest of a secret, which the store keeps."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def is_right(presented: Presented, record: KeyRecord | None) -> bool:
-    """Whether the secret is the key's. It takes as long for a key that is not there as for one that is."""
+    """Whether the secret is the key's. An unknown key takes as long as a known one."""
     kept = _NOBODY if record is None else record.digest
     same = hmac.compare_digest(digest_of(presented.secret), kept)
     return same and record is not None
 
 
 def detail_of(record: KeyRecord) -> KeyDetail:
-    """What a key is called and grants."""
+    """The name and grants of a key."""
     return _decode(record.document)

@@ -1,7 +1,7 @@
 """The keys of tokens' issuer: a secret, a public key or a set of them (JWKS), from a file or a URL that the settings name.
 
-Each key is bound to one algorithm when it is read, so that a public key is never taken for a secret. A set from a URL is asked
-for at most every so often, whatever kids tokens make up; when the issuer cannot be reached, the last set counts for a while. Tokens and
+Each key is bound to one algorithm when it is read, so that a public key is never taken for a secret. A set from a URL is
+fetched at a bounded rate, whatever kids tokens make up. When the issuer cannot be reached, the last set is used for a while. Tokens and
 sessions that were let in before are held to it by the thumbprint of their key, and let it be read anew in the background.
 """
 
@@ -34,7 +34,7 @@ RSA_BITS_MIN = 2_048
 RSA_BITS_MAX = 16_384
 """Longer ones take long to verify."""
 STALE_SECONDS = 3_600.0
-"""How long a set counts that could not be read anew."""
+"""How long a set is used that could not be read again."""
 ASK_SECONDS = 10.0
 """A kid that is not in the set makes it read anew, but not more often than this."""
 ALGORITHMS = ("HS256", "RS256", "EdDSA")
@@ -65,17 +65,17 @@ class KeySet(Struct, frozen=True):
 
 
 def thumbprint(key: jwt.PyJWK) -> str:
-    """What tells a key from all others. Of a secret it says no more than a token that was signed with it."""
+    """The thumbprint of a key. Of a secret it reveals no more than a token that was signed with it."""
     if isinstance(key.key, bytes):
         return hmac.new(key.key, b"skep thumbprint", hashlib.sha256).hexdigest()
     return hashlib.sha256(key.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 class KeySource:
-    """Where the keys come from, and those it gave last."""
+    """The source of the keys, and the keys that it gave last."""
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
-        """INVALID_SETTING when what the settings say of tokens cannot be."""
+        """INVALID_SETTING when the settings of tokens contradict each other."""
         self.algorithms = _algorithms(settings)
         self._place = settings.jwt_keys or ""
         self._clock = clock
@@ -90,11 +90,11 @@ class KeySource:
         self._on_change: Callable[[], None] = lambda: None
 
     def on_change(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the keys are others than before."""
+        """Call ``callback`` when the keys change."""
         self._on_change = callback
 
     async def start(self) -> None:
-        """Read the keys. A file must be there; an issuer may be away for now, and then no token counts."""
+        """Read the keys. A file must exist. An issuer may be unreachable for now: no token is valid then."""
         try:
             await self._read()
         except SkepError as error:
@@ -103,7 +103,7 @@ class KeySource:
             log.warning("the keys of tokens cannot be read; tokens are refused for now", error=str(error))
 
     async def keys(self, kid: str | None) -> KeySet:
-        """The keys that count now; UNAUTHENTICATED when there are none."""
+        """The current keys; UNAUTHENTICATED when there are none."""
         now = self._clock.steady()
         if self._keys is None or now - self._read_at >= self._keep or self._lacks(kid):
             await self._renew()
@@ -124,7 +124,7 @@ class KeySource:
         return thumbprint in self._thumbprints
 
     async def still_has(self, thumbprint: str) -> bool:
-        """Whether a key counts. One that is not known to is looked for in the keys as they are now."""
+        """Whether a key is trusted. For an unknown key the source is read again first."""
         if self.has(thumbprint):
             return True
         await self._renew()

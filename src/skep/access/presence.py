@@ -1,9 +1,9 @@
-"""How a server on an SQLite file proves to `skep key` that it is the one that holds the file.
+"""The presence file: with it a server proves to `skep key` that it holds the SQLite file.
 
-The server writes a private file beside the database: where it listens, and a secret that it made at its start. Whoever can read that file
-has the server's account, and could open the database itself. An address alone says nothing, since any program may listen there once the
+The server writes a private file beside the database: where it listens, and a secret that it made at its start. An account that can
+read that file could open the database itself. An address alone says nothing, since any program may listen there once the
 server is gone. So the server answers a challenge first, by an HMAC with the secret. The secret is shown only after the right answer, on
-the same connection. A file that a crashed server left behind does no harm: nobody can answer for it.
+the same connection. A file that a crashed server left behind does no harm: no program can answer the challenge.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ PATH = "/api/v1/holder"
 SECRET_BYTES = 32
 CHALLENGE_BYTES = 32
 PROOF_SECONDS = 20.0
-"""How long the proof may take before whoever listens there counts as another one, also when it goes on saying something."""
+"""How long the proof may take. A program that takes longer counts as another one, even while it goes on sending."""
 _FILE_BYTES = 4_096
 _ANSWER_BYTES = 4_096
 _PURPOSE = b"this server holds the store\n"
 
 
 class Presence(Struct, frozen=True):
-    """What the file says. ``machine`` is where the address means the server."""
+    """The contents of the file. ``machine`` is the machine where the address leads to the server."""
 
     address: str
     secret: str
     machine: str | None = None
 
     def __repr__(self) -> str:
-        """Without the secret: what is printed ends up in logs."""
+        """Without the secret, since logs show this text."""
         return f"Presence(address={self.address!r}, machine={self.machine!r})"
 
 
@@ -89,7 +89,7 @@ def withdraw(path: Path) -> None:
 
 
 def find(database: Path) -> Presence | None:
-    """What the file beside a database says; None when there is none that can be read.
+    """The contents of the file beside a database; None when there is none that can be read.
 
     FORBIDDEN when others can read the file or have written it: they could answer in the server's place.
     """

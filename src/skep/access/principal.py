@@ -1,7 +1,7 @@
-"""A principal: someone known, what they may do, and whether that still holds.
+"""A principal: an authenticated caller, its grants, and whether its key or token is still valid.
 
-It lives as long as its key or token counts. Whoever waits on behalf of one (a long poll, a stream) asks it, or waits for its end
-too, so that nothing outlives a revocation.
+It lives as long as its key or token is valid. A long poll or a stream checks its principal, or waits for the principal's end too, so
+that nothing outlives a revocation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from skep.model.record import DEFAULT_TENANT
 from skep.runtime.token_bucket import TokenBucket
 
 DECISIONS = 4_096
-"""Answers that are remembered per principal. Names are the caller's to choose, so there may be any number."""
+"""The most permission answers that are cached per principal. Callers choose the names, so there may be any number."""
 _TO = {Verb.PUSH: "push to", Verb.POP: "pop from", Verb.READ: "read", Verb.ADMIN: "administer"}
 
 
 class Principal:
-    """Someone who may do something."""
+    """An authenticated caller with its grants."""
 
     __slots__ = (
         "_clock",
@@ -47,7 +47,7 @@ class Principal:
         bucket: TokenBucket | None = None,
         signer: Signer | None = None,
     ) -> None:
-        """``name`` is who: ``key:<id>`` or ``jwt:<subject>``. It is noted in the audit log and on messages.
+        """``name`` is ``key:<id>`` or ``jwt:<subject>``. The audit log and the headers of messages show it.
 
         ``signer`` signed the token.
         """
@@ -63,7 +63,7 @@ class Principal:
         self._decisions: dict[tuple[Verb | None, str, str], bool] = {}
         self._ending: asyncio.Future[None] | None = None
 
-    # what it may do
+    # permissions
 
     def may(self, verb: Verb, tenant: str, queue: str) -> bool:
         """Whether it may do this with a queue."""
@@ -90,7 +90,7 @@ class Principal:
         return scopes.allows_everywhere(self.grants, verb)
 
     def knows(self, tenant: str) -> bool:
-        """Whether it has anything to do with a tenant."""
+        """Whether it has any grant for a tenant."""
         asked = (None, tenant, "")
         known = self._decisions.get(asked)
         if known is None:
@@ -104,7 +104,7 @@ class Principal:
         return answer
 
     def tenant(self, named: str | None) -> str:
-        """Whose queues a request of its means: the tenant it names, else its only one, else the default one."""
+        """The tenant of a request: the one that it names, else the principal's only one, else the default tenant."""
         tenant = named if named is not None else self.only_tenant or DEFAULT_TENANT
         if not self.knows(tenant):
             if named is None:
@@ -113,27 +113,27 @@ class Principal:
         return tenant
 
     def check(self, verb: Verb, tenant: str, queue: str) -> None:
-        """Refuse what it may not do with a queue. What there is does not matter, so nothing is told of that."""
+        """Refuse what it may not do with a queue. The answer does not depend on whether the queue exists, and so does not reveal it."""
         if self.is_revoked:
             raise ended()
         if not self.may(verb, tenant, queue):
             raise SkepError(Code.FORBIDDEN, f"not allowed to {_TO[verb]} queue {queue[:255]!r}")
 
-    # whether it still counts
+    # validity
 
     @property
     def is_over(self) -> bool:
-        """Whether it counts no longer."""
+        """Whether it has ended."""
         return self.is_revoked or (self.expires_at is not None and self.expires_at <= self._clock.now())
 
     def revoke(self) -> None:
-        """Let it count no longer, and wake who waits on its behalf."""
+        """End it, and wake the calls that wait on its behalf."""
         self.is_revoked = True
         if self._ending is not None and not self._ending.done():
             self._ending.set_result(None)
 
     async def over(self) -> None:
-        """Return when it counts no longer."""
+        """Return when it has ended."""
         if self.is_over:
             return
         if self._ending is None:

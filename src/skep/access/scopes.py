@@ -1,4 +1,4 @@
-"""What grants allow. Pure: the same question always has the same answer, and no pattern can make it slow.
+"""Decide what grants allow. The functions are pure, and no pattern can make them slow.
 
 A pattern is a name in which ``*`` stands for any characters, also none. Everything else stands for itself, in exactly this
 spelling: names are not folded, normalised or unquoted here, since they are not where queues are looked up either.
@@ -19,7 +19,7 @@ STARS_MAX = 8
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a name is of a pattern."""
+    """Whether a name matches a pattern."""
     first, *rest = pattern.split(EVERY)
     if not rest:
         return name == pattern
@@ -36,12 +36,12 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def matches_any(patterns: Iterable[str], name: str) -> bool:
-    """Whether a name is of one of the patterns."""
+    """Whether a name matches one of the patterns."""
     return any(matches(pattern, name) for pattern in patterns)
 
 
 def includes(outer: str, inner: str) -> bool:
-    """Whether every name of one pattern is of another. It may say no where the answer is yes, and never the other way round.
+    """Whether every name that matches one pattern matches another. It may wrongly say no, but never wrongly yes.
 
     The inner one's stars are taken for characters that only a star of the outer one can stand for, which is what "every name"
     means; so this is the same walk as for a name.
@@ -88,12 +88,12 @@ def is_within(grant: Grant, own: Sequence[Grant]) -> bool:
 
 
 def role_grant(role: Role, tenants: Sequence[str] = (DEFAULT_TENANT,), queues: Sequence[str] = (EVERY,)) -> Grant:
-    """The grant that a role is, for these tenants and queues."""
+    """The grant of a role, for these tenants and queues."""
     return Grant(VERBS_OF[role], tuple(tenants), tuple(queues))
 
 
 def check_grants(grants: Sequence[Grant]) -> None:
-    """Refuse grants that allow nothing, or that are too many, or whose patterns are none."""
+    """Refuse grants that allow nothing, too many grants, and invalid patterns."""
     if not 1 <= len(grants) <= GRANTS_MAX:
         raise _unfit(f"there are 1 to {GRANTS_MAX} grants")
     for grant in grants:

@@ -1,8 +1,7 @@
-"""Tokens (JWT) of an issuer that the settings name.
+"""Verify tokens (JWT) of the issuer that the settings name.
 
-What a token says of itself decides nothing: the algorithms are the settings', each key is good for one of them only, and issuer,
-audience, subject and expiry must be there and right, and the expiry near. Time is the server's own clock. What a token may do stands in one claim, as
-grants.
+A token's own header decides nothing: the settings name the algorithms, and each key is for one of them only. Issuer, audience, subject
+and expiry must be present and right, and the expiry near. Time is the server's own clock. One claim has the token's grants.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ log = structlog.get_logger("skep.access")
 
 
 class Verified(NamedTuple):
-    """Whom a token is about, what they may do, until when, and who signed it."""
+    """A verified token: its subject, its grants, its expiry, and its signer."""
 
     subject: str
     grants: tuple[Grant, ...]
@@ -52,7 +51,7 @@ class Tokens:
         self._source.on_change(callback)
 
     async def verified(self, text: str) -> Verified:
-        """What a token says, if its issuer says it and it counts now; UNAUTHENTICATED otherwise."""
+        """The contents of a token that is valid now; UNAUTHENTICATED otherwise."""
         try:
             header = jwt.get_unverified_header(text)
         except jwt.InvalidTokenError:
@@ -71,11 +70,11 @@ class Tokens:
         return Verified(self._subject(claims), self._grants(claims), self._expiry(claims), signer)
 
     def trusts(self, signer: Signer) -> bool:
-        """Whether tokens of this signer count, as far as is known. It may start to read the issuer's keys anew, and does not wait."""
+        """Whether tokens of this signer are trusted, by the known keys. This may start a new read of the issuer's keys, and does not wait for it."""
         return signer.issuer == self._settings.jwt_issuer and self._source.has(signer.key)
 
     async def still_trusts(self, signer: Signer) -> bool:
-        """The same, but a key that is not known makes it read the issuer's keys anew and wait for them."""
+        """Whether tokens of this signer are trusted. For an unknown key, read the issuer's keys again and wait for them."""
         return signer.issuer == self._settings.jwt_issuer and await self._source.still_has(signer.key)
 
     def _claims(self, text: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
@@ -103,7 +102,7 @@ class Tokens:
             begin = _time(claims, name)
             if begin is not None and begin - leeway > now:
                 raise _refused("it does not count yet")
-        # It cannot be revoked, so one that was stolen must end by itself.
+        # A token cannot be revoked, so a stolen one must expire soon.
         issued = _time(claims, "iat")
         if expiry - (now + leeway if issued is None else issued) > self._settings.jwt_life_seconds:
             raise _refused(

@@ -1,1 +1,1 @@
-"""The applied specs of a server: what they declare, compiled; how they are applied; typed pushes; and schedules."""
+"""The applied specs of a server: their compiled declarations, applying them, typed pushes, and schedules."""

@@ -1,7 +1,7 @@
-"""Applying an app: everything that could be wrong is found first, then queues are made and changed, then the app is stored.
+"""Apply an app: first find all problems, then create and change its queues, then store the app.
 
-An app is stored only if no other app was applied meanwhile, so two servers cannot both let an app in that takes what the other
-declares. Queues that were changed by an application that failed afterwards stay changed; applying again goes on from there.
+An app is stored only if no other app was applied meanwhile, so two servers cannot both accept apps that declare the same
+thing. When applying fails later, changed queues stay changed; applying again goes on from there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ APPLY_TRIES = 10
 
 
 class Application(Struct, frozen=True):
-    """What applying an app did, or would do: ``revision`` is None as long as it is not stored."""
+    """The outcome of applying an app, or of its dry run: ``revision`` is None while the app is not stored."""
 
     app: App
     revision: int | None
@@ -34,12 +34,12 @@ class Application(Struct, frozen=True):
 
     @property
     def destructive(self) -> bool:
-        """Whether something could be lost or refused by it."""
+        """Whether it could lose messages, or refuse them."""
         return any(change.destructive for change in self.changes) or any(part.danger for part in self.parts)
 
 
 async def apply(engine: Engine, catalogue: Catalogue, app: App, *, dry_run: bool = False) -> Application:
-    """Apply an app, or say what that would change; INVALID_SPEC when it may not be applied here."""
+    """Apply an app, or only plan it (dry run); INVALID_SPEC when it may not be applied here."""
     await asyncio.to_thread(check_app, catalogue, app)  # a large one takes its time
     for _ in range(APPLY_TRIES):
         await catalogue.load()
@@ -66,7 +66,7 @@ async def apply(engine: Engine, catalogue: Catalogue, app: App, *, dry_run: bool
 
 
 async def remove(engine: Engine, catalogue: Catalogue, name: str, *, dry_run: bool = False) -> Application:
-    """Forget an app; its queues and what they hold stay. APP_NOT_FOUND when there is none."""
+    """Remove an app. Its queues and their messages stay. APP_NOT_FOUND when there is none."""
     await catalogue.load()
     known = catalogue.apps.get(name)
     removed = Application(App(name=name), None, [], part_changes(None if known is None else known.app, None))
@@ -80,7 +80,7 @@ async def remove(engine: Engine, catalogue: Catalogue, name: str, *, dry_run: bo
 
 
 def no_app(name: str) -> SkepError:
-    """There is no app of that name."""
+    """The error of an unknown app."""
     return SkepError(Code.APP_NOT_FOUND, f"there is no app {name!r}", app=name)
 
 
@@ -89,7 +89,7 @@ ON_THE_SERVER = "a secret in the environment that the server is started with"
 
 
 def check_app(catalogue: Catalogue, app: App) -> None:
-    """INVALID_SPEC with everything that is wrong with an app by itself, and with every secret that is not there, or too short."""
+    """INVALID_SPEC with all problems of an app, and with every secret that is missing or too short."""
     problems = errors_of(validate(app)) or secret_problems(app, catalogue.environment, expected=ON_THE_SERVER)
     if problems:
         raise SpecError(problems, render_all(problems, "", app.name or "the app"))
@@ -101,7 +101,7 @@ def document_of(app: App) -> bytes:
 
 
 async def _planned(engine: Engine, app: App, before: App | None) -> Application:
-    """The plan for the queues that the app names, or named before: others are none of its business."""
+    """The plan for the queues that the app names, or named before. It touches no others."""
     names = {*app.queues, *dead_letter_queues(app).values()}
     if before is not None:
         names |= before.queues.keys()

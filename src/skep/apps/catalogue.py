@@ -1,7 +1,7 @@
-"""The applied apps of a server, compiled: what they declare, found by name at no cost.
+"""The catalogue: the applied apps of a server, compiled, with quick look-ups by name.
 
-The store has the truth. An app that is applied through this server counts at once, one that is applied through another within a
-second. A newer version that cannot be used is logged and the one before goes on, so that a server never loses what it serves.
+The store has the truth. An app that is applied through this server takes effect at once; one that is applied through another server
+within a second. A newer version that cannot be used is logged, and the old one stays, so that a server never loses an app.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger("skep.apps")
 
 
 class Catalogue:
-    """What all applied apps declare. Load it before use; `start` keeps it up with other servers."""
+    """The declarations of all applied apps. Load it before use; `start` keeps it up to date with other servers."""
 
     def __init__(self, engine: Engine, clock: Clock, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -61,18 +61,18 @@ class Catalogue:
 
     @property
     def revision(self) -> int:
-        """The store's revision that this is."""
+        """The store's revision of this state."""
         return self._revision
 
     def queue(self, key: QueueKey) -> DeclaredQueue | None:
-        """What is declared about a queue; nothing about another tenant's unless the app is every tenant's."""
+        """The declaration of a queue; None for a tenant's queue unless the app is for all tenants."""
         declared = self._queues.get(key.name)
         if declared is None or (key.tenant != DEFAULT_TENANT and not declared.all_tenants):
             return None
         return declared
 
     def webhook(self, name: str) -> tuple[CompiledApp, Webhook] | None:
-        """A webhook, and the app it is of."""
+        """A webhook and its app."""
         return self._webhooks.get(name)
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class Catalogue:
         return secret_files([compiled.app for compiled in self._apps.values()], self.environment)
 
     async def load(self) -> None:
-        """Take in what the store has, if that is not known yet."""
+        """Load the apps of the store, if they have changed."""
         async with self._loading:
             revision = await self._engine.records.apps_revision()
             if revision != self._revision or self._doubted:
@@ -103,7 +103,7 @@ class Catalogue:
                 self._revision = revision
 
     def _doubt(self) -> None:
-        """The store may have gone back, and given a revision that is known here to something else."""
+        """The store may have gone back, and reused a known revision for another app."""
         self._doubted = True
 
     def start(self) -> None:
@@ -183,7 +183,7 @@ class Catalogue:
         return found
 
     async def prepare(self, key: QueueKey) -> None:
-        """Make a tenant's queue as its spec says, before it is used in another way than by a push."""
+        """Create a tenant's queue by its spec, before it is used in another way than by a push."""
         declared = self.queue(key)
         app = None if declared is None else self._apps.get(declared.app)
         if app is not None and key.tenant != DEFAULT_TENANT and not self._tenants.knows(key):
@@ -213,7 +213,7 @@ class Catalogue:
         return found, [(declared, key) for key, declared in missing.items()]
 
     def looks_at(self, key: QueueKey) -> bool:
-        """Whether messages of this queue are looked at one by one, or its queue may have to be made first."""
+        """Whether messages of this queue are checked one by one, or the queue may have to be created first."""
         declared = self.queue(key)
         return declared is not None and (declared.checks or key.tenant != DEFAULT_TENANT)
 
@@ -224,7 +224,7 @@ class Catalogue:
 
 
 def compile_record(record: AppRecord) -> CompiledApp:
-    """What the store has, checked again: another version of this program may have written it."""
+    """Compile an app of the store. It is checked again, since another version of Skep may have written it."""
     app = from_json(record.document, record.name)
     problems = errors_of(validate(app))
     if problems:

@@ -1,4 +1,4 @@
-"""An app made ready to run: what is needed for each message of its queues is compiled once, here."""
+"""A compiled app: the validators and expressions of its queues are compiled once, here."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class CompiledApp(Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the app."""
         return self.app.name
 
 
 def compile_app(app: App, revision: int, applied_at: Instant) -> CompiledApp:
-    """An app that is sound; what is wrong with another shows as an error of its parts."""
+    """Compile a valid app. An invalid one fails with an error of one of its parts."""
     all_tenants = any(webhook.tenant is not None for webhook in app.webhooks.values())
     letters = dead_letter_queues(app)
     holders = frozenset(letters.values())

@@ -1,4 +1,4 @@
-"""What two apps may not both have: who would make the queue, answer the webhook, run the command?"""
+"""Conflicts between apps: two apps may not declare the same queue, webhook or entity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skep.spec import App
 
 
 def conflict_between(app: App, others: Iterable[App]) -> SkepError | None:
-    """INVALID_SPEC naming everything that the app declares and another one does too; None when nothing is."""
+    """INVALID_SPEC with everything that both apps declare; None when there is nothing."""
     found = [
         f"{kind} {name!r} of {other.name!r}"
         for other in others

@@ -1,4 +1,4 @@
-"""What applying an app changes beside the settings of its queues: which parts come, change and go."""
+"""Differences between two versions of an app beside queue settings: the parts that come, change and go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.spec import App
 
 
 class PartAction(StrEnum):
-    """What becomes of a part."""
+    """The change of a part: it comes, changes or goes."""
 
     ADD = "add"
     CHANGE = "change"
@@ -59,7 +59,7 @@ def _parts(kind: str, before: Mapping[str, object], after: Mapping[str, object])
 
 
 def _queue_types(old: App, new: App) -> Iterator[PartChange]:
-    """What a spec says of a queue beside its settings, which have a plan of their own."""
+    """The types and expressions of a queue. Its settings have a plan of their own."""
     for name, queue in new.queues.items():
         known = old.queues.get(name)
         if known is None:

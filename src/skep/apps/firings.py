@@ -1,4 +1,4 @@
-"""When a schedule comes: cron expressions in their time zone, as instants. Pure; what the clocks change is cronsim's business.
+"""The firings of a schedule: cron expressions in their time zone, as instants. Pure functions; cronsim handles daylight saving time.
 
 An hour that a zone skips in spring is made up for right after it, one that it has twice in autumn counts once, as in Debian's
 cron; an expression with a star for the minute or the hour goes by real time instead.

@@ -1,7 +1,7 @@
-"""Typed pushes: a message is held against its queue's type, and gets the partition and transaction id that the spec derives.
+"""Typed pushes: validate a message against its queue's type, and derive its partition and transaction id by the spec.
 
-A partition that the pusher gave stays. A transaction id does not: that a queue takes each key once is the queue's promise, and
-clients mint an id for every message, so it would hold for none of theirs.
+A partition from the producer stays. A transaction id does not: the queue promises to take each key once, and clients mint an id for
+every message, so the promise would hold for none of their messages.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fitted(declared: DeclaredQueue, message: NewMessage, index: int) -> NewMessa
 
 
 def variables_of(declared: DeclaredQueue, payload: bytes, index: int | None = None) -> Mapping[str, object]:
-    """What the expressions of a queue read of a message that fits."""
+    """The variables of a queue's expressions for a valid message."""
     if declared.spec.message_type and declared.validator is not None:
         return decode(declared.validator, payload)
     try:
@@ -54,7 +54,7 @@ def variables_of(declared: DeclaredQueue, payload: bytes, index: int | None = No
 def key_text(
     queue: str, what: str, expression: Expression, variables: Mapping[str, object], index: int | None = None
 ) -> str:
-    """What a key expression makes of a message: a text, or a whole number as one."""
+    """The value of a key expression as text; it must be a text or a whole number."""
     try:
         value = evaluate_json(expression, variables)
     except ExpressionError as error:

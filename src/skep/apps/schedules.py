@@ -1,8 +1,8 @@
-"""Schedules: each firing is one message, whichever of the servers of a store pushes it.
+"""Schedules: each firing pushes one message, although every server of the store tries.
 
-Every server knows every schedule and tries at its time; the receipt that goes with the message, named after the schedule and the
-instant, lets one of them through. After a time when no server ran, the last firing that was missed is made up for, and no other.
-What was due before the app was applied is not.
+Every server knows every schedule and tries at its time. A receipt, named after the schedule and the instant, is stored with the message
+and lets only one server through. After a time without servers, only the last missed firing is made up for. Firings before the app was
+applied are not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skep.spec import apply_mapping
 
 RETRY_SECONDS = 1.0
 RECEIPT_MARGIN_SECONDS = 7 * 86_400.0
-"""How much longer than until the firing after the next a receipt lives."""
+"""How long a receipt lives after the firing after the next."""
 
 LONGEST_SLEEP_SECONDS = 10.0
 """Schedules look at the clock this often, to see whether it was put back."""
@@ -118,7 +118,7 @@ class Schedules:
         return min((one.try_at for one in self._waiting.values() if one.try_at is not None), default=None)
 
     def _adopt(self) -> None:
-        """Take in what the catalogue has. A schedule that is still as it was keeps its place, whatever else changed."""
+        """Take over the catalogue's schedules. An unchanged schedule keeps its next firing."""
         found: dict[Name, NextFiring] = {}
         for app in self._catalogue.apps.values():
             for name, declared in app.schedules.items():

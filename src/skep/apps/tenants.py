@@ -1,7 +1,7 @@
-"""Queues of tenants: an app that is every tenant's has its queues made where they are first pushed to, as the spec says.
+"""Queues of tenants: the queues of an app for all tenants are created by the spec at the first push.
 
 A tenant's queue follows the spec at its first use on a server after the spec was applied. A change that cannot be made then
-(the order of a queue with unsettled messages) is logged, and holds nobody up.
+(the order of a queue with unsettled messages) is logged, and blocks no push.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from skep.spec import Action, App, plan
 from skep.spec.validate import dead_letter_queues
 
 KNOWN_QUEUES = 100_000
-"""So many are remembered; beyond that all are forgotten, and looked at again when they are used."""
+"""The most queues that are remembered. Beyond that all are forgotten, and checked again when they are used."""
 
 log = structlog.get_logger("skep.apps")
 
 
 class TenantQueues:
-    """Which queues of tenants are known to be as their spec says."""
+    """The queues of tenants that are known to match their spec."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: set[QueueKey] = set()
 
     def knows(self, key: QueueKey) -> bool:
-        """Whether a queue has been seen to."""
+        """Whether a queue was checked against its spec."""
         return key in self._known
 
     def forget(self) -> None:
-        """Look at each queue again: a spec has changed."""
+        """Check each queue again: a spec has changed."""
         self._known.clear()
 
     async def make(self, app: App, key: QueueKey) -> None:

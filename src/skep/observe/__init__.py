@@ -1,1 +1,1 @@
-"""What the server tells of itself. A leaf: it knows nothing of queues but their names."""
+"""Metrics of the server. The package is a leaf of the imports: it knows only the names of queues."""

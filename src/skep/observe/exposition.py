@@ -1,4 +1,4 @@
-"""The counters as Prometheus reads them. Labels are made here, when someone asks, and never where requests are served."""
+"""The counters in Prometheus' text format. Labels are made here, for a scrape, and never on the path of a request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUP_LABELS = ("tenant", "queue", "group")
 
 
 class QueueGauges(Struct, frozen=True):
-    """A queue as it stands."""
+    """The gauges of a queue."""
 
     tenant: str
     queue: str
@@ -30,7 +30,7 @@ class QueueGauges(Struct, frozen=True):
 
 
 class GroupGauges(Struct, frozen=True):
-    """A group as it stands."""
+    """The gauges of a group."""
 
     tenant: str
     queue: str
@@ -56,7 +56,7 @@ class OperationGauges(Struct, frozen=True):
 
 
 class AnswerGauges(Struct, frozen=True):
-    """The room for payloads in answers, and those who had to wait for it."""
+    """The memory for payloads in answers, and the requests that had to wait for it."""
 
     held_bytes: int = 0
     peak_bytes: int = 0
@@ -68,7 +68,7 @@ class AnswerGauges(Struct, frozen=True):
 
 
 class Gauges(Struct, frozen=True, kw_only=True):
-    """What is read when someone asks; ``complete`` says whether all queues and groups are in it."""
+    """The gauges of one scrape; ``complete`` says whether they cover all queues and groups."""
 
     queues: Sequence[QueueGauges] = ()
     groups: Sequence[GroupGauges] = ()
@@ -100,7 +100,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def text(self, meter: Meter, gauges: Gauges, accept: str) -> tuple[bytes, str]:
-        """The text and its content type, in the format that the reader likes best."""
+        """The text and its content type, in the format that the scraper prefers."""
         self._source.meter = meter
         self._source.gauges = gauges
         encode, content_type = choose_encoder(accept)
@@ -208,7 +208,7 @@ def _group_gauges(gauges: Gauges) -> Iterator[Metric]:
 
 
 def _buffer_gauges(gauges: Gauges) -> Iterator[Metric]:
-    """What this process has taken and not stored: on its disk, and in its memory."""
+    """Gauges of messages that this process has taken and not stored yet: on its disk, and in its memory."""
     for kind, name, value, meaning in (
         (GaugeMetricFamily, "skep_spool_pending_messages", gauges.spool_pending, "Messages in the spool"),
         (CounterMetricFamily, "skep_spool_flushed_messages", gauges.spool_flushed, "Spooled messages that were stored"),
@@ -223,7 +223,7 @@ def _buffer_gauges(gauges: Gauges) -> Iterator[Metric]:
 
 
 def _answer_gauges(answers: AnswerGauges) -> Iterator[Metric]:
-    """What this process holds of payloads for clients that have not taken them."""
+    """Gauges of payloads that this process holds because clients have not read them."""
     for kind, name, value, meaning in (
         (GaugeMetricFamily, "skep_answers_bytes", answers.held_bytes, "Payloads and headers in answers under way"),
         (GaugeMetricFamily, "skep_answers_peak_bytes", answers.peak_bytes, "The most there ever was of them"),

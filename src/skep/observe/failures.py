@@ -1,7 +1,7 @@
 """Calls that were refused or failed within the last minute: counted second by second, never extrapolated.
 
-Only failures come here, so the way of a call that goes well is no longer for it. Memory is bounded: so many seconds, and in each so
-many pairs of tenant and code; what is beyond counts for the server as a whole, and for no tenant.
+Only failures come here, so that a call that succeeds pays nothing. Memory is bounded: a number of seconds, and in each second a number
+of pairs of tenant and code. Failures beyond the bound count for the server as a whole, and for no tenant.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Failures:
         self._forget(now // MICROS_PER_SECOND)
 
     def merge(self, noted: Iterable[Noted]) -> None:
-        """Add what another process has counted."""
+        """Add the counts of another process."""
         for second, tenant, code, calls in noted:
             self._count(second, tenant, code, calls)
         if self._by_second:
             self._forget(max(self._by_second))
 
     def notes(self) -> list[Noted]:
-        """What another process needs to know."""
+        """The counts, for another process."""
         return [(at, *pair, calls) for at, counts in self._by_second.items() for pair, calls in counts.items()]
 
     def lately(self, now: Instant, tenant: str | None = None) -> list[tuple[str, int]]:
@@ -61,6 +61,6 @@ class Failures:
         counts[pair] += calls
 
     def _forget(self, second: int) -> None:
-        """Drop what is older than the window; and what is ahead of a clock that was put back."""
+        """Drop counts that are older than the window, and counts from the future of a clock that was put back."""
         for old in [one for one in self._by_second if not second - WINDOW_SECONDS <= one <= second + WINDOW_SECONDS]:
             del self._by_second[old]

@@ -1,6 +1,6 @@
-"""Counters of what the server did: plain numbers where requests are served, labels only when someone asks.
+"""Counters of the server: plain numbers on the path of a request, labels only at a scrape.
 
-A queue is a label only while there are few of them, and a partition never is: what has no label of its own is counted as
+Only the first queues get a label of their own, and partitions never do: the rest is counted as
 `OTHER`. Nothing here is shared between threads; the server is one loop.
 """
 
@@ -10,7 +10,7 @@ from skep.observe.failures import Failures
 from skep.observe.histogram import Histogram
 
 OTHER = "__other__"
-"""The tenant and queue of what is counted together."""
+"""The tenant and queue of the counts that have no label of their own."""
 POLL = "poll"
 """The verb of a pop that waits: its time is that of the messages it waited for."""
 QUEUE_LABELS = 200
@@ -18,7 +18,7 @@ QUEUE_LABELS = 200
 
 
 class QueueCounts:
-    """Messages of one queue, by what happened to them here."""
+    """Messages of one queue, by outcome."""
 
     __slots__ = ("completed", "dead", "duplicate", "popped", "pushed", "refused", "retried")
 
@@ -33,7 +33,7 @@ class QueueCounts:
 
 
 class HookCounts:
-    """Requests to one webhook, by what became of them."""
+    """Requests to one webhook, by outcome."""
 
     __slots__ = ("accepted", "quarantined", "refused", "repeated")
 
@@ -77,7 +77,7 @@ class Meter:
         return self.routes.setdefault((method, path), RouteMeter(latency, self.latencies[POLL]))
 
     def queue(self, tenant: str, name: str) -> QueueCounts:
-        """The counters of a queue; those of all others when there are too many."""
+        """The counters of a queue; beyond the bound, the shared counters of all other queues."""
         counts = self.queues.get((tenant, name))
         if counts is None:
             if len(self.queues) > self.queue_labels:

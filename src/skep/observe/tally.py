@@ -1,7 +1,7 @@
-"""The counters of several processes on one port, added up: whichever of them is asked tells of all.
+"""The counters of several processes on one port, added up. Each process can answer for all.
 
-Each process notes its counters in a file of a folder that they share, about once a second, so what is told of the others may be
-that old. What an ended process has counted stays: it is moved into one file for all that have ended, so a total never falls.
+Each process notes its counters in a file of a folder that they share, about once a second, so the counters of the others may be
+that old. The counters of an ended process are kept in one file for all ended processes, so a total never falls.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tally:
         self._name = name
 
     def note(self, meter: Meter) -> None:
-        """Let the others know."""
+        """Write the counters of this process for the others."""
         _write(self._folder / self._name, _note([self._name], meter))
 
     def total(self, meter: Meter) -> Meter:
@@ -62,7 +62,7 @@ class Tally:
 
 
 def keep_of_ended(folder: Path, name: str, queue_labels: int) -> None:
-    """Move what a process has counted to what all that have ended did."""
+    """Add the counters of an ended process to the file of all ended processes."""
     path = folder / name
     ended = _read(folder / ENDED)
     whole = Meter(queue_labels)
@@ -106,7 +106,7 @@ def _add_counts(mine: object, names: tuple[str, ...], counts: list[int]) -> None
 
 
 def _write(path: Path, note: Note) -> None:
-    """Whole or not at all, since another process may be reading. A full disk costs figures, and nothing else."""
+    """Write the file whole or not at all, since another process may read it. A full disk costs only figures."""
     with contextlib.suppress(OSError):
         fresh = path.with_suffix(".new")
         fresh.write_bytes(msgspec.msgpack.encode(note))

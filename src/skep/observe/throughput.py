@@ -1,4 +1,4 @@
-"""How many per second of late, from totals that someone looks at now and then."""
+"""Recent rates per second, from totals that are read now and then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server: what it is put together from (`compose`), one process of it, several under a supervisor, and `skep run`.
+"""A server: its composition (`compose`), one process, several processes under a supervisor, and `skep run`.
 
 Its first names are loaded when they are first used: a process that only looks at the signals or the doctor loads no engine.
 """

@@ -1,6 +1,6 @@
 """Child processes: started with an order on stdin, replaced when they end, and stopped together.
 
-A child stops in order when its stdin ends, be it because it is told to or because its parent has gone (`skep.runtime.child`).
+A child stops in order when its stdin ends: its parent told it to stop, or has gone (`skep.runtime.child`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Child(NamedTuple):
     process: Process
 
     async def is_ready(self) -> bool:
-        """Wait until it says so, or has ended without."""
+        """Wait until the child says that it is ready; False when it ended before."""
         return self.process.stdout is None or bool(await self.process.stdout.readline())
 
     def stop(self) -> None:
         """Let it finish what it has begun."""
-        # Not by a signal: whoever stops all processes of a service at once has sent it one already, and a second one means "now".
+        # Not by a signal: a service manager that stops all processes has sent one already, and a second one means "now".
         assert self.process.stdin is not None
         self.process.stdin.close()
 
@@ -45,7 +45,7 @@ class Child(NamedTuple):
 
 
 class Children:
-    """Processes that do the same, and are kept running until they are to stop."""
+    """Processes with the same order, kept running until they are told to stop."""
 
     def __init__(self, log: Any, replaced: str) -> None:
         """``replaced`` is logged when one is."""

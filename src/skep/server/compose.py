@@ -62,7 +62,7 @@ def is_shared(url: str) -> bool:
 
 
 def open_store(url: str, clock: Clock, connections: int | None = None, log_cache_bytes: int | None = None) -> Store:
-    """The store a URL means, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
+    """The store of a URL, not opened yet: ``sqlite:///path``, a path, ``:memory:`` or ``postgresql://…``."""
     if is_shared(url):
         check_postgres_url(url)
         try:
@@ -84,7 +84,7 @@ def open_store(url: str, clock: Clock, connections: int | None = None, log_cache
 
 
 def store_url(settings: ServerSettings) -> str:
-    """Where the settings keep messages; the data folder is made when it is missing."""
+    """The URL of the settings' store. A missing data folder is created."""
     if settings.store is not None:
         return settings.store
     folder = Path(settings.data_folder)
@@ -99,7 +99,7 @@ def store_url(settings: ServerSettings) -> str:
 
 
 def spool_folder(settings: ServerSettings) -> Path | None:
-    """Where pushes are kept while the store is away; None when they are not. SQLite is in this machine, and not away."""
+    """The folder of the spool, for pushes while PostgreSQL is away; None without a spool. SQLite is local and needs none."""
     if not (settings.spool.enabled and is_shared(settings.store or "")):
         return None
     folder = Path(settings.data_folder) / SPOOL_NAME
@@ -120,7 +120,7 @@ def spool_folder(settings: ServerSettings) -> Path | None:
 
 
 def sqlite_file(settings: ServerSettings) -> Path | None:
-    """The SQLite file that the settings mean; None when they mean PostgreSQL or memory. Nothing is made."""
+    """The SQLite file of the settings; None for PostgreSQL or memory. Nothing is created."""
     if settings.store is None:
         return Path(settings.data_folder) / DATABASE_NAME
     path = settings.store.removeprefix(SQLITE_SCHEME)
@@ -149,7 +149,7 @@ def secret_paths(settings: ServerSettings) -> list[Path]:
 
 
 def warn_of_loose_secrets(paths: Iterable[Path]) -> None:
-    """Say which files with secrets other accounts can read."""
+    """Warn about files with secrets that other accounts can read."""
     for path, cure in opened_to_others(paths).items():
         log.warning("other accounts of this machine can get at a secret", path=str(path), cure=cure)
 
@@ -197,14 +197,14 @@ async def open_engine(
 
 
 class Owned(msgspec.Struct):
-    """An SQLite file that another process has: by which socket it is reached, and what beside it tells where all of them listen."""
+    """An SQLite file that the owner process holds: the owner's socket, and the presence file with the server's address."""
 
     socket: str
     presence: presence.Presence | None
 
 
 class Opened(NamedTuple):
-    """What a server is made of."""
+    """The parts of an open server."""
 
     engine: Engine
     catalogue: Catalogue
@@ -256,10 +256,10 @@ async def open_server(
 async def open_gate(
     engine: Engine, clock: Clock, settings: AccessSettings, *, is_exposed: bool, insecure: bool = False
 ) -> Gate | None:
-    """The gate, with what it has to know; None when nobody is asked who they are.
+    """The gate, with the keys loaded; None when the server asks for no keys.
 
-    Without a word in the settings there is one off loopback, and wherever someone made a key or named an issuer of tokens. The store
-    remembers that it had one: when the last key has expired and was forgotten, the gate is still there, and lets nobody in.
+    By default a server has a gate when it listens beyond loopback, or when the store has had a key, or when the settings name an issuer
+    of tokens. The store remembers that it had a key: after the last key has expired, the gate stays, and lets nobody in.
     """
     if settings.required is False:
         return None
@@ -283,7 +283,7 @@ async def open_gate(
 
 
 def _warn_of_open_access() -> None:
-    """Say that anyone may do anything, on every start, whatever the log is set to."""
+    """Warn on every start, at any log level, that everyone may do anything."""
     log.warning(OPEN_ACCESS)
     if not logging.getLogger("skep.server").isEnabledFor(logging.WARNING):
         sys.stderr.write(f"skep: warning: {OPEN_ACCESS}\n")
@@ -318,7 +318,7 @@ def _check_secrets(catalogue: Catalogue, required: bool) -> None:
 
 
 def pages_of(engine: Engine, path_prefix: str = "", gate: Gate | None = None) -> Pages | None:
-    """The dashboard, where what it needs is installed."""
+    """The dashboard, if its extra is installed."""
     try:
         from skep.dashboard import Dashboard
     except ModuleNotFoundError as error:
@@ -338,10 +338,10 @@ async def serve(
     own_token: str | None = None,
     owned: Owned | None = None,
 ) -> None:
-    """Serve a store over HTTP until ``stop`` is set; then answer who waits, finish, and let go.
+    """Serve a store over HTTP until ``stop`` is set. Then answer waiting pops, finish running requests, and close.
 
-    The order matters: no client comes before the store is open, and none is left when the engine stops. Whoever shows
-    ``own_token`` may do anything. With ``owned`` another process has the SQLite file, and others serve it too.
+    The order matters: no client comes before the store is open, and none is left when the engine stops. A caller with
+    ``own_token`` may do anything. With ``owned`` another process holds the SQLite file, and several processes serve it.
     """
     clock = SystemClock()
     source = settings.encryption.master_keys
@@ -419,7 +419,7 @@ def _listener(
 
 
 def announce(sockets: Sequence[socket.socket], database: Path) -> presence.Presence | None:
-    """Let `skep key` find the server by the file that it holds; None when that cannot be written."""
+    """Write the presence file, by which `skep key` finds the server of an SQLite file; None when it cannot be written."""
     here = presence.new_presence(local_url(sockets[0]))
     path = presence.file_of(database)
     try:
@@ -431,7 +431,7 @@ def announce(sockets: Sequence[socket.socket], database: Path) -> presence.Prese
 
 
 def _trust(app: HttpApp, gate: Gate | None, here: presence.Presence | None) -> None:
-    """Let in who knows the secret beside the database: who can read that can open the database, too."""
+    """Let in callers that know the secret beside the database: an account that can read the secret can open the database, too."""
     if here is None:
         return
     app.holder_secret = here.secret
@@ -440,7 +440,7 @@ def _trust(app: HttpApp, gate: Gate | None, here: presence.Presence | None) -> N
 
 
 async def _note(app: HttpApp) -> None:
-    """Let the other processes on this port know what was counted here."""
+    """Write the counters of this process for the other processes on the port."""
     while app.tally is not None:
         app.tally.note(app.meter)
         await asyncio.sleep(NOTE_SECONDS)

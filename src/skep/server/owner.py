@@ -1,4 +1,4 @@
-"""The process that has the SQLite file for the workers of a server: it serves the store's verbs to them, and nothing to anybody else.
+"""The owner: the process that holds the SQLite file for the workers of a server. It serves the store's verbs to them only.
 
 It is started by `skep.server.supervisor` before the workers: its order comes on stdin, and when stdin ends, the supervisor has gone. Told to
 stop, it stays until the last worker has left, since each of them finishes first what it has begun.
@@ -29,14 +29,14 @@ log = structlog.get_logger("skep.server")
 
 
 class OwnerOrder(Struct):
-    """What the owner is told: settings, and the number of the socket that it inherits."""
+    """The order to the owner: settings, and the number of the socket that it inherits."""
 
     settings: ServerSettings
     socket: int
 
 
 async def own(settings: ServerSettings, listening: socket.socket) -> None:
-    """Have the store until a signal comes, or stdin ends."""
+    """Hold the store until a signal comes, or stdin ends."""
     stop = asyncio.Event()
     tune_interpreter()
     with stop_signals(stop.set):

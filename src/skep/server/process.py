@@ -1,4 +1,4 @@
-"""One serving process, from settings to exit: addresses, open files, signals, and what it says about itself.
+"""One serving process, from settings to exit: addresses, open files, signals, and the log line of its start.
 
 Run as a module it is a worker of `skep.server.supervisor`: its order comes on stdin, and when stdin ends, the supervisor has gone.
 """
@@ -45,7 +45,7 @@ log = structlog.get_logger("skep.server")
 
 
 class ProcessOrder(Struct):
-    """What a worker is told: settings, the numbers of the sockets it inherits, its name, and where all note their counters.
+    """The order to a worker: settings, the numbers of its inherited sockets, its name, and the folder of the counters.
 
     ``owned`` is there when the store is an SQLite file.
     """
@@ -58,12 +58,12 @@ class ProcessOrder(Struct):
 
 
 def exit_status(error: SkepError) -> int:
-    """1 when whoever started it has to change something they said; 2 when the server or its store is at fault."""
+    """The exit code of an error: 1 when the user has to change settings; 2 when the server or its store is at fault."""
     return 1 if error.code.startswith("INVALID_") else 2
 
 
 def open_sockets(settings: ServerSettings) -> list[socket.socket]:
-    """The sockets that the settings ask for, if they may."""
+    """The sockets that the settings ask for, if the server may listen there."""
     if settings.workers > 1 and settings.store == MEMORY:
         raise SkepError(
             Code.INVALID_SETTING,
@@ -71,13 +71,13 @@ def open_sockets(settings: ServerSettings) -> list[socket.socket]:
             "--store postgresql://…, or one worker",
         )
     addresses = resolve(settings.host, settings.port)
-    # Off loopback there is a gate, unless the settings say that there is none.
+    # Beyond loopback there is a gate, unless the settings switch it off.
     check_exposure(addresses, insecure=settings.insecure, authenticated=settings.access.required is not False)
     return bind(addresses)
 
 
 def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str, object]:
-    """What the line says that tells of the start. No password is in it."""
+    """The fields of the log line about the start, without passwords."""
     return {
         "address": ", ".join(url_of(bound) for bound in sockets),
         "store": "postgresql" if is_shared(settings.store or "") else "sqlite",
@@ -95,7 +95,7 @@ async def serve_here(
     tally: Tally | None = None,
     owned: Owned | None = None,
 ) -> None:
-    """Serve in this process until a signal comes; one of several, which ``tally`` tells, also until stdin ends."""
+    """Serve in this process until a signal comes. One of several processes (with a ``tally``) also stops when stdin ends."""
     stop = asyncio.Event()
     tune_interpreter()
     with stop_signals(stop.set):

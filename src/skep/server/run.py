@@ -1,6 +1,6 @@
 """`skep run`: a server in this process, the app applied to it, and worker processes that are replaced when they die.
 
-A stop goes from the outside in: the workers finish what they have begun and give back the rest, then the server drains.
+A stop begins with the workers: they finish their running messages and return the rest. Then the server drains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from skep.worker.plan import plans
 from skep.worker.process import WorkerOrder
 
 FUNCTION_THREADS = 32
-"""Functions that are not async and that webhooks call run in so many threads; others wait for one."""
+"""The number of threads for plain (not async) functions of webhooks; further calls wait for a thread."""
 
 TOKEN_BYTES = 32
 
@@ -38,7 +38,7 @@ log = structlog.get_logger("skep.run")
 
 
 def load_sound_app(target: str) -> App:
-    """An app that can be run: every command has somebody to carry it out, and every secret is there."""
+    """Load an app that can be run: every command has a function or an entity, and every secret is there."""
     app = load_app(target)
     plans(app.spec, app.functions)
     with ThreadPoolExecutor(1) as pool:
@@ -78,7 +78,7 @@ async def run_here(
 ) -> None:
     """Serve, apply and work until a signal comes."""
     url = local_url(sockets[0])
-    # Its own workers need no key of anyone: what they show is known to this process and to them, and ends with it.
+    # Its own workers need no key of the store: they get a token of this process, which ends with it.
     token = secrets.token_urlsafe(TOKEN_BYTES)
     order = WorkerOrder(target, url, allow_private, settings.log_level, settings.log_format, token)
     crew = Crew(order, workers if plans(app.spec, app.functions) else 0)
@@ -113,7 +113,7 @@ async def run_here(
             except SkepError as error:
                 raise SkepError(error.code, hide_password(error.message, settings.store or "")) from error
             finally:
-                # What still runs was given the time to drain; its request will be made again.
+                # Functions that still run had the time to drain; their senders will repeat the requests.
                 pool.shutdown(wait=False, cancel_futures=True)
     log.info("stopped", pid=os.getpid())
 

@@ -1,7 +1,7 @@
 """Several processes on one port: started in order, replaced when they die, and stopped together.
 
 The sockets are bound here and inherited, so that no connection is refused while a worker is replaced. Each worker has
-its own engine; all they share is the database. An SQLite file is had by one more process, the owner, which is started first and
+its own engine; all they share is the database. An SQLite file is held by one more process, the owner, which starts first and
 ends last. A process whose supervisor has gone stops in order.
 """
 
@@ -116,7 +116,7 @@ class Supervisor:
 
 
 class ToOwner(NamedTuple):
-    """How workers reach the owner of an SQLite file. The socket is bound here, so that one that is started anew takes who waits."""
+    """How workers reach the owner of an SQLite file. The socket is bound here, so that a restarted owner takes over waiting connections."""
 
     database: Path
     path: str

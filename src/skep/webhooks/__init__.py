@@ -1,1 +1,1 @@
-"""Webhooks: messages from outside, each proven by its signature, told from its repeats, and stored once."""
+"""Webhooks: messages from outside. Each is verified by its signature, deduplicated, and stored once."""

@@ -1,4 +1,4 @@
-"""A webhook's command, run at once: decided on the entity as it is, stored with its receipt in one transaction."""
+"""Run a webhook's command at once: decide on the entity's current state, and store the result with its receipt in one transaction."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from skep.webhooks.compiled import WebhookCommand
 from skep.webhooks.request import Values
 
 TRIES = 20
-"""How often a decision is made anew because others changed the entity meanwhile; then the sender is to come again."""
+"""How often a command is decided again because others changed the entity meanwhile. After that, the sender has to repeat the request."""
 
 
 class Turns:
-    """Commands on one entity, one after the other: those that decide at the same time would all but one decide in vain.
+    """Runs the commands on one entity one after the other: of several at the same time, only one could be stored.
 
-    Other servers and workers are not held up; they are who a decision is made anew for.
+    Other servers and workers are not held up; because of them a command may have to be decided again.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def accepted_by(call: WebhookCommand, values: Values) -> Accepted:
 
 
 def input_of(call: WebhookCommand, values: Values) -> dict[str, object]:
-    """What the command is given; MAPPING_FAILED when an expression has no value."""
+    """The input of the command; MAPPING_FAILED when an expression has no value."""
     try:
         return apply_mapping(call.mapping, values)
     except ExpressionError as error:
@@ -55,7 +55,7 @@ def input_of(call: WebhookCommand, values: Values) -> dict[str, object]:
 
 
 class Ran(Struct, frozen=True):
-    """A command's answer, or that of the first request when this one is a repeat."""
+    """The answer of a command; for a repeat, the answer of the first request."""
 
     answer: bytes
     repeated: bool
@@ -67,7 +67,7 @@ async def run(engine: Engine, accepted: Accepted, key: EntityKey, receipt: Recei
     for _ in range(TRIES):
         [state], known = await engine.records.read([key], asked)
         if known and known[0] is not None:
-            # Before the guard is asked: what the first request did may be what it says no to now.
+            # Before the guard: the first request may have changed the entity so that the guard refuses a repeat.
             return Ran(known[0].answer, True)
         decision = await off_loop(partial(_decided, accepted, state, now))
         answer = encoded(decision.answer)
@@ -88,7 +88,7 @@ def _decided(accepted: Accepted, state: EntityState | None, now: Instant) -> Dec
     except SkepError as error:
         if error.code is not Code.GUARD_REJECTED:
             raise
-        # The sender is told that it does not hold, and not what the entity looks like.
+        # The sender learns that the guard refused, and nothing about the entity.
         message = f"the guard of {accepted.name} does not hold for {accepted.id!r}"
         raise SkepError(Code.GUARD_REJECTED, message, id=accepted.id) from None
 

@@ -1,8 +1,7 @@
-"""What a refused request looked like, without anything that it said: names and shapes, never values.
+"""An excerpt of a refused request: names and shapes, never values.
 
-A request that was refused may have come from anybody, with anybody's secrets in it, or from the right sender with the wrong ones.
-Names that look like keys, card numbers or ids are left out, too. It is made in the event loop, so its time must not grow faster
-than the piece of the body that is looked at.
+A refused request may have come from anyone and may hold secrets. Names that look like keys, card numbers or ids are left out, too.
+The excerpt is made in the event loop, so its time must not grow faster than the piece of the body that it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from skep.webhooks.signatures import Headers
 EXCERPT_CHARACTERS = 500
 NAMES_MAX = 20
 BODY_BYTES = 2_048
-"""So much of a body is looked at."""
+"""The most bytes of a body that are read."""
 
 _NAME = re.compile(r"[a-z0-9_-]{1,40}", re.ASCII)
 _FIELD = re.compile(r'"[A-Za-z][A-Za-z0-9_-]{0,39}"', re.ASCII)
@@ -24,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z]*|[0-9]{1,4}|[A-Za-z0-9]{1,8}", re.ASCII)
 _PARTS = re.compile(
     rb""""(?:[^"\\]++|\\.)*+(?:"(?:\s*+:)?|\\?\Z)|[{}\[\],]|\b(?:true|false|null)\b|-?\d[\d.eE+-]*+""", re.DOTALL
 )
-"""What a body is made of. Anybody may send one, so each byte is looked at once: a text that never ends goes to the end."""
+"""The tokens of a JSON body. Anyone may send one, so each byte is read once: a string without an end is read to the end of the body."""
 
 
 def excerpt(headers: Headers, body: bytes) -> str:

@@ -1,7 +1,7 @@
 """Forms: JSON that comes as the field `payload` of an `application/x-www-form-urlencoded` body.
 
-GitHub posts so unless its content type is set to JSON, and Slack does for what people do in its messages. The signature, and the
-hash that tells a repeat, are of the body as it came.
+GitHub posts such forms unless its content type is set to JSON; Slack does for interactive messages. The signature, and the
+hash for deduplication, are of the body as it came.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skep.webhooks.signatures import Headers
 
 FORM = b"application/x-www-form-urlencoded"
 CHUNK_BYTES = 64 * 1024
-"""So much is decoded at a time: each escape is an object of its own while it is."""
+"""The piece that is decoded at a time: each escape takes an object while it is decoded."""
 _PAYLOAD = re.compile(rb"(?:\A|&)payload=([^&]*)")
 _STARTS_OF_JSON = b'{["'
 
@@ -29,7 +29,7 @@ def is_form(headers: Headers, body: bytes) -> bool:
 
 
 def explained(headers: Headers, error: SkepError) -> SkepError:
-    """Why a body is refused that is not JSON: one that says it is a form lacks the field that would be."""
+    """The error of a body that is not JSON. For a form, the error says that the field `payload` is missing."""
     is_named = any(
         name == b"content-type" and value.partition(b";")[0].strip().lower() == FORM for name, value in headers
     )
@@ -39,7 +39,7 @@ def explained(headers: Headers, error: SkepError) -> SkepError:
 
 
 def payload_of(body: bytes) -> bytes:
-    """The JSON in a form; other fields are passed over. MALFORMED when readers could take different ones for the payload."""
+    """The JSON in a form; other fields are passed over. MALFORMED when `payload` comes twice: readers could take different ones."""
     found = _PAYLOAD.finditer(body)
     payload = next(found).group(1)
     if next(found, None) is not None:

@@ -1,9 +1,8 @@
 """Commands of webhooks that Python functions carry out, in the process of the server.
 
-What a function does is outside of the store, so its receipt is written after it has returned: it runs at least once. Requests
-with one key that come to this process while it runs wait for that one run. It runs again when the process dies, or the store is
-away, before the receipt is written, and when a repeat comes to another server meanwhile; then the first receipt is what everyone
-is told.
+A function works outside of the store, so its receipt is written after it has returned: it runs at least once. Requests with the same
+key that come to this process meanwhile wait for the one run. The function runs again when the process dies, or the store is away,
+before the receipt is written, and when a repeat comes to another server meanwhile. Then the first receipt is the answer for all.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from skep.model.record import Receipt, ReceiptKey
 from skep.webhooks.calling import Ran
 
 Function = Callable[[dict[str, object]], Awaitable[bytes]]
-"""Carries out a command, given its input; its answer is JSON. A SkepError is what the sender is told."""
+"""Carries out a command, given its input; its answer is JSON. The sender gets a SkepError as the answer."""
 FunctionsByName = Mapping[tuple[str, str], Function]
 """Functions by app and command."""
 
 RUNS_MAX = 1_000
-"""So many run, or wait for a thread, at once; the sender of one more is to come again."""
+"""The most calls that run, or wait for a thread, at once. The sender of a further request has to repeat it."""
 
 
 class Functions:
@@ -66,7 +65,7 @@ class Functions:
             task.exception()  # nobody may be left who asks
 
     async def _once(self, function: Function, input_: dict[str, object], receipt: Receipt) -> Ran:
-        # Within the run, so that nobody can look, find nothing, and begin when this run has ended.
+        # Within the run: otherwise a repeat could find no receipt, and begin after this run has ended.
         recorded = await self._recorded(receipt.key)
         if recorded is not None:
             return Ran(recorded, True)

@@ -1,7 +1,7 @@
 """The webhooks of all applied apps, compiled when an app comes or changes, found by name.
 
-A webhook whose secrets this server lacks, or cannot use, is there and answers that it is unavailable: senders come again, and
-nothing is taken unverified.
+A webhook whose secrets this server lacks or cannot use answers that it is unavailable. Its senders repeat their requests, and
+no request is taken unverified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = structlog.get_logger("skep.webhooks")
 
 
 class Hooks:
-    """What the catalogue's apps declare as webhooks."""
+    """The webhooks of the applied apps."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue

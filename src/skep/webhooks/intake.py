@@ -1,6 +1,6 @@
-"""From a request to its answer: verified, told from its repeats, made a message, and stored with its receipt in one transaction.
+"""From a request to its answer: verify it, deduplicate it, make a message, and store the message with a receipt in one transaction.
 
-Nothing is read before the signature is right. A repeat gets the recorded answer of the first and does nothing, even when the app
+The body is parsed only after the signature was verified. A repeat gets the recorded answer of the first and does nothing, even when the app
 has changed since and would refuse it now.
 """
 
@@ -51,7 +51,7 @@ LARGE_BYTES = 256 * 1024
 
 StatusOf = Callable[[Code], int]
 _SAID = frozenset({Code.SIGNATURE_INVALID, Code.SIGNATURE_MALFORMED, Code.PAYLOAD_TOO_LARGE, Code.QUEUE_FULL})
-"""Codes whose message has nothing in it that the request brought."""
+"""Codes whose error text holds nothing from the request."""
 _NO_VALUES = ("the body is ", "the form has ", "the header ")
 """How messages of MALFORMED begin that name places and headers, and no value."""
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}", re.ASCII)
@@ -108,7 +108,7 @@ class Intake:
         return self._hooks.find(name)
 
     async def receive(self, webhook: CompiledWebhook, request: HookRequest) -> HookAnswer:
-        """The answer to a request; raises what it is refused for."""
+        """The answer to a request; raises the error of a refused one."""
         counts = self._meter.hook(webhook.name)
         tenant: str | None = None
         try:
@@ -142,7 +142,7 @@ class Intake:
         self._note(webhook, request, None, error)
 
     def _note(self, webhook: CompiledWebhook, request: HookRequest, tenant: str | None, error: SkepError) -> None:
-        """Keep the last refusals. Of a request whose sender or tenant is not known, the tenant is nobody's."""
+        """Keep the last refusals. A request without a verified sender or tenant is noted under no tenant."""
         if tenant is None:
             tenant = SERVER if webhook.tenant is not None else DEFAULT_TENANT
         queue = "" if webhook.target is None else webhook.target.queue.name
@@ -185,7 +185,7 @@ class Intake:
         return HookAnswer(HTTPStatus.ACCEPTED, _encode(HookResponse(True, key, id_text(result.id))))
 
     async def _unfit(self, hook: _Hook, target: Target, key: str | None, error: SkepError) -> HookAnswer:
-        """A message that does not fit its queue is refused, or stored where someone can look at it."""
+        """Refuse a message that does not fit its queue, or store it in the quarantine."""
         if not target.quarantines:
             return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
         if key is None and hook.webhook.repeats_by is not IdempotencySource.NONE:
@@ -237,7 +237,7 @@ class Intake:
 
 
 async def _key_of(hook: _Hook) -> str | None:
-    """The key by which a repeat is told: a hash, a header, or what an expression makes."""
+    """The deduplication key: a hash, a header, or the value of an expression."""
     if hook.webhook.repeats_by is IdempotencySource.BODY:
         return await _beside(hook.request, repeat_key, hook.webhook, hook.request, hook.values)
     return await off_loop(lambda: repeat_key(hook.webhook, hook.request, hook.values))
@@ -293,7 +293,7 @@ def _repeated(hook: _Hook, status: HTTPStatus, recorded: bytes) -> HookAnswer:
 
 
 def _said(error: SkepError) -> str:
-    """Why a request was refused, as far as that can be told without what it said."""
+    """The reason of a refusal, without anything from the request."""
     if error.code in _SAID or error.message == NO_QUERY:
         return error.message
     if error.code is Code.MALFORMED and error.message.startswith(_NO_VALUES):
@@ -307,6 +307,6 @@ def _said(error: SkepError) -> str:
 
 
 def _of_one_message(error: SkepError) -> SkepError:
-    """The error of a push that had one message: which one it was need not be said."""
+    """The error of a push with one message, without the message's number."""
     details = {name: value for name, value in error.details.items() if name != "index"}
     return SkepError(error.code, error.message.removeprefix("message 0: "), **details)

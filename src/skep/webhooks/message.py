@@ -1,4 +1,4 @@
-"""From a verified request to what its queue gets. Whether that fits the queue is the engine's to see, as with every push."""
+"""Make the message of a verified request. The engine checks whether it fits its queue, as with every push."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.webhooks.request import Values
 UNFIT = frozenset({
     Code.MESSAGE_INVALID, Code.MAPPING_FAILED, Code.INVALID_PARTITION, Code.INVALID_TRANSACTION_ID,
 })  # fmt: skip
-"""Codes of what makes a message unfit for its queue, for which the queue may have a quarantine."""
+"""Codes of a message that does not fit its queue. The queue may have a quarantine for such messages."""
 
 _STARTS = {name: b'"%s":' % name.encode() for name in ENVELOPE}
 _encode = msgspec.json.Encoder().encode
@@ -49,7 +49,7 @@ def unmade(target: Target, values: Values, body: bytes) -> Made:
 
 
 def envelope(names: tuple[str, ...], values: Values, body: bytes) -> bytes:
-    """The JSON of an envelope. The payload is the body's own bytes, and not what they would be written as again."""
+    """The JSON of an envelope. The payload is the body's own bytes; it is not encoded again."""
     parts = [_STARTS[name] + (body if name == "payload" else _encode(values[name])) for name in names]
     return b"{" + b",".join(parts) + b"}"
 

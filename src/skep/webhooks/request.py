@@ -40,7 +40,7 @@ def check_place(webhook: CompiledWebhook, request: HookRequest) -> None:
 
 
 def tenant_of(webhook: CompiledWebhook, request: HookRequest, payload: object) -> str:
-    """Whose message it is: the body, the path or a header says so, as the spec has it, and nothing else does."""
+    """The tenant of the message, from the one place that the spec names: the body, the path or a header."""
     if webhook.tenant_key is not None:
         return _evaluated(webhook.tenant_key, {"payload": payload}, f"the tenant of {webhook.name}")
     if request.tenant is not None:
@@ -55,7 +55,7 @@ def tenant_of(webhook: CompiledWebhook, request: HookRequest, payload: object) -
 
 
 def repeat_key(webhook: CompiledWebhook, request: HookRequest, values: Values) -> str | None:
-    """The key by which a repeat is told; None when the webhook takes every request for a new one."""
+    """The deduplication key; None when the webhook takes every request for a new one."""
     match webhook.repeats_by:
         case IdempotencySource.BODY:
             return body_key(request)
@@ -77,7 +77,7 @@ def body_key(request: HookRequest) -> str:
 
 
 def values_of(webhook: CompiledWebhook, request: HookRequest, tenant: str, payload: object, now: Instant) -> Values:
-    """What the webhook's expressions read."""
+    """The variables of the webhook's expressions."""
     return {
         "payload": payload,
         "headers": kept_headers(webhook.kept, request.headers),
@@ -88,7 +88,7 @@ def values_of(webhook: CompiledWebhook, request: HookRequest, tenant: str, paylo
 
 
 def challenge_of(payload: object) -> str | None:
-    """What Slack wants to read back when it is given the address of a webhook."""
+    """The challenge that Slack sends to check the address of a webhook; the answer repeats it."""
     if isinstance(payload, dict) and payload.get("type") == "url_verification":
         challenge = payload.get("challenge")
         return challenge if isinstance(challenge, str) else None

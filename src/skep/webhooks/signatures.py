@@ -1,7 +1,7 @@
-"""Signatures: whether the sender of a request knows a secret of ours. Over the raw bytes, before anything reads them.
+"""Verify signatures of requests, over the raw bytes, before anything parses them.
 
-A verifier is compiled once for a webhook and changes nothing. It compares what was sent with what every secret would have made,
-all of them and in constant time, so that neither an answer nor its time tells which secret it was, or how much was right.
+A verifier is compiled once for a webhook and changes nothing. It compares the sent signature with the signature of every secret,
+always all of them and in constant time. So neither an answer nor its time shows which secret matched, or how much was right.
 A signature that is missing or wrong is SIGNATURE_INVALID; one that cannot be a signature of its scheme is SIGNATURE_MALFORMED.
 """
 
@@ -28,7 +28,7 @@ Verifier = Callable[[Headers, bytes, Instant], None]
 """Given a request's headers, its body and the time: returns, or raises."""
 
 SIGNATURES_MAX = 16
-"""As many signatures in one header are looked at: a sender that rotates its secrets sends two."""
+"""The most signatures in one header that are checked. A sender that rotates its secrets sends two."""
 TIMESTAMP_DIGITS = 12
 _DIGEST_BYTES = {Algorithm.SHA1: 20, Algorithm.SHA256: 32, Algorithm.SHA512: 64}
 
@@ -133,7 +133,7 @@ def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
 
 
 def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
-    """``v1,… v1,…`` of id, time and body. The library signs; the age is ours to judge, since it asks the machine's clock."""
+    """``v1,… v1,…`` of id, time and body. The library signs. We check the age ourselves, since the library asks the machine's clock."""
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
         family = _family(headers)

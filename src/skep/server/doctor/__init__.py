@@ -1,1 +1,1 @@
-"""`skep doctor`: whether this machine is fit to serve. `examine` asks all the checks."""
+"""`skep doctor`: whether this machine is fit to serve. `examine` runs all checks."""

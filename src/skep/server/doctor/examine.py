@@ -1,4 +1,4 @@
-"""Is this machine fit to serve? Each check looks at one thing, changes nothing, and says what to do when it is not well."""
+"""Is this machine fit to serve? Each check looks at one thing, changes nothing, and names the cure of a problem."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
 
 
 def data_folder(path: Path) -> Iterator[Finding]:
-    """Where the server keeps what it has."""
+    """Check the data folder of the server."""
     return folder("data folder", path, "name another folder")
 
 
 def file(path: Path) -> list[Finding]:
-    """Everything about an SQLite file."""
+    """All checks of an SQLite file."""
     return [*data_folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
 
 
@@ -61,7 +61,7 @@ def apps_of(documents: Iterable[bytes]) -> Iterator[App]:
 
 
 def master_keys(source: str | None, needed: bool) -> Iterable[Finding]:
-    """That the server gets its master keys. A command that would print them is not run."""
+    """Check that the server gets its master keys. A command that would print them is not run."""
     if source is None and needed:
         hint = "set encryption.master_keys: the server does not start without"
         yield Finding("master keys", "fail", "queues are encrypted, and no master keys are named", hint)

@@ -31,7 +31,7 @@ HEALTH_BYTES = 64 * 1024
 
 
 def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Finding]:
-    """That no other account of this machine can read what the server keeps here, or the secrets that it is given."""
+    """Check that no other account of this machine can read the server's files or its secrets."""
     paths = [*kept, *secrets]
     if not paths:
         return
@@ -43,7 +43,7 @@ def permissions(kept: Iterable[Path], secrets: Iterable[Path]) -> Iterable[Findi
 
 
 def fsync(path: Path) -> Iterable[Finding]:
-    """How long the disk takes to keep something for good; every commit waits for that."""
+    """Measure an fsync of the disk: every commit waits for one."""
     there = nearest(path)
     try:
         with tempfile.TemporaryFile(dir=there) as file:
@@ -65,7 +65,7 @@ def fsync(path: Path) -> Iterable[Finding]:
 
 
 async def port(settings: ServerSettings) -> list[Finding]:
-    """That the address may be listened on and is free, or that it is a Skep that has it."""
+    """Check that the address may be used and is free, or that a Skep server has it."""
     where = f"{settings.host}:{settings.port}"
     try:
         addresses = resolve(settings.host, settings.port)
@@ -83,13 +83,13 @@ async def port(settings: ServerSettings) -> list[Finding]:
 
 
 async def is_skep(host: str, number: int) -> bool:
-    """Whether what listens there answers like a Skep."""
+    """Whether the program that listens there answers like a Skep server."""
     try:
         async with asyncio.timeout(HEALTH_SECONDS):
             reader, writer = await asyncio.open_connection(host, number)
             writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             answer = b""
-            # Head and body may come one after the other; whatever else listens there may never stop.
+            # Head and body may come one after the other; another program may never stop sending.
             while len(answer) < HEALTH_BYTES and (piece := await reader.read(HEALTH_BYTES)):
                 answer += piece
             writer.close()
@@ -99,7 +99,7 @@ async def is_skep(host: str, number: int) -> bool:
 
 
 def extras() -> list[Finding]:
-    """What is installed beside the base."""
+    """Check which extras are installed."""
     found = []
     for extra, (module, purpose) in EXTRAS.items():
         if find_spec(module) is not None:

@@ -25,7 +25,7 @@ SKEW_SECONDS = 1.0
 
 
 async def postgres(url: str) -> list[Finding]:
-    """Everything about the database behind a URL."""
+    """All checks of the database behind a URL."""
     try:
         import asyncpg
     except ModuleNotFoundError:
@@ -55,7 +55,7 @@ async def postgres(url: str) -> list[Finding]:
 async def applied(url: str) -> tuple[list[bytes], bool]:
     """The specs that were applied to a database that answers, and whether there are keys of encrypted queues.
 
-    None and no where there is no room for them, or they may not be read.
+    Nothing when their tables are missing, or may not be read.
     """
     import asyncpg
 

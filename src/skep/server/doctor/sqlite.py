@@ -36,7 +36,7 @@ def sqlite() -> Iterable[Finding]:
 
 
 def sqlite_apps(path: Path) -> list[bytes]:
-    """The specs that were applied; none of a database that cannot be read, or has no room for them yet."""
+    """The specs that were applied; none when the database cannot be read, or lacks their table."""
     if not path.exists():
         return []
     try:
@@ -56,7 +56,7 @@ def sqlite_sealed(path: Path) -> bool:
 
 
 def sqlite_schema(path: Path) -> Iterable[Finding]:
-    """That the database can be read, and is none of a newer Skep. Read-only, so a server may be running on it."""
+    """Check that the database can be read, and was not written by a newer Skep. It is read-only, so a server may be running on it."""
     if not path.exists():
         yield Finding("store", "ok", f"{path} is not there yet and will be made")
         return
@@ -84,7 +84,7 @@ def sqlite_groups(path: Path) -> Iterable[Finding]:
 
 
 def holder(path: Path) -> Iterable[Finding]:
-    """Which server holds the file, by the file that it wrote beside it."""
+    """Check which server holds the database, by the presence file beside it."""
     mark = presence.file_of(path)
     if not mark.exists():
         return
@@ -103,7 +103,7 @@ def holder(path: Path) -> Iterable[Finding]:
 
 
 def _rows(path: Path, query: str, *bound: int) -> list[Any]:
-    """What a database says, read-only."""
+    """The rows of a query, read-only."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return db.execute(query, bound).fetchall()
