@@ -1,8 +1,8 @@
-"""The engine: everything one can do with queues, checked at the edge, merged on the way, and safe to stop.
+"""The engine: all calls on queues. It checks them, merges them into store calls, and can be stopped safely.
 
-This is what HTTP, workers and the command line stand on. Nothing here knows SQL, and nothing above it needs to. Each answer
-is the store's: on an error nothing of the call happened, except that a store lost during a commit is ambiguous
-(STORE_UNAVAILABLE), which is what transaction ids are for.
+HTTP, workers and the command line use this class. The engine knows no SQL. Each answer is the store's. After an error nothing of the
+call has happened, with one exception: when the store is lost during a commit (STORE_UNAVAILABLE), the outcome is unknown. For this
+case there are transaction ids (idempotency keys).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Engine(QueueVerbs):
     ) -> PushOutcome:
         """Store messages, whole or not at all, with a result for each in order; with a receipt, once.
 
-        ``json_checked`` says that the caller has parsed the payloads already, so that they are not parsed twice.
+        ``json_checked``: the caller has parsed the payloads already, so they are not parsed again.
         """
         with self._in_flight:
             prepared = await self._prepared(messages, json_checked)
@@ -78,7 +78,7 @@ class Engine(QueueVerbs):
     ) -> PushOutcome:
         """Take messages and store them soon (QoS 0): after ``wait_ms``, or when ``most`` wait for their queue.
 
-        They may be lost when this process dies, and are never stored twice. A push over several queues is divided by them.
+        Messages may be lost when this process dies, and are never stored twice. A push over several queues is split by queue.
         """
         with self._in_flight:
             prepared = await self._prepared(messages, json_checked)
@@ -91,14 +91,14 @@ class Engine(QueueVerbs):
     async def _prepared(
         self, messages: Sequence[NewMessage], json_checked: bool
     ) -> tuple[list[NewMessage], list[Id], validate.Weight] | PushOutcome:
-        """Messages that may be pushed, with their ids and their weight; the outcome of those that may not."""
+        """The checked messages with their ids and their weight; or the outcome of a push that was refused."""
         fitting = list(messages) if self.declared is None else await self.declared.fit(list(messages))
         weight = validate.check_push(fitting, self._limits, json_checked)
         ids = self._ids.mint_many(len(fitting))
         return (fitting, ids, weight) if isinstance(weight, validate.Weight) else validate.refused(weight, fitting, ids)
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
-        """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fast way for very many.
+        """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fastest push for many messages.
 
         All messages have the same ``headers``.
         """
@@ -120,7 +120,7 @@ class Engine(QueueVerbs):
                     if error.code is not Code.NOT_ENCRYPTED:
                         raise
                     self.encryption.require(key)
-            # Each payload is sealed by itself. The answer names seqs, so they can neither be queued nor spooled.
+            # Each payload is sealed by itself. The answer has seqs, so such a push can be neither queued nor spooled.
             messages = await asyncio.to_thread(messages_of, key, partition, payload, headers)
             minted = self._ids.mint_many(len(messages))
             sealed = PushBatch(await self.encryption.seal(messages, minted), minted)
@@ -135,10 +135,10 @@ class Engine(QueueVerbs):
         return appended
 
     async def pop(self, request: PopRequest, *, wait_seconds: float = 0, room: Room | None = None) -> PopResult:
-        """Lease messages of one queue; with ``wait_seconds`` wait that long for the first of them.
+        """Lease messages of one queue; with ``wait_seconds`` (long polling) wait that long for the first message.
 
-        A caller who is cancelled meanwhile loses nothing: what was leased for it is given back. What is popped is held in ``room``,
-        which its owner lets go when the answer was taken.
+        When the caller is cancelled meanwhile, its leased messages are given back. ``room`` counts the bytes of the popped messages;
+        its owner lets them go when the client has read the answer.
         """
         with self._in_flight:
             validate.check_key(request.queue)
@@ -166,7 +166,7 @@ class Engine(QueueVerbs):
     ) -> PopResult:
         """Lease messages of all queues of a namespace, a task or both; those of higher priority come first.
 
-        The request's queue has no name, only the tenant. ``allowed`` says which of the tenant's queues count.
+        The request's queue has a tenant and no name. ``allowed`` selects the queues that the caller may use.
         """
         with self._in_flight:
             match = Match(request.queue.tenant, namespace, task)
@@ -185,7 +185,7 @@ class Engine(QueueVerbs):
 
     @property
     def load(self) -> float:
-        """The load of the queue where calls wait longest, as admission reckons it."""
+        """The load of the queue with the longest wait, as admission computes it."""
         return self.admission.figures(self._registry.wait_seconds).load
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
@@ -193,11 +193,11 @@ class Engine(QueueVerbs):
         self._dispenser.give_back(deliveries)
 
     def lost(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that auto-acked messages could not be handed on: they are settled, and nothing can be taken back."""
+        """Log that auto-acked messages could not be handed on. They are settled, and cannot be delivered again."""
         self._dispenser.lost(deliveries)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleResult]:
-        """Ack, nack or reject messages, each on its own merits, or ack whole leases, with a result for each in order."""
+        """Ack, nack or reject messages, or ack whole leases. Each settlement has its own result, in order."""
         with self._in_flight:
             settlements = list(settlements)
             key, plain = validate.check_settlements(settlements, self._limits)
@@ -213,7 +213,7 @@ class Engine(QueueVerbs):
             return await lanes.settles.submit(Settlements(settlements, plain), len(settlements))
 
     async def _completed(self, settlements: list[Settlement]) -> list[Settlement]:
-        """Settlements as they may be stored: with their jitter, and with errors that are cut, and sealed where payloads are."""
+        """The settlements to store: with jitter, and with cut errors, which are sealed for encrypted queues."""
         return await self.encryption.seal_errors(validate.completed(settlements, self._random, self._limits))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[RenewResult]:
@@ -241,7 +241,7 @@ class Engine(QueueVerbs):
             if not (settlements or messages or effects or receipts):
                 raise SkepError(Code.INVALID_REQUEST, "a transaction settles, pushes or records something")
             _, plain = validate.check_settlements(settlements, self._limits, least=0)
-            # What the caller said, before anything is added to it: a repeat is told by it.
+            # Of the caller's own values, before anything is added to them: a repeat has the same fingerprint.
             said, asked = settlements, messages
             if not plain:
                 settlements = await self._completed(settlements)
@@ -262,7 +262,7 @@ class Engine(QueueVerbs):
                 self.spool.check_nothing_ahead(batch)
             size_bytes = weight.size_bytes + recorded_bytes
             check_size(size_bytes, self._limits)
-            # An outcome is remembered by the first settlement; without one there is nothing to compare.
+            # The store remembers an outcome by the token of the first settlement; without one there is nothing to compare.
             fingerprint = fingerprint_of(said, asked, effects, receipts) if said else b""
             transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
             size = (len(settlements) + len(ids) + len(transaction.effects) + len(transaction.receipts), size_bytes)

@@ -14,7 +14,7 @@ from skep.store.protocol.leases import LeaseVerbs
 
 
 class GroupsAndLeases(GroupVerbs, LeaseVerbs, Protocol):
-    """What a consumer group has: progress, and leases."""
+    """The store's verbs for consumer groups and their leases."""
 
 
 class Groups:
@@ -28,7 +28,7 @@ class Groups:
         inspect: Callable[[QueueKey], None],
         wake: Callable[[QueueKey], None],
     ) -> None:
-        """``inspect`` and ``wake`` are told of queues where something may have become ready."""
+        """``inspect`` and ``wake`` are called for queues where messages may have become ready."""
         self._store = store
         self._clock = clock
         self._in_flight = in_flight
@@ -36,7 +36,7 @@ class Groups:
         self._wake = wake
 
     async def seek(self, key: QueueKey, group: str, start: Start) -> GroupStats:
-        """Move a group, making it when there is none: its leases end, its account starts anew."""
+        """Move a group to a position; a missing group is made. Its leases end, and its counters start again."""
         with self._in_flight:
             _check(key, group)
             validate.check_start(start)
@@ -51,7 +51,7 @@ class Groups:
             return await self._store.delete_group(key, group, self._clock.now())
 
     async def end_leases(self, key: QueueKey, group: str, partition: str) -> int:
-        """Take a partition from whoever holds it, to be delivered again at once; how many leases ended."""
+        """End the leases of a partition, so that its messages are delivered again at once; returns how many ended."""
         with self._in_flight:
             _check(key, group)
             validate.check_partition(partition)
@@ -61,7 +61,7 @@ class Groups:
             return ended
 
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token) -> bool:
-        """Take messages from whoever holds them under a token, to be delivered again at once; False when nobody does."""
+        """End the lease with this token, so that its messages are delivered again at once; False when there is none."""
         with self._in_flight:
             _check(key, group)
             validate.check_partition(partition)

@@ -1,6 +1,6 @@
-"""Looking back: figures by the minute, deliveries of messages, events of traces, and why messages died. Reached as ``engine.history``.
+"""The past: figures by the minute, deliveries of messages, events of traces, and reasons of dead letters. Reached as ``engine.history``.
 
-Every look is bounded, and what is told is: nobody fills the store by telling of traces.
+Every read is bounded, and so are the events of traces: a worker cannot fill the store with them.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from skep.store.protocol.history import HistoryVerbs
 from skep.store.protocol.leases import LeaseVerbs
 
 QUEUES_AT_ONCE = 200
-"""Queues whose figures one look takes in."""
+"""How many queues one call reads the figures of."""
 JOURNEYS_AT_ONCE = 200
-"""Messages whose deliveries one look takes in."""
+"""How many messages one call reads the deliveries of."""
 A_MINUTE = seconds(60)
 TIMED_SECONDS = 3_600
-"""Wait and handler times are those of leases that ended so lately."""
+"""Wait and handler times are taken from leases that ended within this time."""
 LIVE_LEASES = 1_000
-"""Live leases of a queue that are looked through for those of a message."""
+"""How many live leases of a queue are searched for those of a message."""
 EVENTS_AT_ONCE = 1_000
 DATA_BYTES = 16 * 1024
-"""What one event of a trace may carry."""
+"""The most bytes of an event's ``data``."""
 
 
 class HistoryAndLeases(HistoryVerbs, LeaseVerbs, Protocol):
-    """What was, and the leases that are."""
+    """The store's verbs for histories and live leases."""
 
 
 class History:
-    """What the engine tells of the past."""
+    """The engine's interface for histories."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class History:
         self._sample_seconds = settings.sample_seconds
 
     async def figures(self, since: Instant, tenant: str = DEFAULT_TENANT) -> list[Moment]:
-        """A tenant as a whole by the minute, oldest first."""
+        """The figures of a whole tenant by the minute, oldest first."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             [found] = await self._store.past(tenant, None, since)
@@ -71,7 +71,7 @@ class History:
     async def figures_of(
         self, names: Sequence[str], since: Instant, tenant: str = DEFAULT_TENANT
     ) -> list[list[Moment]]:
-        """Queues by the minute, oldest first; nothing of one that is not there."""
+        """The figures of queues by the minute, oldest first; an empty list for a queue that does not exist."""
         with self._in_flight:
             if not names:
                 return []
@@ -83,7 +83,7 @@ class History:
             return [steady(moments, since, now, self._sample_seconds) for moments in found]
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
-        """The finished leases that messages were in, as far as a bounded look finds them."""
+        """The finished leases of messages, as far as a bounded search finds them."""
         with self._in_flight:
             if not journeys:
                 return []
@@ -91,7 +91,7 @@ class History:
             return await self._store.deliveries(journeys)
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
-        """The failed attempts of messages, oldest first: the latest of each."""
+        """The latest failed attempts of each message, oldest first."""
         with self._in_flight:
             if not places:
                 return []
@@ -99,7 +99,7 @@ class History:
             return await self._opened.failures(places)
 
     async def attempts(self, journeys: Sequence[Journey]) -> list[list[Attempt]]:
-        """The story of messages: the deliveries of each, finished and live, with the errors of those that failed."""
+        """The deliveries of each message, finished and live, with the errors of failed ones."""
         finished = await self.deliveries(journeys)
         failed = await self.failures([(one.queue, one.seq) for one in journeys])
         now = self._clock.now()
@@ -112,21 +112,21 @@ class History:
         ]
 
     async def timings(self, key: QueueKey) -> dict[str, Timing]:
-        """Wait and handler times of a queue by group: of its newest leases, as far as they ended in the last hour."""
+        """Wait and handler times of a queue by group, from its newest leases that ended in the last hour."""
         with self._in_flight:
             validate.check_key(key)
             since = Instant(self._clock.now() - seconds(TIMED_SECONDS))
             return timings(await self._store.lease_times(key, since))
 
     async def deaths(self, key: QueueKey, *, limit: int) -> list[Death]:
-        """Why the newest dead letters of a dead-letter queue died, newest first."""
+        """The reasons of the newest dead letters of a dead-letter queue, newest first."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_count(limit, self._limits.page, "limit")
             return await self._opened.deaths(key, limit)
 
     async def tell(self, events: Sequence[TraceEvent], tenant: str = DEFAULT_TENANT) -> None:
-        """Keep what workers tell of traces. Each gets the present instant, whatever it says."""
+        """Store events of traces that workers report. Each event gets the present time, whatever its ``at``."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_count(len(events), EVENTS_AT_ONCE, "the number of events")
@@ -136,7 +136,7 @@ class History:
             await self._store.note_trace_events(tenant, [structs.replace(event, at=now) for event in events])
 
     async def events(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[TraceEvent]:
-        """The events of a trace in the order of telling."""
+        """The events of a trace, in the order in which they were reported."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             if len(trace_id) != validate.ID_BYTES:
@@ -147,7 +147,7 @@ class History:
     async def events_named(
         self, name: str, tenant: str = DEFAULT_TENANT, *, before: int | None = None, limit: int = 100
     ) -> list[TraceEvent]:
-        """Events of a name, newest first, those before a position."""
+        """Events with this name before a position, newest first."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_texts((name,))
@@ -155,7 +155,7 @@ class History:
             return await self._store.named_trace_events(tenant, name, before, limit)
 
     async def names(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[TraceName]:
-        """The names that events have, in their order."""
+        """A page of the names of trace events, in alphabetical order."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_texts((after,))
@@ -164,9 +164,10 @@ class History:
 
 
 def steady(moments: Sequence[Moment], since: Instant, now: Instant, sample_seconds: float) -> list[Moment]:
-    """Moments with what the store leaves out: nothing changed before the first ones that are the same, nor after the last one.
+    """The moments of a period, with the unchanged ones that the store leaves out added at both ends.
 
-    The last one is from now on only when it is older than looks are apart: until then nobody has looked whether it still holds.
+    The store writes only changes. So an unchanged first moment begins at ``since``. The last moment is repeated for ``now`` only when
+    it is older than two samples (at least a minute): a younger one may not have been sampled again yet.
     """
     found = list(moments)
     if found and found[0].at < since and all(_same(found[0], other) for other in found[1:2]):

@@ -37,7 +37,7 @@ class InFlight:
             self._drained.set_result(None)
 
     def spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
-        """Do something that no caller has to wait for, but a stop does. Its failure is logged."""
+        """Run a task in the background. A stop waits for it; its failure is logged."""
         task = asyncio.get_running_loop().create_task(_logged(work, what))
         self._background.add(task)
         task.add_done_callback(self._background.discard)

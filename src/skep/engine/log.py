@@ -1,4 +1,4 @@
-"""Reading the raw log by seq: no lease, no group, except that a reader may tell how far it has come."""
+"""Reading the raw log by seq (offset), without leases. A reader may report its progress as an external group."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 CHUNK_BYTES = 8 * MEBIBYTE
 WALK_ROWS = 1_000_000
-"""How far along the log one look goes for how many bytes its payloads have."""
+"""How many seqs `last_seq_within` looks at to sum up payload bytes."""
 
 
 class LogsAndGroups(LogVerbs, GroupVerbs, Protocol):
-    """Places in logs, and how far groups have come."""
+    """The store's verbs for logs and groups."""
 
 
 class Logs:
-    """The logs of all queues, as those see them who read without leasing."""
+    """The logs of all queues, for readers without leases."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Logs:
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,
     ) -> LogPiece:
-        """As much of a range as fits, as columns; see `skep.arrow.log.LogPiece` for where the next piece begins."""
+        """As much of a range as fits, as columns. `skep.arrow.log.LogPiece` says where the next piece begins."""
         from skep.arrow.log import LogRange
 
         with self._in_flight:
@@ -86,7 +86,7 @@ class Logs:
             validate.check_count(len(partitions), self._limits.page, "the number of partitions")
 
     async def bounds(self, key: QueueKey, *, after: Seq | None = None, wait_seconds: float = 0) -> LogBounds:
-        """Which seqs the log holds; with ``wait_seconds`` wait that long for one beyond ``after``."""
+        """The seqs that the log holds; with ``wait_seconds`` wait that long for a seq beyond ``after``."""
         with self._in_flight:
             validate.check_key(key)
             if after is None or not wait_seconds:
@@ -95,7 +95,7 @@ class Logs:
             return await self._dispenser.follow(key, after, wait_seconds)
 
     async def bounds_of(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
-        """Which seqs the logs of some queues hold; queues that are not there are left out."""
+        """The seqs that the logs of some queues hold, without queues that do not exist."""
         with self._in_flight:
             validate.check_count(len(queues), self._limits.page, "the number of queues")
             for queue in queues:
@@ -103,13 +103,13 @@ class Logs:
             return await self._store.bounds_of_logs(tenant, queues)
 
     async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
-        """The first seq whose message was created at or after an instant; the one after the last when there is none."""
+        """The first seq whose message was created at or after an instant; last seq + 1 when there is none."""
         with self._in_flight:
             validate.check_key(key)
             return await self._store.first_seq_at(key, at)
 
     async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int) -> Seq:
-        """The last seq from ``first`` on such that payloads fit, or ``first`` has more alone; it looks only so far."""
+        """The last seq of a range from ``first`` whose payloads fit; at least ``first``. The range is bounded."""
         with self._in_flight:
             validate.check_key(key)
             if max_bytes < 1 or not 0 <= first <= validate.SEQ_MAX:
@@ -117,7 +117,7 @@ class Logs:
             return await self._store.last_seq_within(key, first, min(max_bytes, validate.SEQ_MAX), WALK_ROWS)
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
-        """Note that an external group, one that reads the raw log, is done with all up to ``seq``; it never goes back."""
+        """Note that an external group, a reader of the raw log, has done all messages up to ``seq``. Progress never goes back."""
         with self._in_flight:
             validate.check_key(key)
             validate.check_name(group, "group")

@@ -1,7 +1,7 @@
-"""One queue as the engine sees it: the lanes its requests take to the store, and those who wait for its messages.
+"""One queue as the engine sees it: the lanes of its requests to the store, and the polls that wait for its messages.
 
-Each verb has a lane with at most one store call in flight, so a pop need not wait for the fsync of a push. What a call
-made ready is announced after the store has answered: to parked polls, and to the timers.
+Each verb has a lane with at most one store call in flight, so a pop need not wait for the fsync of a push. After the store has
+answered, parked polls and timers are told of messages that are or will be ready.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OnDead = Callable[[Sequence[Settlement], Sequence[SettleResult]], None]
 
 
 Claims = list[tuple["Poll[LogicalQueue]", PopRequest]]
-"""Polls that sleep, and what is claimed for each."""
+"""Sleeping polls, and the request to claim messages for each."""
 T = TypeVar("T")
 
 
@@ -48,11 +48,11 @@ class Settlements(NamedTuple):
 
 
 class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
-    """What lanes do with the store besides popping."""
+    """The store's verbs for lanes, besides popping."""
 
 
 class Surroundings:
-    """What every logical queue of an engine shares."""
+    """The parts that all logical queues of an engine share."""
 
     __slots__ = ("clock", "give_back", "on_dead", "opened", "safety", "settings", "store", "timers", "upkeep")
 
@@ -80,7 +80,7 @@ class Surroundings:
 
 
 class LogicalQueue:
-    """The one point on this server through which everything about one queue goes."""
+    """All calls of this server on one queue go through this object."""
 
     __slots__ = (
         "_shared",
@@ -101,9 +101,9 @@ class LogicalQueue:
         limits = shared.settings.limits
         self.key = key
         self.message_bytes = 0
-        """What the largest message lately had; 0 when none was popped."""
+        """The size of the largest recent message; 0 when none was popped."""
         self.used_at = shared.clock.now()
-        """When it was seen to be in use, by the registry."""
+        """When the registry last saw this object in use."""
         self.is_used = True
         self.watched_until = Instant(0)
         self._shared = shared
@@ -123,21 +123,21 @@ class LogicalQueue:
 
     @property
     def wait_seconds(self) -> float:
-        """How long whatever comes now would wait, at the longest."""
+        """The longest expected wait of a push, pop or settlement that arrives now."""
         return max(self.pushes.wait_seconds, self.pops.wait_seconds, self.settles.wait_seconds)
 
     def gave(self, largest_bytes: int) -> None:
-        """Note the largest message of a pop; smaller ones make that forgotten little by little."""
+        """Note the largest message of a pop. The known size shrinks slowly while messages are smaller."""
         known = self.message_bytes * 7 // 8
         self.message_bytes = largest_bytes if largest_bytes > known else known or 1
 
     def pushed(self, batches: Sequence[PushBatch], served: Collection[Line] = ()) -> None:
-        """Messages came in: wake those who wait for them, but for lines that were ``served`` with the push."""
+        """Wake polls for pushed messages, except in lines that the push itself ``served``."""
         messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
         self.parking.wake(len(messages), partitions={message.partition for message in messages}, served=served)
 
     def wake(self, group: str | None = None) -> None:
-        """Something may have become ready."""
+        """Wake a poll of each line, as messages may have become ready."""
         self.parking.wake(1, group)
 
     async def drained(self) -> None:
@@ -145,7 +145,7 @@ class LogicalQueue:
         for lane in (self.pushes, self.pops, self.settles, self.renewals):
             await lane.drained()
 
-    # What follows from a call is said here and not by its caller, who may have been cancelled meanwhile.
+    # Polls and timers are told here and not by the caller, who may have been cancelled meanwhile.
 
     async def _push(self, requests: list[tuple[PushBatch, Instant | None]]) -> Sequence[PushOutcome]:
         shared = self._shared
@@ -165,14 +165,14 @@ class LogicalQueue:
         return outcomes
 
     def _offered(self, batches: Sequence[PushBatch]) -> Claims:
-        """Waiting pops, and the claims for them in the push's own transaction."""
+        """The sleeping polls that the push's own transaction claims messages for, with their requests."""
         if not self.parking:
             return []
         partitions = [m.partition for batch in batches for m in batch.messages if m.deliver_at is None]
         return _claims(self.parking.offered(len(partitions), set(partitions)) if partitions else [])
 
     def _owed(self, settlements: Sequence[Settlement]) -> Claims:
-        """The first who waits for what is settled to be freed, and what is claimed for it in the same transaction."""
+        """The first poll in each line that waits for these partitions; the settling transaction claims messages for it."""
         groups = {settlement.group for settlement in settlements}
         if not self.parking or len(groups) != 1:
             return []
@@ -182,7 +182,7 @@ class LogicalQueue:
     async def _serving(
         self, claims: Claims, call: Callable[[list[PopRequest]], Awaitable[tuple[T, list[PopResult | None]]]]
     ) -> tuple[T, Collection[Line]]:
-        """Make a call that claims for polls what they wait for; what it said, and the lines for which that was done."""
+        """Make a store call that also claims messages for polls; returns its answer and the lines that were served."""
         polls = [poll for poll, _ in claims]
         requests = [request for _, request in claims]
         popped: Sequence[PopResult | None] = [None] * len(polls)
@@ -198,7 +198,7 @@ class LogicalQueue:
         requests: Sequence[PopRequest],
         popped: Sequence[PopResult | None],
     ) -> Collection[Line]:
-        """Give each poll what was claimed for it; the lines for which somebody looked."""
+        """Give each poll its claimed messages; returns the lines that were served, also with nothing."""
         looked = [(poll, request, found) for poll, request, found in zip(polls, requests, popped, strict=True) if found]
         results = self._leased([request for _, request, _ in looked], [found for _, _, found in looked])
         found_for = dict(zip((poll for poll, _, _ in looked), results, strict=True))
@@ -216,7 +216,7 @@ class LogicalQueue:
         return self._leased(requests, await self._shared.opened.pop(requests, self._shared.clock.now()))
 
     def _leased(self, requests: Sequence[PopRequest], results: Sequence[PopResult]) -> Sequence[PopResult]:
-        """What pops of one call found, after telling of the leases: who waits may have them once they run out."""
+        """The results of the pops of one call. Timers are set for the lease deadlines, when the messages may be ready again."""
         for request, result in zip(requests, results, strict=True):
             if result.deliveries:
                 deadline = result.deliveries[0].lease_deadline
@@ -246,7 +246,7 @@ class LogicalQueue:
     def settled(
         self, settlements: Sequence[Settlement], results: Sequence[SettleResult], served: Collection[Line] = ()
     ) -> None:
-        """Partitions were freed, or will be when a retry is due: wake those who wait, now and then, but for lines that were ``served``."""
+        """Wake polls for freed partitions, now and when a retry is due, except in lines that were ``served``."""
         freed: dict[str, Instant | None] = {}
         for settlement, result in zip(settlements, results, strict=True):
             if result.frees:
@@ -267,7 +267,7 @@ def _claims(polls: Iterable[Poll[LogicalQueue]]) -> Claims:
 
 
 def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]) -> list[PopResult]:
-    """What the first of several pops left behind, the later ones of the same call may have taken: the last one knows."""
+    """The results with ``next_ready_at`` and ``more`` of the last pop, as later pops of a call may take what earlier ones left."""
     last = {(request.group, request.partition): result for request, result in zip(requests, results, strict=True)}
     known = [last[request.group, request.partition] for request in requests]
     return [
@@ -277,5 +277,5 @@ def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]
 
 
 def earliest(instants: Iterable[Instant | None]) -> Instant | None:
-    """The first of some instants, those that are given."""
+    """The earliest instant that is not None."""
     return min((instant for instant in instants if instant is not None), default=None)

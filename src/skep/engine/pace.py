@@ -1,4 +1,4 @@
-"""How a queue keeps up: wait and handler times from the store's history, and a sentence that says why it is slow, if it is."""
+"""The pace of a queue: wait and handler times from the store's history, and the reason if it is slow."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from skep.model.history import LeaseTime
 
 QUANTILES = (0.5, 0.95, 0.99)
 UNEVEN = 1.05
-"""A queue grows when this many times more comes in than goes out; it shrinks the other way round."""
+"""A queue grows when its push rate is this many times its completion rate; it shrinks the other way round."""
 FAILING_SHARE = 0.2
-"""Attempts fail often when this share of those that ended did."""
+"""Attempts fail often when this share of the ended attempts failed."""
 ABSENT_SECONDS = 120.0
-"""Nobody consumes when no pop came for this long. It is known to the minute."""
+"""A group has no consumer when no pop came for this long. The last pop is known to the minute."""
 
 
 class Trend(StrEnum):
-    """Where the backlog goes."""
+    """The trend of the backlog."""
 
     GROWING = "growing"
     SHRINKING = "shrinking"
@@ -31,7 +31,7 @@ class Trend(StrEnum):
 
 
 class Cause(StrEnum):
-    """What holds a queue up."""
+    """The reason why a queue is slow."""
 
     NONE = "none"
     PAUSED = "paused"
@@ -42,7 +42,7 @@ class Cause(StrEnum):
 
 
 class Percentiles(Struct, frozen=True):
-    """Seconds that half, 95 and 99 of a hundred took at most, and of how many."""
+    """The 50th, 95th and 99th percentile in seconds, and the number of samples."""
 
     count: int
     p50: float
@@ -51,14 +51,14 @@ class Percentiles(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """How long messages wait for a group, and how long its consumers hold them; None where nothing is known."""
+    """How long messages wait for a group, and how long its consumers hold them; None when unknown."""
 
     wait: Percentiles | None
     handler: Percentiles | None
 
 
 class Pace(Struct, frozen=True):
-    """How a queue keeps up, by its slowest group."""
+    """The pace of a queue, by its slowest group."""
 
     trend: Trend
     cause: Cause
@@ -67,7 +67,7 @@ class Pace(Struct, frozen=True):
 
 
 def percentiles(micros: Sequence[int]) -> Percentiles | None:
-    """Of some durations, by nearest rank; None of none."""
+    """The percentiles of some durations, by nearest rank; None without durations."""
     if not micros:
         return None
     ordered = sorted(micros)
@@ -76,7 +76,7 @@ def percentiles(micros: Sequence[int]) -> Percentiles | None:
 
 
 def timings(times: Sequence[LeaseTime]) -> dict[str, Timing]:
-    """By group."""
+    """The wait and handler times by group."""
     found: dict[str, tuple[list[int], list[int]]] = {}
     for one in times:
         waited, held = found.setdefault(one.group, ([], []))
@@ -88,7 +88,7 @@ def timings(times: Sequence[LeaseTime]) -> dict[str, Timing]:
 
 
 def pace(stats: QueueStats, *, paused: bool, times: Mapping[str, Timing], waiting: Callable[[str], int]) -> Pace:
-    """How a queue keeps up. ``waiting`` is how many consumers of a group wait for messages on this server."""
+    """The pace of a queue. ``waiting`` is how many consumers of a group wait for messages on this server."""
     slowest = max((one for one in stats.groups if not one.external), key=lambda one: one.lag_messages, default=None)
     into = stats.rates.pushed
     if slowest is None:
@@ -119,7 +119,7 @@ def _cause(
     times: Mapping[str, Timing],
     waiting: Callable[[str], int],
 ) -> tuple[Cause, str]:
-    """What holds up the group, the plainest first."""
+    """The first reason that applies to the group, the plainest first."""
     if lag <= 0:
         return Cause.NONE, ""
     if paused:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 class Parts:
-    """What an engine is made of, and how it starts and stops."""
+    """The parts of an engine, their start and their stop."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class Parts:
         spool_folder: Path | None = None,
         masters: MasterKeys | None = None,
     ) -> None:
-        """With a ``spool_folder`` pushes are kept there while the store is away.
+        """With a ``spool_folder``, pushes are kept there while the store is away.
 
-        ``masters`` wrap the keys of encrypted queues; without them there can be none.
+        ``masters`` wrap the keys of encrypted queues. Without them there can be no encrypted queue.
         """
         self.settings = settings or EngineSettings()
         self.encryption = Encryption(store, clock, ids, masters)
         opened: PayloadVerbs = store if masters is None else Decryption(store, self.encryption)
         self.declared: Declared | None = None
-        """Looks at messages before they are stored; None while no spec declares a queue, so that nothing is paid."""
+        """Checks messages before they are stored; None while no spec declares a queue, so that pushes are not slowed."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -87,7 +87,7 @@ class Parts:
         self._make_views(opened)
 
     def _make_queues(self, opened: PayloadVerbs) -> None:
-        """The queues in memory, who waits for their messages, and what is heard of other servers."""
+        """Make the queues in memory, the waiting polls, and the follower of other servers' changes."""
         store, clock = self._store, self._clock
         self._upkeep = Upkeep(
             store,
@@ -131,7 +131,7 @@ class Parts:
         self._follower = Follower(store, clock, self.settings.follow_seconds, self.caches.heard, self.caches.missed)
 
     def _make_ways_in(self, spool_folder: Path | None) -> None:
-        """The ways that a push can go, and admission, which decides between them."""
+        """Make the ways of a push (direct, queued, spooled, buffered), and admission, which decides between them."""
         store, clock, ids = self._store, self._clock, self._ids
         self._across = SeveralQueues(store, clock, self.settings, self._announcer)
         self.operations = Operations(
@@ -157,7 +157,7 @@ class Parts:
         )
 
     def _make_views(self, opened: PayloadVerbs) -> None:
-        """Everything else that one can do with queues, by noun."""
+        """Make the engine's interfaces for all other calls, by noun."""
         store, clock, ids = self._store, self._clock, self._ids
         self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._upkeep)
         self.staging = Staging(
@@ -186,15 +186,15 @@ class Parts:
         )
 
     async def start(self) -> None:
-        """Begin to run timers and to hear of other servers."""
+        """Start the timers, the spool, the operations, and the follower of other servers' changes."""
         self._store.on_news(self._wake)
         self._store.on_operations(self.operations.wake)
         if self.settings.shared:
-            # Before anything is loaded: a key that is destroyed meanwhile would stay here for good.
+            # Before the keys are loaded: else the news of a key that is destroyed meanwhile would be missed.
             await self._follower.note_position()
         await self.encryption.load()
         if self.spool is not None:
-            # First, so that no push can overtake what was spooled before.
+            # First, so that no push can overtake the pushes of an earlier run.
             await self.spool.open()
         if self.settings.shared:
             self._follower.start()
@@ -202,7 +202,7 @@ class Parts:
         self.operations.start()
 
     async def stop(self) -> None:
-        """Refuse what is new, answer who waits, finish what is under way, end the timers. Nothing is lost."""
+        """Refuse new calls, answer waiting pops, finish calls under way, and end the timers. Nothing is lost."""
         self._in_flight.close()
         self._dispenser.end_polls()
         self.admission.end_waits()
@@ -223,7 +223,7 @@ class Parts:
         self._timers.close()
 
     def end_polls(self) -> None:
-        """Answer every pop that waits, with nothing: the server is about to close its connections."""
+        """Answer every waiting pop without messages: the server is about to close its connections."""
         self._dispenser.end_polls()
 
     async def _drain_lanes(self) -> None:
@@ -238,17 +238,17 @@ class Parts:
 
     @property
     def known_queues(self) -> int:
-        """How many queues this server looks after."""
+        """How many queues this server runs chores for."""
         return self._upkeep.queues
 
     @property
     def logical_queues(self) -> int:
-        """How many queues are held ready."""
+        """How many queues are in memory."""
         return len(self._registry)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no timer is overdue and no chore runs: what tests wait for after they moved the clock."""
+        """Whether no timer is overdue, and no chore or operation runs. Tests wait for this after they moved the clock."""
         return not self._timers.overdue and not self._upkeep.under_way and self.operations.quiet
 
     def connections(self) -> Connections:
@@ -261,12 +261,12 @@ class Parts:
         return self.spool is not None and self.spool.away
 
     async def check_writable(self) -> None:
-        """Raise why the store takes no writes. Where pushes can be spooled, the spool watches the store and knows."""
+        """Raise the reason if the store takes no writes. With a spool this does nothing, as the spool watches the store."""
         if self.spool is None:
             await self._store.probe()
 
     def now(self) -> Instant:
-        """The present instant by the clock that deadlines go by."""
+        """The present instant of the engine's clock."""
         return self._clock.now()
 
     def _make_queue(self, key: QueueKey) -> LogicalQueue:

@@ -1,8 +1,8 @@
-"""Pops that wait: how they are parked, and who is woken when there may be work.
+"""Waiting pops (long polls): how they are parked, and which of them a signal wakes.
 
-A poll is parked at every queue it wants messages from, first come first served. A signal wakes only as many polls as it
-may have work for; one that takes messages and leaves more behind, or leaves before it could look, wakes the next. So
-no signal is lost, and no herd runs for one message. Who comes to a line where there is nothing to be had sleeps without a look.
+A poll is parked at every queue it wants messages from, first come first served. A signal wakes only as many polls as there may be
+messages for. A poll that leaves messages behind, or leaves before it could look, wakes the next one. So no signal is lost, and there
+is no thundering herd. A poll that joins a quiet line sleeps without a look.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from skep.model import PopRequest, PopResult
 
 Place = TypeVar("Place")
 Line = tuple[str, str | None]
-"""Those who wait at one place for one group, and for one partition if they want only that."""
+"""The group of some waiting polls, and their partition (None: any)."""
 
 SOONEST_REPOLL = 20 * MICROS_PER_MS
-"""When the store says that something is ready but could not hand it out (another server holds it), look again after this."""
+"""How long to wait before another look, when a message is ready but the store could not lease it (another server holds it)."""
 ALONE_SECONDS = 50.0
-"""Where nobody else writes to the store no signal is lost. A look once in this time tells the store that the group is in use, which
-it wants to hear each minute (`ACTIVE_EVERY_MICROS`)."""
+"""The safety poll of a server without other servers, where no signal is lost. Its only purpose: the store learns that the group is in
+use, which it notes each minute (`ACTIVE_EVERY_MICROS`)."""
 SPREAD = 0.5
-"""By up to this share a safety poll comes early, so that those of many lines do not come together."""
+"""A safety poll comes early by up to this share, so that the polls of many lines spread out."""
 
 
 class Safety:
-    """How long a line waits until it looks again though nothing was signalled: a net for signals that were lost."""
+    """The time until a line looks again without a signal, in case a signal was lost."""
 
     __slots__ = ("_longest", "_random")
 
@@ -41,24 +41,24 @@ class Safety:
         self._random = random
 
     def next(self) -> int:
-        """Until the next look, in microseconds."""
+        """The time until the next look, in microseconds."""
         return round(self._longest * (1 - SPREAD * self._random.random()))
 
 
 class ClaimOrder(Protocol):
-    """What is claimed for a poll that waits for a single queue."""
+    """Makes the claims for a poll that waits for a single queue."""
 
     def request(self) -> PopRequest | None:
-        """What to claim; None when there is no room for it now."""
+        """The request to claim messages; None when there is no room for them now."""
 
     def fits(self, found: PopResult | None) -> bool:
         """Whether there is room for the claimed messages."""
 
 
 class Poll(Generic[Place]):
-    """One caller that waits. ``signals`` are the places that may have work for it, in the order they said so.
+    """One waiting pop. ``signals`` are the places that may have messages for it, in the order of their signals.
 
-    One that waits for a single queue has an ``order``: a push claims for it in its own transaction, while it sleeps.
+    A poll for a single queue has an ``order``: while it sleeps, a push claims messages for it in the push's own transaction.
     """
 
     __slots__ = (
@@ -80,21 +80,21 @@ class Poll(Generic[Place]):
 
     @property
     def asleep(self) -> bool:
-        """Whether it waits to be woken, rather than looking for messages just now."""
+        """Whether the poll sleeps: it neither looks for messages, nor does another call claim some for it."""
         return self._wake is not None and not self._wake.done() and not self._claiming
 
     @property
     def need_not_look(self) -> bool:
-        """Whether the last look at its line found nothing more, and nothing was signalled since."""
+        """Whether the poll may sleep without a look: the last look at its line left nothing, and no signal came since."""
         return len(self.places) == 1 and all(waiters.quiet for waiters in self.places.values())
 
     def look(self, place: Place) -> None:
-        """A look at ``place`` begins; what is signalled from now on it may miss."""
+        """Note that a look at ``place`` begins. It may miss messages that are signalled from now on."""
         self.signals.pop(place, None)
         self._stirs[place] = self.places[place].stirs
 
     def looked(self, place: Place, found: PopResult) -> None:
-        """Remember what a look at ``place`` said of later: more for whoever comes next, or when to look again."""
+        """Note the result of a look at ``place``: more messages for the next poll, or the time of the next look."""
         waiters = self.places[place]
         waiters.quiet = not found.more and waiters.stirs == self._stirs[place]
         if found.more:
@@ -103,7 +103,7 @@ class Poll(Generic[Place]):
             waiters.ready_at(found.next_ready_at)
 
     def claim(self) -> PopRequest | None:
-        """The request that another call claims for this poll; None when it has no room. Until `claimed`, it gets no other."""
+        """The request that another call makes for this poll; None without room. Until `claimed`, signals do not wake the poll."""
         assert self.order is not None
         self._asked = self.order.request()
         if self._asked is not None:
@@ -113,11 +113,11 @@ class Poll(Generic[Place]):
         return self._asked
 
     def claimed(self, found: PopResult | None) -> bool:
-        """Hand the claimed messages to this poll (None: nobody looked). False when it has no room, or has ended."""
+        """Hand claimed messages to this poll (None: the call did not look). False when it has no room, or sleeps no longer."""
         self._claiming = False
         assert self.order is not None
         if not self.order.fits(found):
-            for place in self.places:  # it looks for itself, once there is room
+            for place in self.places:  # the poll looks by itself, once there is room
                 self.signals[place] = None
             self.rouse()
             return False
@@ -133,24 +133,24 @@ class Poll(Generic[Place]):
         return True
 
     def signal(self, place: Place) -> None:
-        """There may be work at ``place``."""
+        """Note that ``place`` may have messages, and wake the poll."""
         self.signals[place] = None
         self.rouse()
 
     def end(self) -> None:
-        """Its time is over, or the engine stops: it answers with what there is."""
+        """End the poll: its time is over, or the engine stops. It answers with the messages it has."""
         self.over = True
         self.rouse()
 
     def rouse(self) -> None:
-        """Wake it if it sleeps."""
+        """Wake the poll if it sleeps."""
         if self.asleep and self._wake is not None:
             self._wake.set_result(None)
 
     async def sleep(self, abandoned: Callable[[PopRequest, PopResult], None]) -> PopResult | None:
-        """Return once there is a signal or the poll is over, or with what was claimed for it.
+        """Return at a signal or at the end of the poll, or with messages that another call claimed for it.
 
-        ``abandoned`` gets that when its caller was cancelled in the very turn of the loop in which it came.
+        ``abandoned`` gets these messages when the caller was cancelled in the very turn of the loop in which they came.
         """
         if self.signals or self.over:
             return None
@@ -170,7 +170,7 @@ class Poll(Generic[Place]):
 class Waiters(Generic[Place]):
     """The polls parked at one place for one group (and one partition, if they want only that), first come first.
 
-    It is ``quiet`` while there is nothing to be had, as far as is known: who comes then need not look. ``stirs`` counts the signals.
+    The line is ``quiet`` while no message is known to be ready: a new poll need not look then. ``stirs`` counts the signals.
     """
 
     __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls", "quiet", "stirs")
@@ -191,7 +191,7 @@ class Waiters(Generic[Place]):
         self.stirs += 1
         woken = False
         for poll in self.polls:
-            # One that takes nothing leaves all for the next, and looks again even if it looks just now.
+            # A follower of the log (batch 0) takes no messages from the next poll, and is signalled also while it looks.
             if poll.asleep or not poll.batch:
                 poll.signal(self._place)
                 woken = True
@@ -204,7 +204,7 @@ class Waiters(Generic[Place]):
                 return
 
     def offered(self, messages: int) -> list[Poll[Place]]:
-        """The sleeping polls that ``messages`` can be claimed for, first come first."""
+        """The sleeping polls that this many ``messages`` suffice for, first come first."""
         found = []
         for poll in self.polls:
             if messages <= 0 or (poll.asleep and poll.order is None):
@@ -215,7 +215,7 @@ class Waiters(Generic[Place]):
         return found
 
     def ready_at(self, instant: Instant | None) -> None:
-        """Something may be ready at ``instant``. Look again then, or when the safety poll is due."""
+        """Look again at ``instant``, when a message may be ready, or when the safety poll is due."""
         now = self._clock.now()
         deadline = Instant(now + self._safety.next())
         if instant is not None:
@@ -233,14 +233,14 @@ class Waiters(Generic[Place]):
         self.wake()
 
     def close(self) -> None:
-        """Turn off the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class Parking(Generic[Place]):
-    """Everyone who waits at one queue. Of a line for any partition it remembers whether it is quiet when all have gone."""
+    """All polls that wait at one queue. A line for any partition stays when it is empty, to remember whether it is quiet."""
 
     __slots__ = ("_lines", "_make")
 
@@ -261,7 +261,7 @@ class Parking(Generic[Place]):
         return waiters
 
     def leave(self, poll: Poll[Place], *, pass_on: bool) -> None:
-        """Take a poll out; ``pass_on`` when it leaves behind what another may want."""
+        """Take a poll out of its line; ``pass_on`` wakes the next poll, for messages that this one leaves behind."""
         line = (poll.group, poll.partition)
         waiters = self._lines.get(line)
         if waiters is None:
@@ -274,7 +274,7 @@ class Parking(Generic[Place]):
             del self._lines[line]
 
     def offered(self, messages: int, partitions: set[str], group: str | None = None) -> list[Poll[Place]]:
-        """The sleeping polls, of one group or all, that so many messages of these partitions can be claimed for."""
+        """The sleeping polls, of one group or all, that this many messages of these partitions suffice for."""
         return [
             poll
             for (for_group, partition), waiters in self._lines.items()
@@ -289,7 +289,7 @@ class Parking(Generic[Place]):
         partitions: set[str] | None = None,
         served: Collection[Line] = (),
     ) -> None:
-        """There may be work: for one group or all, in some partitions or any, but not for lines that were ``served`` all of it."""
+        """Wake polls for new messages: of one group or all, in some partitions or any, except in lines that were ``served``."""
         for line, waiters in self._lines.items():
             for_group, partition = line
             if group is not None and for_group != group:
@@ -300,7 +300,7 @@ class Parking(Generic[Place]):
                 waiters.wake(messages)
 
     def ready_at(self, group: str, instant: Instant) -> None:
-        """Something will be ready for a group at ``instant``."""
+        """Note that a message will be ready for a group at ``instant``."""
         for (for_group, _), waiters in self._lines.items():
             if for_group == group and (waiters.polls or waiters.quiet):
                 waiters.ready_at(instant)

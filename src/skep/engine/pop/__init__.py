@@ -1,1 +1,1 @@
-"""The way out: messages are handed out at once, or when there are some."""
+"""Popping: messages are handed out at once, or as soon as there are some."""

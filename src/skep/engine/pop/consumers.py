@@ -1,6 +1,6 @@
-"""Who consumes through this server: who popped lately, and who waits for messages now. In memory only, and bounded.
+"""The consumers of this server: those that popped lately, and those that wait for messages now. In memory only, and bounded.
 
-Who holds leases is in the store, whichever server leased them; this knows the others, too.
+The store knows the consumers with leases, of all servers. This module also knows those without leases.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from skep.clock import Clock, Instant, seconds
 from skep.model import LeaseInfo, QueueKey
 
 KEPT = 10_000
-"""Consumers that are remembered; of more, those that were seen last."""
+"""How many consumers are remembered: the latest ones."""
 FORGOTTEN_SECONDS = 300.0
-"""A consumer that neither asked nor waits for this long is gone."""
+"""A consumer is gone when it has neither asked nor waited for this long."""
 
 
 class Consumed(NamedTuple):
-    """What someone consumes. ``queue`` has no name when all queues of a namespace or task are meant."""
+    """A consumer, and the queue and group it pops from. ``queue`` has no name for a pop over a namespace or task."""
 
     queue: QueueKey
     group: str
@@ -27,7 +27,7 @@ class Consumed(NamedTuple):
 
 
 class Seen(Struct):
-    """When someone last asked for messages, and how many calls wait for some."""
+    """When a consumer last asked for messages, and how many of its calls wait."""
 
     last_at: Instant
     waiting: int = 0
@@ -46,14 +46,14 @@ class Connected(Struct, frozen=True):
 
 
 class Consumers:
-    """Those that this server has seen."""
+    """The consumers that this server has seen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[Consumed, Seen] = {}
 
     def asks(self, place: Consumed, *, waits: bool) -> Seen:
-        """Someone asks for messages, and waits for them if there are none. Who asked is answered later (`answered`)."""
+        """Note that a consumer asks for messages; ``waits``: it waits if there are none. Call `answered` at the end."""
         seen = self._seen.get(place)
         if seen is None:
             if len(self._seen) >= KEPT:
@@ -65,7 +65,7 @@ class Consumers:
         return seen
 
     def answered(self, seen: Seen, *, waits: bool) -> None:
-        """Someone who asked for messages has an answer, or has gone."""
+        """Note that a consumer got its answer, or has gone."""
         seen.waiting -= waits
         if waits:
             seen.last_at = self._clock.now()
@@ -75,7 +75,7 @@ class Consumers:
         return sum(seen.waiting for place, seen in self._seen.items() if place.queue == queue and place.group == group)
 
     def _forget(self) -> None:
-        """Make room: those that are gone first, then those that were seen longest ago and wait for nothing."""
+        """Make room: forget consumers that are gone, then those without waiting calls that were seen longest ago."""
         self._drop_gone()
         idle = sorted(
             (place for place, seen in self._seen.items() if not seen.waiting), key=lambda p: self._seen[p].last_at
@@ -89,7 +89,7 @@ class Consumers:
             del self._seen[place]
 
     def of(self, tenant: str, leases: list[LeaseInfo]) -> list[Connected]:
-        """A tenant's consumers, those of live ``leases`` among them, by queue, group and name."""
+        """A tenant's consumers by queue, group and name, including the holders of live ``leases``."""
         self._drop_gone()
         held: dict[Consumed, list[LeaseInfo]] = {}
         for lease in leases:

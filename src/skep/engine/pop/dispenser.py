@@ -1,7 +1,7 @@
 """Handing out messages: from one queue or several, at once or when there are some.
 
-A message that was leased for a caller who has gone is given back at once. A poll that finds nothing sleeps until a push, a
-settlement, a timer or another server says that there may be something; it never polls in a loop.
+A message that was leased for a cancelled caller is given back at once. A poll that finds nothing sleeps until a signal comes from a
+push, a settlement, a timer or another server. It never polls the store in a loop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from skep.store.protocol.queues import QueueVerbs
 from skep.store.protocol.servers import ServerVerbs
 
 EMPTY_PASSES = 100
-"""The store may find nothing and yet say that there is more (its own walk is bounded); so often it is asked again."""
+"""How often the store is asked again when it found nothing but says that there is more, as its own walk is bounded."""
 FOLLOWS = 0
 """A call that only follows the log takes no messages, so a push wakes all such calls."""
 GIVEN_BACK = "the consumer went away before it got the message"
@@ -51,11 +51,11 @@ log = structlog.get_logger("skep.engine")
 
 
 class LogsAndQueues(LogVerbs, QueueVerbs, ServerVerbs, Protocol):
-    """Where there may be something to pop, and who else looks for it."""
+    """The store's verbs for logs, queues and other servers."""
 
 
 class Dispenser:
-    """Pops, and the polls that wait."""
+    """Serves pops, and parks those that wait."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Dispenser:
         return sum(poll.asleep for poll in self._polls)
 
     async def wait(self, queue: LogicalQueue, want: Want, wait_seconds: float) -> PopResult:
-        """Messages of one queue, once there are some or the time is over."""
+        """Messages of one queue, as soon as there are some; none when the time is over."""
         return await self._wait([queue], want, self._deadline(wait_seconds), wait_seconds)
 
     async def pop_matching(
@@ -95,14 +95,14 @@ class Dispenser:
         wait_seconds: float,
         allowed: Callable[[QueueKey], bool] | None = None,
     ) -> PopResult:
-        """Messages of all queues of a namespace or task that are allowed, those of higher priority first."""
+        """Messages of all allowed queues of a namespace or task, queues of higher priority first."""
         over_at = self._clock.steady() + seconds(wait_seconds)
         while True:
             keys = await self._matching.queues(match)
             queues = [self._queue_of(key) for key in keys if allowed is None or allowed(key)]
             if not wait_seconds:
                 return await self._take(queues, want)
-            # Woken at the latest when the list of queues is no longer believed, it looks at that again.
+            # The poll ends when the cached list of queues expires; then the list is read again.
             left = (over_at - self._clock.steady()) / MICROS_PER_SECOND
             until = self._deadline(min(left, self._settings.matching_seconds))
             result = await self._wait(queues, want, until, left)
@@ -110,7 +110,7 @@ class Dispenser:
                 return result
 
     async def follow(self, key: QueueKey, after: Seq, wait_seconds: float) -> LogBounds:
-        """What the log holds, once that is more than up to ``after``, or the time is over. All who follow it are woken at once."""
+        """The bounds of the log, once it has a seq beyond ``after``, or the time is over. A push wakes all followers at once."""
         queue = self._queue_of(key)
         poll: Poll[LogicalQueue] = Poll(NO_GROUP, None, FOLLOWS)
         waiters = self._park(poll, [queue], matching=False)[queue]
@@ -129,21 +129,21 @@ class Dispenser:
             self._leave(poll, [queue])
 
     def queues_changed(self) -> None:
-        """Queues came, went or changed: those who wait for a namespace or task look at the list anew."""
+        """Forget the lists of queues: polls of a namespace or task read them again."""
         self._matching.forget()
         for poll, matching in self._polls.items():
             if matching:
                 poll.end()
 
     def end_polls(self) -> None:
-        """Answer everyone who waits."""
+        """Answer all waiting pops."""
         for poll in self._polls:
             poll.end()
         for room in self._rooms_waited_for:
             room.end_wait()
 
     def abandoned(self, request: PopRequest, result: PopResult) -> None:
-        """The caller of a pop has gone before it took the answer."""
+        """Give back the messages of a pop whose caller was cancelled before it could take them."""
         self._undelivered(result.deliveries, request.auto_ack)
 
     def _undelivered(self, deliveries: Sequence[Delivery], auto_ack: bool) -> None:
@@ -153,12 +153,12 @@ class Dispenser:
             self.give_back(deliveries)
 
     def lost(self, deliveries: Sequence[Delivery]) -> None:
-        """Say which messages were lost: settled as they were handed out, as their caller chose, they cannot be taken back."""
+        """Log auto-acked messages that were lost: they are settled, and cannot be given back."""
         for queue, messages in Counter(delivery.queue for delivery in deliveries).items():
             log.warning("auto-acked messages were lost with their caller", queue=queue.name, messages=messages)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Let messages that reached nobody be delivered again at once; this delivery does not count."""
+        """Give back messages that reached nobody: they are ready again at once, and this delivery does not count."""
         by_queue: dict[QueueKey, list[Delivery]] = {}
         for delivery in deliveries:
             by_queue.setdefault(delivery.queue, []).append(delivery)
@@ -202,7 +202,7 @@ class Dispenser:
     def _park(
         self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
     ) -> dict[LogicalQueue, Waiters[LogicalQueue]]:
-        """Put a poll where it waits: before it looks for the first time, so that no push before its sleep is missed."""
+        """Park a poll at its queues, before its first look, so that it misses no push between the look and its sleep."""
         most = self._settings.limits.parked_polls
         if len(self._polls) >= most:
             raise SkepError(Code.STORE_BUSY, "too many calls are waiting", limit=most)
@@ -221,7 +221,7 @@ class Dispenser:
         poll: Poll[LogicalQueue] | None = None,
         room_seconds: float = 0.0,
     ) -> PopResult:
-        """What the queues have ready, in their order, up to the batch. It waits so long for room, or as long as any call may."""
+        """The ready messages of the queues, in their order, up to the batch. It waits ``room_seconds`` for room, or as any answer does."""
         limits = self._settings.limits
         token = Token(self._ids.mint())
         taken: list[Delivery] = []
@@ -246,11 +246,11 @@ class Dispenser:
                     break
                 room_bytes -= sum(len(d.payload) + len(d.headers or b"") for d in result.deliveries)
                 if taken and room_bytes < limits.payload_bytes + limits.headers_bytes:
-                    more = True  # the next one gives at least one message, and its room may be too small for that
+                    more = True  # the next queue gives at least one message, and it may not fit
                     break
         except BaseException as error:
             if poll is not None:
-                poll.signals.update(dict.fromkeys(queues))  # it did not look everywhere; the next one will
+                poll.signals.update(dict.fromkeys(queues))  # not all queues were looked at; the next poll will look
             if not taken:
                 raise
             if not isinstance(error, SkepError):
@@ -268,9 +268,9 @@ class Dispenser:
         max_bytes: int = 0,
         room_seconds: float = 0.0,
     ) -> PopResult:
-        """What one queue has ready, with room taken first; what there proves to be no room for is given back, and taken with more.
+        """The ready messages of one queue. Room is reserved first. Messages without room are given back, and leased again with more.
 
-        The token, the batch and the bytes are those of the whole pop, unless other queues have a part in it.
+        ``token``, ``batch`` and ``max_bytes`` are given for a pop over several queues; else they come from the request and the limits.
         """
         room, limits = want.room, self._settings.limits
         token = token or Token(self._ids.mint())
@@ -280,7 +280,7 @@ class Dispenser:
         size = want.room_bytes(queue, batch, limits)
         while True:
             if not room.try_take(size):
-                if room.held_bytes:  # who holds something does not wait for more: others may do the same
+                if room.held_bytes:  # a pop that holds room must not wait for more: two such pops would block each other
                     return PopResult([], next_ready_at=self._clock.now(), more=True)
                 await self._wait_for(room, size, room_seconds)
             try:
@@ -299,7 +299,7 @@ class Dispenser:
             giving_back = self._in_flight.spawn(
                 self._release(queue.key, released(result.deliveries)), "give messages back"
             )
-            await asyncio.shield(giving_back)  # though the caller goes meanwhile
+            await asyncio.shield(giving_back)  # also when the caller is cancelled meanwhile
             size = next(more for more in (min(most_of_pop(batch, limits), room.of.largest), whole) if more > size)
 
     async def _wait_for(self, room: Room, size: int, seconds: float) -> None:
@@ -310,13 +310,13 @@ class Dispenser:
             self._rooms_waited_for.discard(room)
 
     async def _lease(self, queue: LogicalQueue, request: PopRequest, want: Want) -> PopResult:
-        """What the queue has ready, asked for again while the store says that there is more and gave nothing."""
+        """The ready messages of a queue. The store is asked again while it gives none but says that there is more."""
         for _ in range(EMPTY_PASSES):
             leasing = queue.pops.submit(request, request.batch)
             try:
                 result = await leasing
             except asyncio.CancelledError:
-                # It may have come in the very turn of the loop in which the caller was cancelled.
+                # The answer may have come in the very turn of the loop in which the caller was cancelled.
                 if leasing.done() and not leasing.cancelled() and not leasing.exception():
                     self.abandoned(request, leasing.result())
                 raise
@@ -332,7 +332,7 @@ class Dispenser:
     # several servers
 
     def _watch(self, queue: LogicalQueue) -> None:
-        """Ask other servers to announce pushes to a queue that someone waits at."""
+        """Ask other servers to announce pushes to a queue with waiting polls."""
         if not self._settings.shared:
             return
         watch = seconds(self._settings.watch_seconds)
@@ -347,7 +347,7 @@ class Dispenser:
         except SkepError:
             queue.watched_until = Instant(0)
             raise
-        # What was pushed elsewhere before they knew that someone waits was not announced.
+        # Look once: earlier pushes to other servers were not announced.
         queue.wake()
 
     async def _watch_all(self, keys: list[QueueKey]) -> list[None]:

@@ -1,6 +1,6 @@
-"""Which queues a namespace or task means, in the order in which a pop looks at them.
+"""The queues of a namespace or task, in the order in which a pop looks at them.
 
-Higher priority comes first; among equals the first one changes from pop to pop, so that none starves.
+Higher priority comes first. Among queues of equal priority the first one changes with each pop, so that none starves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Matching:
         self._turns: dict[Match, int] = {}
 
     def forget(self) -> None:
-        """Queues have come, gone or changed."""
+        """Forget all lists, as queues have come, gone or changed."""
         self._known.clear()
 
     async def queues(self, match: Match) -> list[QueueKey]:

@@ -14,9 +14,9 @@ from skep.model import PopRequest, PopResult, Token
 
 
 class Want(NamedTuple):
-    """A caller's request, and where its messages are held until they are handed on; without a room nobody counts them.
+    """A caller's request, and the room that counts the bytes of its answer; without a room they are not counted.
 
-    ``matching`` when it is not one queue that is meant but all that match.
+    ``matching``: the request is for all queues of a namespace or task, not for one queue.
     """
 
     request: PopRequest
@@ -28,9 +28,9 @@ class Want(NamedTuple):
         return structs.replace(self.request, queue=queue.key, token=token, batch=batch, max_bytes=max_bytes)
 
     def room_bytes(self, queue: LogicalQueue, batch: int, limits: Limits) -> int:
-        """How much room to take for messages of a queue.
+        """How many bytes to reserve for messages of a queue.
 
-        What is settled as it is handed out cannot be given back when there is no room for it, so that takes what it may need at most.
+        Auto-acked messages cannot be given back for want of room, so for them the most that a pop may need is reserved.
         """
         assert self.room is not None
         most, answers = most_of_pop(batch, limits), self.room.of
@@ -40,7 +40,7 @@ class Want(NamedTuple):
 
 
 class ClaimForPoll:
-    """What a push claims for a poll that waits for one queue."""
+    """Makes the claims of a push for a poll that waits for one queue."""
 
     __slots__ = ("_ids", "_limits", "_queue", "_taken", "_want")
 
@@ -52,7 +52,7 @@ class ClaimForPoll:
         self._taken = 0
 
     def request(self) -> PopRequest | None:
-        """What to claim; None when there is no room for it now."""
+        """The request to claim messages; None when there is no room for them now."""
         want, batch, max_bytes = self._want, self._want.request.batch, self._limits.pop_bytes
         if want.room is not None:
             self._taken = want.room_bytes(self._queue, batch, self._limits)
