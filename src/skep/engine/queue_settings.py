@@ -1,4 +1,4 @@
-"""Queue settings at the edge: every field within its range, and a helpful word about those nobody knows."""
+"""Checks of queue settings: every value is in its range, and an unknown name gets a helpful error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parse_changes(given: Mapping[str, object]) -> QueueChanges:
 
 
 def check_settings(settings: QueueSettings | QueueChanges) -> None:
-    """Raise INVALID_SETTING for the first value that is out of range; what is unset is fine."""
+    """Raise INVALID_SETTING for the first value that is out of range; unset values are skipped."""
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if value is not UNSET:

@@ -1,4 +1,4 @@
-"""Queues: making, changing, finding and deleting them, and clearing what they hold."""
+"""Queues: making, changing, finding, clearing and deleting them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIGURE_TRIES = 10
 
 
 class QueueVerbs(Parts):
-    """What one can do with queues themselves."""
+    """The engine's calls on queues themselves."""
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:
         """Make a queue; QUEUE_EXISTS when there is one."""
@@ -50,7 +50,7 @@ class QueueVerbs(Parts):
             return self.caches.changed(await self._store.update_queue(key, changes, self._clock.now()))
 
     async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
-        """Make a queue with these settings, or change those of the one there is."""
+        """Make a queue with these settings, or change the settings of the existing one."""
         with self._in_flight:
             for _ in range(CONFIGURE_TRIES):
                 queue = await self._store.get_queue(key)
@@ -59,7 +59,7 @@ class QueueVerbs(Parts):
                         return await self.create_queue(key, changes.apply(QueueSettings()))
                     return await self.update_queue(key, changes)
                 except SkepError as error:
-                    # Someone else made or deleted it in between: look again.
+                    # Another call made or deleted the queue meanwhile: look again.
                     if error.code is not (Code.QUEUE_EXISTS if queue is None else Code.QUEUE_NOT_FOUND):
                         raise
             raise SkepError(Code.STORE_BUSY, f"the queue {key.name!r} is being made and deleted over and over")
@@ -103,7 +103,7 @@ class QueueVerbs(Parts):
             return await self._store.tenants(after, limit)
 
     async def delete_queue(self, key: QueueKey) -> bool:
-        """Delete a queue with all it holds; False when there is none."""
+        """Delete a queue and its messages; False when there is none."""
         with self._in_flight:
             validate.check_key(key)
             deleted = await self._store.delete_queue(key, self._clock.now())
@@ -111,7 +111,7 @@ class QueueVerbs(Parts):
             return deleted
 
     async def clear(self, key: QueueKey, scope: ClearScope, *, dry_run: bool = False) -> Cleared:
-        """Take messages away; with ``dry_run`` only say how many that would be."""
+        """Remove messages; with ``dry_run`` only count them."""
         with self._in_flight:
             validate.check_key(key)
             if dry_run:
@@ -124,12 +124,12 @@ class QueueVerbs(Parts):
     async def delete_message(
         self, key: QueueKey, seq: Seq, id_: Id | None = None, *, dry_run: bool = False
     ) -> DeletedMessage:
-        """Delete a message that is not settled, for all groups, also from who holds it; with ``id_`` only if it has this id."""
+        """Delete an unsettled message for all groups, also when it is leased; with ``id_`` only if it has this id."""
         with self._in_flight:
             validate.check_key(key)
             deleted = await self._store.delete_message(key, seq, id_, self._clock.now(), dry_run)
             if not dry_run:
-                # What it kept back may be had now, and so may its neighbours in a lease.
+                # The messages behind it, and its neighbours in a lease, may be ready now.
                 self._upkeep.inspect(key)
                 self._wake(key)
             return deleted

@@ -1,4 +1,4 @@
-"""The edge for receipts, entities, apps and endpoints: what may enter a store call that is shared with others."""
+"""Checks of receipts, entities, apps and endpoints, before they enter a store call that several requests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.ids import Id
 from skep.model.record import Effect, EntityKey, Receipt, ReceiptKey
 
 KEY_BYTES = 2_500
-"""The names of a key together: an entry of PostgreSQL's index holds no more than 2,704 bytes."""
+"""The most bytes of all names of a key: an entry of a PostgreSQL index has at most 2,704 bytes."""
 URL_CHARACTERS = 2_000
 EVENTS_MAX = 1_000
 WINDOW_SECONDS_MAX = 366 * 86_400.0
@@ -20,7 +20,7 @@ VERSION_MAX = 2**63 - 1 - EVENTS_MAX
 
 
 Recording = Receipt | Callable[[Id], Receipt]
-"""A receipt for a push, or what makes one once the id of the first message is known, for an answer that names it."""
+"""A receipt for a push, or a function that makes it from the id of the first message."""
 
 
 def receipt_of(recording: Recording, id_: Id, limits: Limits) -> Receipt:
@@ -31,7 +31,7 @@ def receipt_of(recording: Recording, id_: Id, limits: Limits) -> Receipt:
 
 
 def check_receipts(receipts: Sequence[Receipt], limits: Limits) -> int:
-    """Receipts to be written; how many bytes their answers have."""
+    """Check receipts to be written; returns the bytes of their answers."""
     _check_number(receipts, limits, "receipts")
     return sum(_check_receipt(receipt, limits) for receipt in receipts)
 
@@ -44,7 +44,7 @@ def _check_receipt(receipt: Receipt, limits: Limits) -> int:
 
 
 def check_effects(effects: Sequence[Effect], limits: Limits) -> int:
-    """Effects to be written; how many bytes their states and events have."""
+    """Check effects to be written; returns the bytes of their states and events."""
     _check_number(effects, limits, "effects")
     size = 0
     for effect in effects:
@@ -62,7 +62,7 @@ def check_effects(effects: Sequence[Effect], limits: Limits) -> int:
 
 
 def check_size(size_bytes: int, limits: Limits) -> None:
-    """All that one transaction carries."""
+    """Check the total bytes of one transaction."""
     if size_bytes > limits.request_bytes:
         raise SkepError(
             Code.PAYLOAD_TOO_LARGE, f"a transaction has at most {limits.request_bytes} bytes", size_bytes=size_bytes
@@ -70,7 +70,7 @@ def check_size(size_bytes: int, limits: Limits) -> None:
 
 
 def check_receipt_key(key: ReceiptKey) -> None:
-    """What a receipt is known by."""
+    """Check the key of a receipt."""
     if not (validate.is_fit(key.scope) and validate.is_fit(key.key) and validate.is_fit(key.tenant)):
         validate.check_name(key.scope, "scope")
         validate.check_name(key.key, "receipt")
@@ -79,7 +79,7 @@ def check_receipt_key(key: ReceiptKey) -> None:
 
 
 def check_entity_key(key: EntityKey) -> None:
-    """What an entity is known by."""
+    """Check the key of an entity."""
     validate.check_name(key.type, "entity type")
     validate.check_name(key.id, "entity")
     validate.check_name(key.tenant, "tenant")
@@ -87,7 +87,7 @@ def check_entity_key(key: EntityKey) -> None:
 
 
 def check_url(url: str, tenant: str) -> None:
-    """A URL that messages are delivered to."""
+    """Check a URL that messages are delivered to."""
     validate.check_name(tenant, "tenant")
     validate.check_texts((url,))
     if not 1 <= len(url) <= URL_CHARACTERS:

@@ -1,7 +1,7 @@
-"""What the engine keeps beside the log: receipts, entities, messages in quarantine, applied specs, and endpoints.
+"""Records beside the log: receipts, entities, messages in quarantine, applied specs, pipeline runs, and endpoints.
 
-`Engine.push` and `Engine.transact` write receipts and effects, in one transaction with messages; here they are read, and
-what has no messages is changed. Reached as ``engine.records``.
+`Engine.push` and `Engine.transact` write receipts and effects, in one transaction with messages. This module reads them, and
+changes the records that have no messages. Reached as ``engine.records``.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from skep.store.protocol.dead_letters import DeadLetterVerbs
 from skep.store.protocol.records import RecordStore
 
 UNREADABLE = "application/octet-stream"
-"""The content type of a message in quarantine that is not even JSON, and came without one."""
+"""The content type of a message in quarantine that came without one and is not JSON."""
 
 
 class Records:
-    """The engine's second face, for what is not a queue."""
+    """The engine's interface for records."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Records:
         pushed: Callable[[QueueKey, Instant], None],
         encryption: Encryption,
     ) -> None:
-        """``pushed`` is told of a queue that got a message."""
+        """``pushed`` is called for a queue that got a message."""
         self._records = records
         self._letters = letters
         self._clock = clock
@@ -62,13 +62,13 @@ class Records:
         self._encryption = encryption
 
     def receipt(self, key: ReceiptKey, answer: bytes, window_seconds: float) -> Receipt:
-        """A receipt that runs out so long after now."""
+        """A receipt that expires ``window_seconds`` from now."""
         return Receipt(key, answer, record_checks.expiry(self._clock.now(), window_seconds))
 
     async def read(
         self, entities: Sequence[EntityKey], receipts: Sequence[ReceiptKey]
     ) -> tuple[list[EntityState | None], list[Receipt | None]]:
-        """Entities as they are now, and receipts that live; None for what is not there."""
+        """The present entities and the live receipts; None for a missing one."""
         with self._in_flight:
             for what, number in (("entities", len(entities)), ("receipts", len(receipts))):
                 if number:
@@ -77,7 +77,7 @@ class Records:
                 record_checks.check_entity_key(entity)
             for receipt in receipts:
                 record_checks.check_receipt_key(receipt)
-            # In this order: who finds no receipt for an entity as it is now will be told by the transaction, at the latest.
+            # Entities first: if a receipt is written after its read, the entity has changed, too, and the transaction will fail.
             states = await self._records.entities(entities, self._limits.page_bytes) if entities else []
             return states, await self._records.receipts(receipts, self._clock.now()) if receipts else []
 
@@ -91,7 +91,7 @@ class Records:
             return found
 
     async def entity_events(self, key: EntityKey, *, after: int = 0, limit: int = 100) -> list[EntityEvent]:
-        """A page of an entity's events in order, those after number ``after``; ENTITY_NOT_FOUND when there is none."""
+        """A page of an entity's events after number ``after``, in order; ENTITY_NOT_FOUND when there is no such entity."""
         with self._in_flight:
             await self.entity(key)
             validate.check_count(limit, self._limits.page, "limit")
@@ -109,13 +109,13 @@ class Records:
             return await self._records.list_entities(tenant, type_, after, limit, self._limits.page_bytes)
 
     async def entity_types(self, tenant: str = DEFAULT_TENANT) -> list[str]:
-        """The types of which a tenant has entities, by name."""
+        """The types of a tenant's entities, by name."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             return await self._records.entity_types(tenant)
 
     async def quarantine(self, message: NewMessage, error: str, receipt: Recording | None = None) -> PushOutcome:
-        """Put a message that its queue may not take straight among that queue's dead letters, where it can be replayed from."""
+        """Put a message that its queue may not take directly into the queue's dead letters; it can be replayed from there."""
         with self._in_flight:
             refusal = validate.refusal_of(message, self._limits, json_checked=True)
             if refusal is not None:
@@ -134,12 +134,12 @@ class Records:
     async def _quarantine(
         self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
     ) -> PushOutcome:
-        """Seal what has to be, also when this server did not know yet."""
+        """Quarantine a message, sealed if its queue is encrypted, also when this server did not know that yet."""
         (sealed,) = await self._encryption.seal([message], [id_])
         try:
             return await self._letters.quarantine(sealed, id_, error, receipt, now)
         except SkepError as refused:
-            # Not whether this server knows by now: it may have heard of it while the store was asked.
+            # Look at the message, not at what this server knows by now: it may have learned it during the store call.
             if refused.code is not Code.NOT_ENCRYPTED or sealed.content_type == SEALED_TYPE:
                 raise
         self._encryption.require(message.queue)
@@ -169,7 +169,7 @@ class Records:
             return await self._records.apps_revision()
 
     async def put_run(self, id_: str, document: bytes, tenant: str = DEFAULT_TENANT) -> PipelineRun:
-        """Keep what a run of a pipeline tells of itself, in place of what it told before."""
+        """Store the report of a pipeline run, in place of its earlier one."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_name(id_, "run")
@@ -201,7 +201,7 @@ class Records:
         open_seconds: float,
         reason: str | None = None,
     ) -> Endpoint:
-        """Note how a delivery went, and say what is known now: from ``threshold`` failures on it rests after each."""
+        """Note the outcome of a delivery; returns the endpoint's state. From ``threshold`` failures on, each failure opens the breaker."""
         with self._in_flight:
             record_checks.check_url(url, tenant)
             validate.check_count(threshold, validate.PARTITIONS_MAX, "threshold")
@@ -212,13 +212,13 @@ class Records:
             )
 
     async def endpoints(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[Endpoint]:
-        """A page of the endpoints that a delivery ever failed to, by URL, those after ``after``."""
+        """A page of the endpoints with failed deliveries, by URL, after the URL ``after``."""
         with self._in_flight:
             self._check_page(tenant, after, limit)
             return await self._records.endpoints(tenant, after, limit)
 
     async def reset_endpoint(self, url: str, tenant: str = DEFAULT_TENANT) -> bool:
-        """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
+        """Forget the failures of an endpoint, so that messages are delivered again; False when there are none."""
         with self._in_flight:
             record_checks.check_url(url, tenant)
             return await self._records.reset_endpoint(tenant, url)

@@ -1,7 +1,7 @@
 """Requests that webhooks refused: noted at once, written together a little later. Reached as ``engine.refusals``.
 
-Anybody can be refused, as often as they like, so a refusal costs no transaction: those of a second are one, and of each webhook
-only as many are held as are kept. What was not written when a process dies is lost; it is for people to read, and no promise.
+Anybody can cause refusals at any rate, so a refusal costs no transaction: those of a second share one. In memory, each webhook has at
+most as many as the store keeps. Unwritten refusals are lost when the process dies; they are only for people to read.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from skep.model.refusal import Refusal
 from skep.store.protocol.refusals import REFUSALS_KEPT, RefusalStore
 
 WRITE_SECONDS = 1.0
-"""Refusals wait so long for others before they are written."""
+"""How long refusals wait for others before they are written."""
 FEW = 10
-"""So many of each webhook are listed where all webhooks are."""
+"""How many refusals of each webhook are listed in a list of all webhooks."""
 LOG_SECONDS = 10
-"""In so many seconds there is one line in the log for each webhook and code."""
+"""The least seconds between two log lines for the same webhook and code."""
 LOGGED_MAX = 1_000
-"""So many webhooks and codes are told apart in the log; then all may be told again."""
+"""How many pairs of webhook and code are remembered for the log; then all are forgotten."""
 
 log = structlog.get_logger("skep.webhooks")
 
 
 class Refusals:
-    """What was refused, on its way to the store."""
+    """Refused requests on their way to the store."""
 
     def __init__(self, store: RefusalStore, clock: Clock, timers: Timers, in_flight: InFlight) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Refusals:
         self._logged: dict[tuple[str, str], tuple[Instant, int]] = {}
 
     def note(self, refusal: Refusal) -> None:
-        """Keep a refusal, soon."""
+        """Log a refusal, and write it to the store soon."""
         self._tell(refusal)
         self._waiting.setdefault(refusal.webhook, deque(maxlen=REFUSALS_KEPT)).append(refusal)
         if self._later is None:
@@ -56,7 +56,7 @@ class Refusals:
     async def list(
         self, webhook: str | None = None, *, visible: Callable[[Refusal], bool] = lambda _: True
     ) -> list[Refusal]:
-        """The newest refusals of a webhook, or a few of each, newest first, those of this server up to now among them."""
+        """The newest refusals of a webhook, or a few of each webhook, newest first. This server's own are written first."""
         limit = FEW if webhook is None else REFUSALS_KEPT
         with self._in_flight:
             check_texts((webhook,))
@@ -64,7 +64,7 @@ class Refusals:
             return [one for one in await self._store.list(webhook, limit) if visible(one)]
 
     async def stop(self) -> None:
-        """Write what waits."""
+        """Write the waiting refusals."""
         if self._later is not None:
             self._later.cancel()
         await self._write_or_tell()
@@ -76,7 +76,7 @@ class Refusals:
     async def _write_or_tell(self) -> None:
         try:
             await self._write()
-        except SkepError as error:  # they wait for the next ones
+        except SkepError as error:  # the refusals wait for the next write
             log.warning("refused requests cannot be noted", error=str(error))
 
     async def _write(self) -> None:
@@ -85,7 +85,7 @@ class Refusals:
             if not taken:
                 return
             try:
-                # They are listed as they are written, and are held by webhook until then.
+                # Sorted by time: they are held by webhook, and listed in the order in which they are written.
                 noted = sorted((one for some in taken.values() for one in some), key=lambda one: one.at)
                 await self._store.note(noted)
             except BaseException:
@@ -95,7 +95,7 @@ class Refusals:
                 raise
 
     def _tell(self, refusal: Refusal) -> None:
-        """One line in a while, with nothing in it that the request brought."""
+        """Log one line per webhook and code in a while, without content of the request."""
         key = (refusal.webhook, refusal.code)
         since, untold = self._logged.get(key, (None, 0))
         now = self._clock.now()

@@ -10,11 +10,11 @@ from skep.engine.logical_queue import LogicalQueue
 from skep.model import QueueKey
 
 EVICTION_LOOKS = 16
-"""How many of the least recently used queues are looked at, to find idle ones, when a new one needs room."""
+"""How many of the least recently used queues are checked for idle ones, when a new queue needs room."""
 
 
 class Registry:
-    """Finds the one logical queue of a key. Only those with live callers can be more than the limit."""
+    """Finds the one logical queue of a key. Only queues that are in use can exceed the limit."""
 
     def __init__(self, make: Callable[[QueueKey], LogicalQueue], clock: Clock, settings: EngineSettings) -> None:
         self._make = make
@@ -40,13 +40,13 @@ class Registry:
         return self._queues.get(key)
 
     def wake(self, key: QueueKey) -> None:
-        """Something may have become ready in a queue."""
+        """Wake polls of a queue, as messages may have become ready."""
         queue = self._queues.get(key)
         if queue is not None:
             queue.wake()
 
     def look_anew(self) -> None:
-        """The store may be another than the one that was looked at: it may not know who waits here, nor they what is there."""
+        """Wake all polls and watch all queues again, as the store may have gone back to an earlier state."""
         for queue in self._queues.values():
             queue.watched_until = Instant(0)
             queue.wake()
@@ -62,12 +62,10 @@ class Registry:
         return max((queue.wait_seconds for queue in self._queues.values()), default=0.0)
 
     def tick(self, now: Instant) -> None:
-        """Drop what has been idle for long, and put those in use last, so that room is made from the front."""
+        """Drop queues that were idle for long, and sort the others by last use, so that `_make_room` drops from the front."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
-            if (
-                queue.is_used
-            ):  # since the last look: nearly always that is exact enough, and a call need not ask for the time
+            if queue.is_used:  # since the last tick; exact enough, and a call need not read the clock
                 queue.is_used, queue.used_at = False, now
         for key, queue in sorted(queues.items(), key=lambda entry: entry[1].used_at):
             if not queue.idle or queue.used_at + self._idle > now:

@@ -30,7 +30,7 @@ from skep.store.protocol.stats import StatsVerbs
 
 
 class DeadLettersAndStats(DeadLetterVerbs, StatsVerbs, Protocol):
-    """Moves dead letters, and knows how many there are."""
+    """The store's verbs for dead letters and figures."""
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
-"""How payloads are sealed where their queue wants that."""
+"""Seals (encrypts) the messages of encrypted queues."""
 
 
 async def replay_edited(
@@ -54,7 +54,7 @@ async def replay_edited(
     edited: Edited,
     seal: Seal,
 ) -> Replay:
-    """Move the one dead letter that matches back with another payload, sealed if its queue is encrypted."""
+    """Move the one dead letter that matches back to its queue with another payload, sealed if the queue is encrypted."""
     payload = edited.payload
     if len(payload) > limits.payload_bytes:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
@@ -68,7 +68,7 @@ async def replay_edited(
     [letter] = letters
     id_ = ids.mint()
     source = QueueKey(letter.source_queue, wanted.queue.tenant)
-    # Sealed along with the trace, as everything that is replayed is known by it.
+    # Sealed with its trace id, which stays when the replay gives the message a new id.
     message = NewMessage(source, payload, partition=letter.partition, trace_id=letter.trace_id)
     [sealed] = await seal([message], [id_])
     instead = Edited(sealed.payload, sealed.content_type, edited.headers)
@@ -84,8 +84,8 @@ async def replay_all(
     wanted: DeadLetterFilter,
     pushed: Callable[[QueueKey, Instant], None],
 ) -> Replay:
-    """Move all that match now back to their source queues; ``pushed`` is told of these."""
-    # What dies again while this runs lies beyond that seq, so the loop ends.
+    """Move all dead letters that match now back to their source queues; ``pushed`` is called for these queues."""
+    # Messages that die again meanwhile get seqs beyond this one, so the loop ends.
     until = (await store.queue_stats(wanted.queue, clock.now())).last_seq
     count, named = 0, list[Replayed]()
     after: Seq | None = None
@@ -104,8 +104,8 @@ async def replay_all(
 
 
 async def purge_all(store: DeadLettersAndStats, clock: Clock, limits: Limits, wanted: DeadLetterFilter) -> int:
-    """Delete all that match now; how many were deleted."""
-    # What dies while this runs lies beyond that seq.
+    """Delete all dead letters that match now; returns how many were deleted."""
+    # Messages that die meanwhile get seqs beyond this one.
     last = (await store.queue_stats(wanted.queue, clock.now())).last_seq
     meant = msgspec.structs.replace(wanted, up_to=last if wanted.up_to is None else min(last, wanted.up_to))
     purged = 0
@@ -120,7 +120,7 @@ async def purge_all(store: DeadLettersAndStats, clock: Clock, limits: Limits, wa
 async def with_results(
     opened: BrowseVerbs, tenant: str, records: Sequence[ReplayRecord], now: Instant
 ) -> list[tuple[ReplayRecord, MessageState | None]]:
-    """Replays, and how far the group of each has come with the message. Neighbours in the log are looked at together."""
+    """Replays, each with the state of its message for its group. Neighbours in the log are read together."""
     states: dict[tuple[str, str, int], MessageState | None] = {}
     wanted = sorted(
         (one.queue, one.group, one.seq) for one in records if one.queue is not None and one.group != NO_GROUP

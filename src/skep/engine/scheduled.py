@@ -1,4 +1,4 @@
-"""Scheduled messages: looking at them, and changing them until they are due. Reached as ``engine.scheduled``."""
+"""Scheduled (delayed) messages: listing them, and changing them until they are due. Reached as ``engine.scheduled``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from skep.model.scheduled import (
 from skep.store.protocol.scheduled import ScheduledStore
 
 PREVIEWED_BYTES = 16 * MEBIBYTE
-"""Sealed payloads that are opened for the previews of one page; those beyond stay sealed."""
+"""How many bytes of sealed payloads are opened for the previews of one page; further payloads stay sealed."""
 
 
 class Rescheduled(msgspec.Struct, frozen=True):
     """How many scheduled messages were changed, or would be; ``changed`` names the first of them.
 
-    ``mark`` says which were meant: those that were scheduled or moved later were not.
+    Messages that were scheduled or moved after the ``mark`` were left alone.
     """
 
     count: int
@@ -54,7 +54,7 @@ class Scheduled:
         upkeep: Upkeep,
         wake: Callable[[QueueKey], None],
     ) -> None:
-        """``wake`` hears of queues whose log got messages."""
+        """``wake`` is called for queues whose log got messages."""
         self._store = store
         self._clock = clock
         self._in_flight = in_flight
@@ -90,7 +90,7 @@ class Scheduled:
         return found[0]
 
     async def count(self, wanted: ScheduledFilter) -> Rescheduled:
-        """How many would be changed now, and the mark that makes a later call change no others."""
+        """How many messages a change would affect now, and the mark that limits a later change to these messages."""
         with self._in_flight:
             self._check(wanted)
             marked = await self._marked(wanted)
@@ -102,9 +102,9 @@ class Scheduled:
                     return Rescheduled(count, marked.mark or 0, [])
 
     async def change(self, wanted: ScheduledFilter, what: Change, deliver_at: Instant | None = None) -> Rescheduled:
-        """Cancel, run, or move to ``deliver_at`` all that fit and were scheduled by now, in bounded transactions.
+        """Cancel, run, or move to ``deliver_at`` all matching messages that are scheduled by now, in bounded transactions.
 
-        If one of these fails, what was changed before stays changed; the error's details say how many.
+        If one transaction fails, the changes of earlier ones stay; the error's details have their number.
         """
         with self._in_flight:
             self._check(wanted)
@@ -132,7 +132,7 @@ class Scheduled:
             self._wake(key)
 
     async def _marked(self, wanted: ScheduledFilter) -> ScheduledFilter:
-        """The same filter with a mark: what is scheduled while this runs is not meant."""
+        """The filter with a mark, so that messages scheduled meanwhile do not match."""
         if wanted.mark is not None:
             return wanted
         return msgspec.structs.replace(wanted, mark=await self._store.mark(wanted.key))
@@ -148,7 +148,7 @@ class Scheduled:
             raise SkepError(Code.INVALID_REQUEST, "the mark is not one that a dry run gave")
 
     async def _opened(self, found: list[ScheduledMessage], preview_bytes: int | None) -> list[ScheduledMessage]:
-        """Sealed payloads have no preview of their own: they are read and opened whole, then cut."""
+        """The messages with opened previews: a sealed payload is read and opened whole, then cut."""
         room, shown = PREVIEWED_BYTES, []
         for one in found:
             if one.content_type != SEALED_TYPE:
@@ -169,7 +169,7 @@ class Scheduled:
         return found[0] if found else msgspec.structs.replace(one, payload=b"")
 
     async def _open(self, one: ScheduledMessage, preview_bytes: int | None) -> ScheduledMessage:
-        """A message that cannot be decrypted is shown as sealed, without its payload."""
+        """The opened payload and content type; an empty payload and `SEALED_TYPE` when it cannot be opened."""
         try:
             await self._encryption.prepare([one])
             payload, content_type = self._encryption.open(one, None)

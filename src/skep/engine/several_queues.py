@@ -1,4 +1,4 @@
-"""Calls over several queues: they belong to no queue's lane, are merged among themselves, and each is one transaction."""
+"""Calls over several queues. They use lanes of their own, and are merged with each other. Each call is one transaction."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Staged messages: checked like any push when they are staged, so that publishing them can only fail for want of room.
+"""Staged messages. They are checked like a push when they are staged, so that publishing can fail only for want of room.
 
-Reached as ``engine.staging``. A writer that may be run twice, such as a Spark task, stages what it has; whoever knows which
-runs count publishes these, all at once and once.
+Reached as ``engine.staging``. A writer that may run twice, such as a Spark task, stages its messages. The coordinator, which knows the
+runs that count, publishes their messages all at once, exactly once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 NUMBER_MAX = 2**63 - 1
 MESSAGES_MAX = 2**40
-"""Messages that one attempt may have staged."""
+"""The most staged messages of one attempt."""
 ATTEMPTS_MAX = 100_000
-"""Partitions that one epoch may have."""
+"""The most partitions of one epoch."""
 
 
 class StagedAt(Struct, frozen=True):
-    """Where messages are staged."""
+    """The place of staged messages: epoch, partition, attempt and chunk."""
 
     epoch: EpochKey
     partition: int
@@ -55,11 +55,11 @@ class Epoch(Struct, frozen=True):
 
 
 class StagingAndRecords(StagingVerbs, HasRecords, Protocol):
-    """Staged messages, and the receipts of epochs that were published."""
+    """The store's verbs for staged messages and for the receipts of published epochs."""
 
 
 class Staging:
-    """The engine's face for messages that are in no log yet."""
+    """The engine's interface for staged messages."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Staging:
         pushed: Callable[[QueueKey, Instant], None],
         encryption: Encryption,
     ) -> None:
-        """``declared`` tells what looks at messages, if anything does; ``pushed`` is told of a queue that got some."""
+        """``declared`` returns the checks of specs, if any; ``pushed`` is called for a queue that got messages."""
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -86,7 +86,7 @@ class Staging:
     async def stage_columns(
         self, place: StagedAt, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
     ) -> int:
-        """Stage partitions and payloads of one queue, all with the same headers; how many messages that is."""
+        """Stage partitions and payloads of one queue, all with the same headers; returns the number of messages."""
         from skep.arrow.staged import plain_chunk
         from skep.engine.bulk import checked_columns, messages_of
 
@@ -102,7 +102,7 @@ class Staging:
             return len(payload)
 
     async def stage_messages(self, place: StagedAt, messages: Sequence[NewMessage]) -> int:
-        """Stage messages with all they may have; how many they are."""
+        """Stage messages with all their fields; returns their number."""
         with self._in_flight:
             _check_place(place)
             messages = list(messages)
@@ -122,8 +122,8 @@ class Staging:
         return len(messages)
 
     async def _sealed(self, messages: list[NewMessage]) -> list[NewMessage]:
-        """What goes to encrypted queues is sealed when it is staged. It gets its id when it is published, so until then, and
-        for good, it is known by its trace.
+        """The messages, with those of encrypted queues sealed. A staged message gets its id when it is published, so it is sealed
+        with its trace id.
         """
         ids = self._ids.mint_many(len(messages))
         traced = [
@@ -155,7 +155,7 @@ class Staging:
         await self._store.stage(chunk, now)
 
     async def publish(self, epoch: EpochKey, attempts: Sequence[Attempt]) -> Published:
-        """Let these attempts enter their logs, all at once and once; a repeat gets the first one's answer."""
+        """Publish these attempts: their messages enter the logs all at once, exactly once. A repeat gets the first answer."""
         with self._in_flight:
             _check_epoch(epoch)
             if len(attempts) > ATTEMPTS_MAX or len({a.partition for a in attempts}) < len(attempts):
@@ -174,20 +174,20 @@ class Staging:
             return published
 
     async def epoch(self, epoch: EpochKey) -> Epoch:
-        """What is known of an epoch."""
+        """The state of an epoch."""
         with self._in_flight:
             _check_epoch(epoch)
             (receipt,) = await self._store.records.receipts([epoch.receipt], self._clock.now())
             return Epoch(None if receipt is None else receipt.answer, await self._store.staged(epoch))
 
     async def queues(self, epoch: EpochKey) -> list[str]:
-        """The names of the queues that messages of an epoch are staged for."""
+        """The names of the target queues of an epoch's staged messages."""
         with self._in_flight:
             _check_epoch(epoch)
             return await self._store.staged_queues(epoch)
 
     async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
-        """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
+        """Delete the staged messages of an epoch, or of one attempt; returns the number of chunks."""
         with self._in_flight:
             _check_epoch(epoch)
             if (partition is None) != (attempt is None):

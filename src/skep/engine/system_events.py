@@ -1,8 +1,8 @@
-"""Keeping up with other servers: what changed elsewhere reaches the caches here within a second.
+"""Following other servers: their changes reach the caches of this server within a second.
 
-The store keeps changes in order, so a server that was cut off reads on where it was. It looks at everything anew when it was away
-for so long that some have aged out, and when the store went back to an earlier state: a standby took over without the last commits,
-or a backup was put back. Reading does not wait for a connection of the pool: however busy the store, this comes first.
+The store keeps changes in order, so a server that was cut off reads on from its position. It reads everything again when changes have
+aged out meanwhile, or when the store went back to an earlier state (a failover without the last commits, or a restored backup).
+Reading uses a connection outside the pool, so it works however busy the store is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger("skep.engine")
 
 
 class Follower:
-    """Reads the changes of all servers, ours too, and hands them on."""
+    """Reads the changes of all servers, including this one, and hands them on."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Follower:
         on_event: Callable[[SystemEvent], None],
         on_gap: Callable[[], None],
     ) -> None:
-        """``on_gap`` hears that changes were missed for good, or undone."""
+        """``on_gap`` is called when changes were missed for good, or undone."""
         self._store = store
         self._clock = clock
         self._every = seconds(every_seconds)
@@ -42,15 +42,15 @@ class Follower:
         self._task: asyncio.Task[None] | None = None
 
     async def note_position(self) -> None:
-        """Begin with what changes from now on, before anything is loaded: what changes while it is loaded is heard of later."""
+        """Note the present position. Call this before anything is loaded, so that changes during the load are read later."""
         self._position = (await self._store.system_events(None)).position
 
     def start(self) -> None:
-        """Follow the changes since the position that was noted."""
+        """Follow the changes since the noted position."""
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -63,7 +63,7 @@ class Follower:
                 while await self._read():
                     pass
             except SkepError as error:
-                if not self._cut_off:  # said once
+                if not self._cut_off:  # logged once
                     self._cut_off = True
                     log.warning("changes of other servers cannot be read", error=str(error))
             else:
@@ -79,7 +79,7 @@ class Follower:
                 now_at=found.position.number,
                 timeline=found.position.timeline,
             )
-            # Before what is held is read anew: what changes from now on is heard of.
+            # Set before the caches are read again, so that later changes are read, too.
             self._position = found.position
             self._on_gap()
         self._position = found.position

@@ -1,6 +1,6 @@
 """Callbacks at instants of the injected clock: one sleeping task, set to the earliest of them.
 
-A timer is kept by how long it is until its time: a clock that is put back makes it no later.
+A timer keeps the time left until its deadline, so a clock that is put back does not delay it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import count
 from skep.clock import Clock, Instant
 
 COMPACT_ABOVE = 1_000
-"""Cancelled timers are thrown out of the heap once they are more than this many and more than half."""
+"""Cancelled timers are removed from the heap once they are more than this many and more than half of it."""
 
 
 class Timer:
-    """One callback to come; ``cancel`` makes it never happen."""
+    """One future callback; ``cancel`` prevents it."""
 
     __slots__ = ("_timers", "callback", "deadline")
 
@@ -46,11 +46,11 @@ class Timers:
 
     @property
     def overdue(self) -> bool:
-        """Whether a timer's time has come and it has not been called yet."""
+        """Whether a timer is due and has not been called yet."""
         return bool(self._heap) and self._heap[0][0] <= self._clock.steady()
 
     def at(self, deadline: Instant, callback: Callable[[], None]) -> Timer:
-        """Call ``callback`` once ``deadline`` has been reached, as the clock tells the time at this moment."""
+        """Call ``callback`` at ``deadline``. The time left is computed now; later changes of the clock do not matter."""
         timer = Timer(self, deadline, callback)
         end = Instant(self._clock.steady() + deadline - self._clock.now())
         heapq.heappush(self._heap, (end, next(self._order), timer))
@@ -66,7 +66,7 @@ class Timers:
             self._cancelled = 0
 
     def close(self) -> None:
-        """End the sleeping task; what has not been called never will be."""
+        """End the sleeping task. Pending callbacks are never called."""
         self._heap.clear()
         if self._sleeper is not None:
             self._sleeper.cancel()
@@ -95,6 +95,6 @@ class Timers:
                 continue
             callback, timer.callback = timer.callback, None
             callback()
-        # A callback may have armed an earlier sleeper already; then this one has nothing more to do.
+        # A callback may have started a new sleeping task already; then this one ends.
         if self._sleeper is None:
             self._arm()

@@ -1,7 +1,7 @@
-"""What time does to queues: scheduled messages enter the log, old ones expire, retained ones go, counters are noted.
+"""The chores of queues over time: scheduled messages enter the log, old messages expire, retained ones are removed, counters are sampled.
 
-Each chore has one timer, set to its earliest deadline: at start from what the store says, then from each pass's answer,
-and from what pushes, pops and settlements make due sooner. A pass is bounded and runs again at once while there is more.
+Each chore has one timer, set to its earliest deadline. At the start the store gives it; later each pass returns the next one, and
+pushes, pops and settlements may bring it forward. A pass is bounded, and runs again at once while there is more to do.
 A chore that fails is logged and tried again later; it never ends the others. Several servers may run the same chores.
 """
 
@@ -28,7 +28,7 @@ from skep.store.rules import dead_letter_target, may_lose_messages
 FIRST_BACKOFF = seconds(1)
 MAX_BACKOFF = seconds(60)
 RETENTION_SPACING = seconds(1)
-"""A settlement makes a retention pass due after this, so that passes note how far groups have come, but not each ack."""
+"""A settlement makes a retention pass due after this time, so that not each ack causes a pass."""
 PAGE = 100
 
 log = structlog.get_logger("skep.upkeep")
@@ -52,7 +52,7 @@ class Timed:
 
 
 class Plan:
-    """The chores of one queue, and how long after a push or a settlement its settings make them due."""
+    """The chores of one queue, and the times after a push or a settlement when they are due."""
 
     __slots__ = (
         "dead_letters",
@@ -68,7 +68,7 @@ class Plan:
     )
 
     def __init__(self, promote: Timed, expire: Timed, retain: Timed, phase: float) -> None:
-        """``phase`` (0 to 1) is its turn when all queues are looked at: so they are not looked at together."""
+        """``phase`` (0 to 1) is the queue's turn within a round over all queues, so that their chores spread out."""
         self.phase = phase
         self.promote = promote
         self.expire = expire
@@ -82,25 +82,25 @@ class Plan:
 
     @property
     def chores(self) -> tuple[Timed, Timed, Timed]:
-        """All of them."""
+        """All chores of the queue."""
         return self.promote, self.expire, self.retain
 
     def learn(self, queue: Queue) -> None:
-        """Take over a queue's settings."""
+        """Update the plan from a queue's settings."""
         settings = queue.settings
         name = dead_letter_target(queue.key.name, settings, queue.holds_dead_letters)
         self.dead_letters = None if name is None else QueueKey(name, queue.key.tenant)
         self.queue = queue
         self.looks_after_leases = settings.max_attempts > 0 or may_lose_messages(settings, queue.holds_dead_letters)
         self.expire_after = _shortest(settings.max_age_seconds, settings.max_wait_seconds)
-        # Also by age: the queue may have become a dead-letter queue since.
+        # Also by max_age_seconds: the queue may have become a dead-letter queue since.
         self.retain_after = _shortest(settings.retention_seconds, settings.max_age_seconds)
         completed = _shortest(settings.completed_retention_seconds)
         self.settled_after = None if completed is None else min(completed, RETENTION_SPACING)
 
 
 class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
-    """The chores, and the queues that they are for."""
+    """The store's verbs for chores and queues."""
 
 
 class Upkeep:
@@ -118,9 +118,9 @@ class Upkeep:
         on_tick: Callable[[Instant], None],
         on_settings: Callable[[Queue], None],
     ) -> None:
-        """``on_ready`` hears of queues where a chore moved something, ``on_queue`` of queues found for the first time.
+        """``on_ready`` is called for queues where a chore moved messages, ``on_queue`` for queues found for the first time.
 
-        ``on_settings`` hears of every queue that was looked at.
+        ``on_settings`` is called for every queue that was read.
         """
         self._store = store
         self._clock = clock
@@ -140,10 +140,10 @@ class Upkeep:
         self._stopping = False
         self._discovery = Timed("discover", self._discover)
         self._anew = True
-        """Whether the next look at all queues lets all their chores look at once; else each has its turn until the look after that."""
+        """Whether the next round over all queues runs their chores at once. Otherwise each queue has its turn within the round."""
 
     def start(self) -> None:
-        """Set the first timers: everything is looked at once now."""
+        """Set the first timers: every chore runs once now."""
         now = self._clock.now()
         self._due(self._discovery, now)
         for name, run in (
@@ -155,7 +155,7 @@ class Upkeep:
             self._due(Timed(name, run), now)
 
     async def stop(self) -> None:
-        """Start nothing more, and wait for what is under way."""
+        """Start no more chores, and wait for those under way."""
         self._stopping = True
         self._ready.clear()
         while self._tasks:
@@ -163,7 +163,7 @@ class Upkeep:
 
     @property
     def queues(self) -> int:
-        """How many queues have their chores here."""
+        """How many queues have chores on this server."""
         return len(self._plans)
 
     @property
@@ -171,10 +171,10 @@ class Upkeep:
         """How many chores run or wait for their turn."""
         return len(self._ready) + len(self._tasks)
 
-    # what callers make due
+    # calls that make chores due
 
     def pushed(self, key: QueueKey, now: Instant, deliver_at: Instant | None = None) -> None:
-        """Messages were pushed, the first scheduled one for ``deliver_at``."""
+        """Note a push; ``deliver_at`` is the time of its first scheduled message."""
         plan = self._plans.get(key)
         if plan is None:
             self.inspect(key)
@@ -187,7 +187,7 @@ class Upkeep:
             self._due(plan.retain, Instant(now + plan.retain_after))
 
     def leased(self, key: QueueKey, deadline: Instant) -> None:
-        """Messages were leased until ``deadline``; if it runs out, some may have to be given up on, or be gone."""
+        """Note a lease until ``deadline``. If it runs out, some of its messages may become dead letters, or expire."""
         plan = self._plans.get(key)
         if plan is None:
             self.inspect(key)
@@ -195,13 +195,13 @@ class Upkeep:
             self._due(plan.expire, deadline)
 
     def settled(self, key: QueueKey, now: Instant) -> None:
-        """Messages were settled, and may be removed some time."""
+        """Note settled messages: retention may remove them later."""
         plan = self._plans.get(key)
         if plan is not None and plan.settled_after is not None:
             self._due(plan.retain, Instant(now + plan.settled_after))
 
     def changed(self, queue: Queue) -> None:
-        """A queue was made, or its settings changed: all its chores look anew."""
+        """Note a new queue, or changed settings: all its chores run again."""
         key = queue.key
         plan = self._plans.get(key)
         fresh = plan is None or plan.queue is None or plan.queue.id != queue.id
@@ -221,7 +221,7 @@ class Upkeep:
             self._on_queue(queue)
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is gone."""
+        """Cancel the chores of a deleted queue."""
         plan = self._plans.pop(key, None)
         if plan is not None:
             for timed in plan.chores:
@@ -230,18 +230,18 @@ class Upkeep:
                     timed.timer.cancel()
 
     def look_anew(self) -> None:
-        """Something may have changed of which nothing was heard: look at every queue."""
+        """Look at every queue again, as changes may have been missed."""
         self._anew = True
         self._due(self._discovery, self._clock.now())
 
     def inspect(self, key: QueueKey) -> None:
-        """Learn a queue's settings from the store, then let its chores look."""
+        """Read a queue's settings from the store, then run its chores."""
         if key in self._inspections:
             return
         timed = self._inspections[key] = Timed("inspect", lambda _: self._inspect(key), key)
         self._due(timed, self._clock.now())
 
-    # running them
+    # running chores
 
     def _due(self, timed: Timed, at: Instant) -> None:
         if self._stopping or not timed.live or (timed.due is not None and timed.due <= at):
@@ -260,7 +260,7 @@ class Upkeep:
         timed.timer = None
         timed.queued = True
         self._ready.append(timed)
-        # Not by the tasks: one that has found nothing more to do stays among them for a moment, and takes nothing up.
+        # Count the workers, not ``_tasks``: a task that found no more work stays there for a moment.
         if self._at_work < self._settings.limits.chores_in_flight:
             self._at_work += 1
             task = asyncio.get_running_loop().create_task(self._work())
@@ -283,14 +283,14 @@ class Upkeep:
                 again_at = await self._pass(timed)
             finally:
                 timed.running = False
-            # What became due while it ran set ``due`` but no timer.
+            # While the chore ran, `_due` set ``due`` but no timer.
             waiting, timed.due = timed.due, None
             for at in (again_at, waiting):
                 if at is not None:
                     self._due(timed, at)
 
     async def _pass(self, timed: Timed) -> Instant | None:
-        """Run one bounded pass; when to run the next."""
+        """Run one bounded pass; returns the time of the next one."""
         now = self._clock.now()
         try:
             chore = await timed.run(now)
@@ -315,12 +315,12 @@ class Upkeep:
         if chore.more:
             return now
         if chore.next_at is not None and chore.next_at <= now:
-            # A store that says "due already, but nothing to be had" must not make this loop spin.
+            # The store says "due already", but did nothing: wait, so that this loop does not spin.
             return Instant(now + FIRST_BACKOFF)
         return chore.next_at
 
     def _tell(self, timed: Timed, chore: Chore, now: Instant) -> None:
-        """Wake who may have something of what a chore did."""
+        """Wake polls of the queues where a chore made messages ready."""
         if timed.key is None:
             return
         if chore.done:
@@ -329,7 +329,7 @@ class Upkeep:
         if plan is not None and timed is plan.expire and plan.dead_letters is not None:
             if chore.done:
                 self.pushed(plan.dead_letters, now)
-            # Also when there was nothing to do: a pop that came first may have buried what ran out, and tells nobody.
+            # Also when there was nothing to do: an earlier pop may have buried expired messages, which it does not announce.
             self._on_ready(plan.dead_letters)
 
     async def _inspect(self, key: QueueKey) -> Chore:
@@ -344,7 +344,7 @@ class Upkeep:
         return Chore()
 
     async def _discover(self, now: Instant) -> Chore:
-        """Look at every queue there is; with other servers about, again and again."""
+        """Look at every queue; in a shared store again and again."""
         at_once, self._anew = self._anew, False
         try:
             unseen = await self._look_at_all(now, at_once)
@@ -352,14 +352,14 @@ class Upkeep:
             self._anew = self._anew or at_once
             raise
         for key in unseen:
-            # Deleted by another server, or made anew behind our back as we walked: a look of its own tells.
+            # Another server deleted it, or made it again during the walk: read it by itself.
             self.inspect(key)
         if not self._settings.shared:
             return Chore()
         return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
 
     async def _look_at_all(self, now: Instant, at_once: bool) -> set[QueueKey]:
-        """Look at the queues there are; those that were known and are not among them."""
+        """Look at all queues of the store; returns the known queues that were not found."""
         unseen = set(self._plans)
         tenant = ""
         while tenants := await self._store.tenants(after=tenant, limit=PAGE):
@@ -373,7 +373,7 @@ class Upkeep:
         return unseen
 
     def _seen(self, queue: Queue, now: Instant, at_once: bool) -> None:
-        """A queue is there. Of one that is known only a server that has died can have left something: that has time until its turn."""
+        """Plan the chores of a queue that was found. A known queue has work left only from a dead server, so it waits for its turn."""
         plan = self._plans.get(queue.key)
         if at_once or plan is None or plan.queue != queue:
             self.changed(queue)
@@ -385,7 +385,7 @@ class Upkeep:
     async def _put_right(self, now: Instant) -> Chore:
         done = await self._store.put_right(now, self._limit)
         if done.done:
-            # What was planned or waited for was so by another time.
+            # All plans and waits were made by another time.
             self.look_anew()
             for key in list(self._plans):
                 self._on_ready(key)
@@ -399,7 +399,7 @@ class Upkeep:
     async def _sweep(self, now: Instant) -> Chore:
         swept = await self._store.sweep(now, self._limit)
         latest = Instant(now + seconds(self._settings.sweep_seconds))
-        # The interval bounds it from both sides: sweeping is never urgent.
+        # Always a whole interval later: sweeping is never urgent.
         return Chore(done=swept.done, more=swept.more, next_at=latest)
 
     async def _maintain(self, now: Instant) -> Chore:
@@ -408,5 +408,5 @@ class Upkeep:
 
 
 def _shortest(*durations: float) -> int | None:
-    """The shortest duration that is not off, in microseconds."""
+    """The shortest duration above 0, in microseconds."""
     return min((seconds(duration) for duration in durations if duration > 0), default=None)

@@ -280,7 +280,7 @@ class Dispenser:
         size = want.room_bytes(queue, batch, limits)
         while True:
             if not room.try_take(size):
-                if room.held_bytes:  # a pop that holds room must not wait for more: two such pops would block each other
+                if room.held_bytes:  # two pops that hold room and wait for more would block each other
                     return PopResult([], next_ready_at=self._clock.now(), more=True)
                 await self._wait_for(room, size, room_seconds)
             try:

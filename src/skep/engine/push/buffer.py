@@ -1,8 +1,8 @@
 """QoS 0: pushes that are answered at once and stored together soon after, by time or by number.
 
-What is buffered is lost when the process dies, and never stored twice: a flush of which nobody knows whether it was stored is not
-repeated, but left to the spool, which finds out, or lost. Per queue one flush is under way at a time, and whoever pushes in
-another way waits for what was buffered before, so the order within a partition holds. There is no task and no timer per message.
+Buffered messages are lost when the process dies, and are never stored twice. A flush with an unknown outcome is not repeated: the
+spool finds out whether it was stored; without a spool it is lost. A queue has one flush under way at a time. A direct push waits for
+the messages that were buffered before it, so the order within a partition holds. There is no task and no timer per message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BufferFigures(Struct, frozen=True):
 
 
 class _Load:
-    """Messages of one queue that are flushed together; ``ends`` says where each request ends."""
+    """Messages of one queue that are flushed together; ``ends`` are the indexes where each request ends."""
 
     __slots__ = ("deadline", "ends", "ids", "messages", "most", "scheduled", "size_bytes", "stored")
 
@@ -55,7 +55,7 @@ class _Load:
         self.deadline = Instant(2**62)
         self.most = 2**62
         self.stored: asyncio.Event | None = None
-        """Made when someone waits for it."""
+        """Set when the load is stored or lost; made for the first call that waits for it."""
 
     def add(self, messages: list[NewMessage], ids: list[Id], weight: Weight) -> None:
         self.messages += messages
@@ -66,7 +66,7 @@ class _Load:
             self.scheduled = min(self.scheduled or weight.deliver_at, weight.deliver_at)
 
     def parts(self, most: int, max_bytes: int) -> list[list[PushBatch]]:
-        """The requests in order, as many together as fit into one push."""
+        """The requests in order, grouped so that each group fits into one push."""
         parts: list[list[PushBatch]] = []
         start = messages = size = 0
         for end in self.ends:
@@ -81,7 +81,7 @@ class _Load:
 
 
 class _QueueBuffer:
-    """What is buffered for one queue: the load that grows, and the one on its way."""
+    """The buffered messages of one queue: the growing load, and the load under way."""
 
     __slots__ = ("growing", "task", "timer", "under_way")
 
@@ -92,14 +92,14 @@ class _QueueBuffer:
         self.task: asyncio.Task[None] | None = None
 
     def take(self) -> _Load:
-        """What has grown is on its way now."""
+        """Make the growing load the one under way."""
         assert self.growing is not None
         self.under_way, self.growing = self.growing, None
         return self.under_way
 
 
 class Buffer:
-    """Everything that was answered and is not stored. ``push`` is how a load gets into the store."""
+    """All pushes that were answered and are not stored yet. ``push`` brings a load into the store."""
 
     def __init__(self, push: Push, clock: Clock, timers: Timers, settings: BufferSettings, limits: Limits) -> None:
         self._push = push
@@ -111,11 +111,11 @@ class Buffer:
         self._pending = self._bytes = self._flushed = self._lost = 0
 
     def figures(self) -> BufferFigures:
-        """How things stand."""
+        """The present figures of the buffer."""
         return BufferFigures(self._pending, self._bytes, self._flushed, self._lost)
 
     def add(self, batch: PushBatch, weight: Weight, wait_ms: int | None, most: int | None) -> PushOutcome:
-        """Take a push that was checked; OVERLOADED when there is no room."""
+        """Buffer a checked push; OVERLOADED when there is no room."""
         wait_ms = self._settings.wait_ms if wait_ms is None else wait_ms
         most = self._settings.messages if most is None else most
         self._check(wait_ms, most, len(batch.ids), weight.size_bytes)
@@ -152,7 +152,7 @@ class Buffer:
         load.add(batch.messages, batch.ids, weight)
         load.most = min(load.most, most)
         if queue.task is not None:
-            load.deadline = min(load.deadline, deadline)  # looked at when the flush under way is done
+            load.deadline = min(load.deadline, deadline)  # read when the flush under way is done
         elif len(load.ids) >= load.most or load.size_bytes >= self._load_bytes:
             self._start(key, queue)
         elif deadline < load.deadline:
@@ -166,12 +166,12 @@ class Buffer:
         queue.timer = self._timers.at(Instant(self._clock.now() + left), lambda: self._start(key, queue))
 
     def holds(self, keys: Iterable[QueueKey]) -> bool:
-        """Whether something is buffered for one of these queues."""
+        """Whether messages are buffered for one of these queues."""
         queues = self._queues
         return bool(queues) and any(key in queues for key in keys)
 
     async def flushed(self, keys: Iterable[QueueKey]) -> None:
-        """Flush these queues, and return once all that was buffered for them before is stored, or lost."""
+        """Flush these queues, and return once all their buffered messages are stored, or lost."""
         waits = []
         for key in set(keys):
             queue = self._queues.get(key)
@@ -198,7 +198,7 @@ class Buffer:
             queue.task = asyncio.get_running_loop().create_task(self._run(key, queue))
 
     async def _run(self, key: QueueKey, queue: _QueueBuffer) -> None:
-        """Flush until what is left need not be yet."""
+        """Flush until the rest is neither due nor full."""
         while True:
             load = queue.take()
             await self._flush(key, load)
@@ -229,21 +229,21 @@ class Buffer:
         whole = PushBatch([m for one in part for m in one.messages], [id_ for one in part for id_ in one.ids])
         if await self._stored(whole, Weight(size_of(whole.messages), key, scheduled), last=len(part) == 1):
             return
-        # One that is refused must not take the others with it.
+        # Each request by itself, so that a refused one does not take the others with it.
         for one in part:
             await self._stored(one, Weight(size_of(one.messages), key, scheduled), last=True)
 
     async def _stored(self, batch: PushBatch, weight: Weight, *, last: bool) -> bool:
-        """Store a batch, trying again while it is certain that nothing of it was stored; or give it up.
+        """Store a batch, or give it up. It is tried again only while it is certain that nothing of it was stored.
 
-        False when it was refused and is not given up, as it is the last time: nothing of it was stored.
+        False for a refused batch that the caller will store in parts; with ``last`` a refused batch is given up.
         """
         until = self._clock.steady() + seconds(self._settings.retry_seconds)
         while True:
             try:
                 outcome = await self._push(batch, weight)
             except SkepError as error:
-                # Whether one that could not be reached has it nobody knows: never stored twice, so not tried again.
+                # After STORE_UNAVAILABLE the batch may be stored, so it is not tried again: it must never be stored twice.
                 if error.code is Code.OPERATIONS_AHEAD and push_groups(batch) > 1:
                     return last and await self._stored_apart(batch, weight)
                 again = error.retryable and error.code is not Code.STORE_UNAVAILABLE
@@ -260,9 +260,9 @@ class Buffer:
             await self._clock.sleep_until(Instant(self._clock.now() + seconds(RETRY_SECONDS)))
 
     async def _stored_apart(self, batch: PushBatch, weight: Weight) -> bool:
-        """Store the partitions of a push each by itself: what is queued before some of them must not cost the others.
+        """Store each partition of a push by itself, so that operations ahead of one partition do not cost the others.
 
-        That a push is whole is not promised here.
+        A buffered push need not be stored whole.
         """
         groups = groups_of((message.queue, message.partition) for message in batch.messages)
         for indexes in groups.values():
@@ -289,5 +289,5 @@ def _by_queue(batch: PushBatch) -> list[tuple[QueueKey, PushBatch, int]]:
 
 
 def size_of(messages: Iterable[NewMessage]) -> int:
-    """What messages weigh, as a push counts it."""
+    """The bytes of messages: payloads and headers."""
     return sum(len(message.payload) + len(message.headers or b"") for message in messages)

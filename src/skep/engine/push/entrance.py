@@ -1,8 +1,8 @@
-"""Which way a push goes: the one place that decides it, so that the order within a partition is decided in one place.
+"""The way of a push: stored directly, queued or spooled. Only this module decides it, so the order within a partition has one rule.
 
-A batch goes one way as a whole (I15). So one for several partitions is never queued: operations of different partitions are performed
-apart. It is stored directly however busy the store is, after those that are queued before it. By the time a batch comes here it has
-been checked and has its ids, so whatever happens to it later, it is the same messages.
+A batch goes one way as a whole (I15). So a batch for several partitions is never queued: operations of different partitions are
+performed apart. It is stored directly however busy the store is, after the operations ahead of it. A batch that comes here has been
+checked and has its ids, so it stays the same messages on every way.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from skep.model.operation import QueuedReason, operations_ahead, push_groups
 Lanes = SeveralQueues | LogicalQueue
 
 PASSES = 20
-"""How often a push that must wait tries again to go in directly."""
+"""How often a push behind an operation tries to be stored directly."""
 
 
 class Entrance:
-    """Takes a push that was checked, and brings it where it belongs now."""
+    """Sends a checked push on its way."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class Entrance:
         self._spool = spool
 
     async def push(self, batch: PushBatch, weight: Weight, *, was_taken: bool = False) -> PushOutcome:
-        """Bring a batch in, whole or not at all. OVERLOADED when too many operations wait already.
+        """Store, queue or spool a batch, whole or not at all. OVERLOADED when too many operations wait already.
 
-        OPERATIONS_AHEAD when it is for several partitions, and one of them has operations that take their time. A batch that
-        ``was_taken`` already is neither refused nor queued for the load: it is too late for that.
+        OPERATIONS_AHEAD for a batch of several partitions when operations of one of them do not finish in time. A batch that
+        ``was_taken`` (was answered already) is neither refused nor queued because of load.
         """
         spool, operations = self._spool, self._operations
         if spool is not None and spool.takes(batch):
@@ -78,25 +78,26 @@ class Entrance:
         return outcome
 
     def _lanes(self, weight: Weight) -> Lanes:
-        """Where a push goes that is stored directly: the lanes of its queue, or those of calls over several."""
+        """The lanes of a direct push: those of its queue, or those of calls over several queues."""
         return self._across if weight.queue is None else self._registry.get(weight.queue)
 
     async def _queue(self, batch: PushBatch, weight: Weight, reason: QueuedReason) -> PushOutcome:
-        """Among the operations, to be performed in its turn.
+        """Queue a push as an operation.
 
-        If the store goes away meanwhile, nobody knows whether it is there, and the spool could not find out: that is an error.
+        If the store is lost meanwhile, this is an error: the push may be queued, and the spool could not find out.
         """
         try:
             return await self._operations.push(batch, weight.size_bytes, reason)
         except SkepError as error:
             if self._spool is not None and error.code is Code.STORE_UNAVAILABLE:
-                self._spool.doubt()  # so that those who come after it are spooled
+                self._spool.doubt()  # so that later pushes are spooled
             raise
 
     async def _behind(self, batch: PushBatch, weight: Weight) -> PushOutcome:
-        """A push to one of its partitions waits as an operation, and this one comes after it.
+        """Store a batch behind an operation of one of its partitions.
 
-        When that is a matter of moments it waits, too, and goes in directly. One that cannot be queued waits in any case, for a second or so.
+        If the operation will soon be done, the batch waits for it and is stored directly; else it is queued. A batch that cannot be
+        queued always waits, for a second or so.
         """
         can_queue = push_groups(batch) == 1
         for _ in range(PASSES):
@@ -105,7 +106,7 @@ class Entrance:
             await self._operations.passed()
             if self._operations.overtakes(batch):
                 continue
-            # The lanes are asked for anew: while this one waited, its queue may have been dropped as idle.
+            # Get the lanes again: while this push waited, its queue may have been dropped as idle.
             since = self._clock.now()
             try:
                 outcome = await self._lanes(weight).pushes.submit(
@@ -120,7 +121,7 @@ class Entrance:
         return await self._queue(batch, weight, QueuedReason.MAINTAINING_ORDER)
 
     async def _tried(self, batch: PushBatch, since: Instant, error: SkepError) -> PushOutcome:
-        """A push failed. If the store went away nobody knows whether it was stored: the spool finds out when the store is back."""
+        """Handle a failed push. If the store was lost, the push may be stored; the spool finds out when the store is back."""
         if self._spool is None or error.code is not Code.STORE_UNAVAILABLE:
             raise error
         return await self._spool.push_tried(batch, since)

@@ -1,9 +1,8 @@
-"""The operation queue as the engine sees it: calls go in here, and everyone may look.
+"""The queue of operations as the engine sees it: calls are queued here, and can be listed and cancelled.
 
-What waits to be queued goes into the store in one statement, over all queues. While a call is on its way there, later ones to
-its partitions follow it, so the order of arrival at one server holds also among calls that do not wait for each other.
-How many operations there are is known from counting along, put right by a bounded count every so often; nothing is counted
-when a call is queued.
+Calls to be queued go into the store in one statement, over all queues. While a call is on its way there, later calls to its partitions
+follow it, so calls of one server keep their order of arrival. The number of operations is counted in memory, and corrected by a
+bounded count in the store every so often. Queueing a call counts nothing in the store.
 """
 
 from __future__ import annotations
@@ -67,11 +66,11 @@ log = structlog.get_logger("skep.operations")
 
 
 class OperationsAndServers(OperationsAndRecords, ServerVerbs, Protocol):
-    """The operations that wait, and the servers that may perform them."""
+    """The store's verbs for operations, records and other servers."""
 
 
 class Operations:
-    """Queues calls, performs them in their turn, and says how that goes."""
+    """Queues calls, performs them in their turn, and reports their state."""
 
     def __init__(
         self,
@@ -114,16 +113,16 @@ class Operations:
         self._stopping = False
 
     def start(self) -> None:
-        """Look for what is left from before, and perform it."""
+        """Look for operations of an earlier run, and perform them."""
         self._look()
 
     def end_waits(self) -> None:
-        """Let nobody wait for operations any longer: who does is queued behind them."""
+        """End the waits of pushes for operations: such pushes are queued behind them."""
         self._ending = True
         self._pass()
 
     async def stop(self) -> None:
-        """Finish what is being performed; the rest is there when a server starts again."""
+        """Finish the operations under way; the others stay in the store until a server starts again."""
         self._stopping = True
         if self._look_timer is not None:
             self._look_timer.cancel()
@@ -139,12 +138,12 @@ class Operations:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing is performed or looked for just now."""
+        """Whether no operation is being performed or looked for."""
         return self._look_task is None and self._drain.idle
 
     @property
     def depth(self) -> int:
-        """How many operations are yet to be done, as far as is known here."""
+        """How many operations are live, as far as this server knows."""
         return max(0, self._depth.total())
 
     @property
@@ -154,43 +153,43 @@ class Operations:
 
     @property
     def oldest_at(self) -> Instant | None:
-        """Since when the oldest one waits, as of the last look."""
+        """When the oldest live operation was queued, as of the last look."""
         return self._looked.oldest_at
 
     @property
     def stuck(self) -> int:
-        """How many are older than twice their timeout, as of the last look."""
+        """How many operations are older than twice their timeout, as of the last look."""
         return self._stuck
 
     @property
     def blocked(self) -> int:
-        """How many were tried and could not be done yet, as of the last look; all of them while the store takes not even a claim."""
+        """How many operations are blocked, as of the last look; all of them while the store refuses even claims."""
         return self.depth if self._drain.held_up is not None else self._looked.blocked
 
     @property
     def depth_by_kind(self) -> dict[Kind, int]:
-        """How many of each kind are yet to be done."""
+        """How many operations of each kind are live."""
         return {kind: max(0, self._depth[kind]) for kind in Kind}
 
     @property
     def completed(self) -> Counter[Kind]:
-        """How many this server has performed, by kind."""
+        """How many operations this server has performed, by kind."""
         return self._drain.completed
 
     @property
     def failed(self) -> Counter[Kind]:
-        """How many this server has given up on, by kind."""
+        """How many operations this server has given up, by kind."""
         return self._drain.failed
 
     def wake(self) -> None:
-        """There may be something to do, or room to do it."""
+        """Start to perform operations, if there are any."""
         self._drain.wake()
 
     @property
     def calm(self) -> bool:
-        """Whether nobody was too busy lately, and few operations are left: then who would queue behind one waits for it instead.
+        """Whether no call was queued for load lately, and few operations are left. Then a push waits for an operation ahead of it.
 
-        Else a partition that is pushed to all the time would never get out of the queue again.
+        If such pushes were always queued, a partition with constant pushes would never leave the queue of operations.
         """
         quiet_since = self._busy_at + seconds(CALM_SECONDS)
         return (
@@ -207,7 +206,7 @@ class Operations:
             _finish(future)
 
     async def passed(self) -> None:
-        """Return once some operations were performed here, or after a moment: others may have performed some."""
+        """Return once this server performed operations, or after a moment, as other servers may have performed some."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         timer = self._timers.at(Instant(self._clock.now() + seconds(MOMENT_SECONDS)), lambda: _finish(future))
@@ -223,11 +222,11 @@ class Operations:
         return self._ending
 
     def overtakes(self, batch: PushBatch) -> bool:
-        """Whether a push to one of these partitions is on its way into the queue at this moment."""
+        """Whether a push to one of these partitions is just being queued, so that this batch would overtake it."""
         return bool(self._on_way) and any((m.queue, m.partition) in self._on_way for m in batch.messages)
 
     def settles_queued(self, settlements: Sequence[Settlement]) -> bool:
-        """Whether acks of one of these leases were queued here and are not done yet: a nack would end the lease before them."""
+        """Whether acks of one of these leases wait as operations of this server: a nack would end the lease before them."""
         return bool(self._queued_leases) and any((s.queue, s.token) in self._queued_leases for s in settlements)
 
     async def push(self, batch: PushBatch, size_bytes: int, reason: QueuedReason) -> PushOutcome:
@@ -261,7 +260,7 @@ class Operations:
                 del self._on_way[place]
 
     async def settle(self, settlements: list[Settlement], kind: Kind, reason: QueuedReason) -> list[SettleResult]:
-        """Queue settlements, all of them."""
+        """Queue all these settlements."""
         self._note_reason(reason)
         leases = {(settlement.queue, settlement.token) for settlement in settlements}
         self._queued_leases |= leases
@@ -285,7 +284,7 @@ class Operations:
         return results
 
     async def _enqueue(self, requests: list[NewOperations]) -> Sequence[list[Enqueued] | bytes]:
-        """The operations of each, or what was answered to it when it came before."""
+        """The operations of each request, or the recorded answer of a repeated one."""
         before = await self._repeats.answers(requests)
         fresh = [request for place, request in enumerate(requests) if place not in before] if before else requests
         kept = await self._keep(fresh) if fresh else []
@@ -313,11 +312,11 @@ class Operations:
         ]
 
     def wait_seconds(self, place: int) -> float:
-        """How long until the operation at this place is done, at the rate of late."""
+        """How long until the operation at this place is done, at the recent rate."""
         return round(place / self._drain.rate, 3)
 
     def _tell_later(self) -> None:
-        """Tell other servers of operations that are not done in a moment; most are, and then nobody need know."""
+        """Tell other servers of operations after a moment, unless they are done by then, as most are."""
         if self._shared and self._tell_timer is None and not self._stopping:
             at = Instant(self._clock.now() + seconds(TELL_SECONDS))
             self._tell_timer = self._timers.at(at, self._tell)
@@ -328,7 +327,7 @@ class Operations:
             self._store.announce_operations()
 
     def _look_later(self) -> None:
-        # A look that is under way may have looked before there was something to see.
+        # A look under way may have started before the new operation was stored.
         self._look_again = True
         if self._look_timer is None and self._look_task is None and not self._stopping:
             at = Instant(self._clock.now() + seconds(self._settings.look_seconds))
@@ -345,7 +344,7 @@ class Operations:
             now = self._clock.now()
             changes = self._changes
             self._looked = await self._store.waiting_operations(now, self._settings.counted)
-            # What changed here meanwhile is in the count, or is not: our own is as good then, but not for ever.
+            # With changes during the count, the count may or may not have them. Then keep our own figures, for a few looks.
             self._unsure = self._unsure + 1 if changes != self._changes else 0
             if self._unsure % TRUSTED_LOOKS == 0:
                 self._depth = Counter(self._looked.depth)
@@ -361,7 +360,7 @@ class Operations:
             self._told_blind = False
         except SkepError as error:
             self._look_again = True
-            if not self._told_blind:  # once, and not every second of an outage
+            if not self._told_blind:  # logged once per outage, not every second
                 log.warning("operations cannot be looked at", error=str(error))
             self._told_blind = True
         finally:
@@ -388,14 +387,14 @@ class Operations:
         self._swept_at = started
 
     def _ended(self, ended: Counter[Kind], leases: Iterable[Lease]) -> None:
-        """Operations were performed or given up on here."""
+        """Note operations that this server performed or gave up."""
         self._depth -= ended
         self._changes += 1
         self._pass()
         self._queued_leases.difference_update(leases)
 
     async def find(self, tenant: str, id_: Id) -> Operation:
-        """An operation; OPERATION_NOT_FOUND when there is none, or none any more."""
+        """An operation; OPERATION_NOT_FOUND when it does not exist, or no longer."""
         with self._in_flight:
             found = await self._store.operation(tenant, id_)
         if found is None:
@@ -416,7 +415,7 @@ class Operations:
             return await self._store.operation_figures(tenant, self._settings.counted)
 
     async def cancel(self, tenant: str, id_: Id) -> Operation:
-        """End an operation that nobody has begun to perform; OPERATION_NOT_PENDING when it is too late."""
+        """Cancel a pending or blocked operation; OPERATION_NOT_PENDING when it is too late."""
         with self._in_flight:
             cancelled = await self._store.cancel_operation(tenant, id_, self._clock.now())
             found = await self.find(tenant, id_)

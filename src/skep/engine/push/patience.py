@@ -1,7 +1,7 @@
-"""How long a call that was accepted is tried again: one rule for operations and for the spool (I13).
+"""How long an accepted call is retried: one rule for operations and for the spool (I13).
 
-What the store cannot do now waits without limit. What a rule forbids is given up at once. In between are a full queue, and a failure
-that nobody expected: each has its own time, since either may pass and neither must hold its partition for ever.
+A call that the store cannot take now waits without limit. A call that a rule forbids is given up at once. A full queue and an
+unexpected failure are in between: each has its own time limit, as it may pass, but must not hold its partition for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from skep.errors import Code, Outlook, outlook
 
 
 class Patience(Struct, frozen=True):
-    """The times of an operation, or of a spooled push."""
+    """The time limits and waits of an operation, or of a spooled push."""
 
     full_seconds: float
     fault_seconds: float
@@ -21,7 +21,7 @@ class Patience(Struct, frozen=True):
     longest_wait_seconds: float
 
     def lasts(self, code: Code, since: Instant, now: Instant) -> bool:
-        """Whether a call is tried again that has failed with this code ``since`` then."""
+        """Whether to retry a call that has failed with this code ``since`` an instant."""
         match outlook(code):
             case Outlook.LATER:
                 return True
@@ -32,7 +32,7 @@ class Patience(Struct, frozen=True):
                 return now - since < seconds(limit)
 
     def retry_at(self, since: Instant, now: Instant) -> Instant:
-        """When to try next: the wait is as long as it has failed already, so it doubles each time, up to a bound."""
+        """The time of the next try. The wait is as long as the call has failed already, so it doubles each time, up to a limit."""
         failed_seconds = (now - since) / MICROS_PER_SECOND
         wait = min(self.longest_wait_seconds, max(self.first_wait_seconds, failed_seconds))
         return Instant(now + seconds(wait))

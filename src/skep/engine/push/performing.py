@@ -1,9 +1,9 @@
-"""Performing operations: claim, do, again, until there is nothing left.
+"""Performing operations: a loop claims some and performs them, until none is left.
 
-What is claimed together is done in one transaction. When that fails, each is done by itself, so that one that cannot be done
-does not hold up the others; what follows it in its partition waits. What the store cannot take now is blocked, and waits in its
-place for as long as that takes (I13). Only what can never be done, or has failed of itself for a long time, ends as failed, with
-its messages among the dead letters. One loop per server; others share the work by claiming what this one has not.
+Operations of one claim are performed in one transaction. If it fails, each is performed by itself, so that a failing operation does not
+hold up the others; only later operations of its partition wait. An operation that the store cannot take now is blocked, and keeps its
+place without a time limit (I13). An operation ends as failed only when it can never be done, or has failed by its own fault for a long
+time; its messages become dead letters. Each server has one loop; servers share the work by their claims.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ Lease = tuple[QueueKey, Token]
 OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
 
 FIRST_RATE = 100.0
-"""How many operations a second are reckoned with before any was performed."""
+"""The assumed rate, in operations per second, before any was performed."""
 NEWEST_SHARE = 0.3
 
 log = structlog.get_logger("skep.operations")
 
 
 class Failure(NamedTuple):
-    """Why an operation was not done."""
+    """The reason why an operation was not performed."""
 
     code: Code
     reason: str
 
 
 class Blocked(NamedTuple):
-    """Operations that the store cannot take now: the one that was tried, and those that would fail for the same reason."""
+    """Operations that the store cannot take now: the tried one, and the others that would fail for the same reason."""
 
     operations: list[Claimed]
     failure: Failure
 
     def concerns(self, other: Claimed) -> bool:
-        """Whether another operation would fail for the same reason. A busy store is busy for one queue only."""
+        """Whether another operation would fail for the same reason. STORE_BUSY concerns only operations of the same queue."""
         return self.failure.code is not Code.STORE_BUSY or self.operations[0].queue == other.queue
 
 
 class Drain:
-    """The loop that performs operations. It has a task only while there is something to do."""
+    """The loop that performs operations. It has a task only while it has work."""
 
     def __init__(
         self,
@@ -104,18 +104,18 @@ class Drain:
         self._task: asyncio.Task[None] | None = None
         self._unsure: tuple[Token, list[Claimed]] | None = None
         self.held_up: Code | None = None
-        """Why nothing at all can be performed just now: the store takes not even a claim."""
+        """Why no operation can be performed now: the store refused a claim. None otherwise."""
         self.rate = FIRST_RATE
         self.completed: Counter[Kind] = Counter()
         self.failed: Counter[Kind] = Counter()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being performed."""
+        """Whether no operation is being performed."""
         return self._task is None
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Start the loop, as there may be operations."""
         if not self._settings.drain or self._stopping:
             return
         self._woken = True
@@ -123,7 +123,7 @@ class Drain:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish what is being performed."""
+        """Finish the operations under way."""
         self._stopping = True
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -135,7 +135,7 @@ class Drain:
                 while await self._next():
                     pass
         except SkepError as error:
-            # Whoever looks after us wakes us again in a while.
+            # The next look of `Operations` wakes the loop again.
             self.held_up = error.code if error.outlook is Outlook.LATER else None
             log.warning("operations cannot be performed just now", error=str(error))
         except Exception:
@@ -144,7 +144,7 @@ class Drain:
             self._task = None
 
     async def _next(self) -> bool:
-        """Claim and perform once; whether there was something, or may be."""
+        """Claim and perform once; whether there were operations, or may be more."""
         if self._stopping:
             return False
         started = self._clock.steady()
@@ -158,8 +158,8 @@ class Drain:
         self.held_up = None
         if not claimed:
             return more
-        # If the store goes away meanwhile, nobody knows what became of these. They are still ours then, and done once at most. Nor is a
-        # claim lost, and counted as a try, that a busy or full store does not take back.
+        # If the store is lost meanwhile, the outcome is unknown. The claim is kept and tried again; its token makes sure that each
+        # operation is performed once. A claim is kept also when a busy or full store does not take it back, so no try is lost.
         self._unsure = token, claimed
         try:
             await self._work(token, claimed)
@@ -201,12 +201,12 @@ class Drain:
         await self._one_by_one(token, todo)
 
     def _is_worn_out(self, one: Claimed, now: Instant) -> bool:
-        """Whether server after server was lost with it, for a long time: then it is what ends them."""
+        """Whether servers have died with this operation again and again for a long time, so that it must be the cause."""
         since = one.blocked_since(Code.INTERNAL, now)
         return one.exhausted and not self._patience.lasts(Code.INTERNAL, since, now)
 
     async def _one_by_one(self, token: Token, todo: Sequence[Claimed]) -> None:
-        """Each in a transaction of its own, while the claim is fresh; nothing overtakes what could not be done."""
+        """Perform each operation in its own transaction, while the claim is fresh. No operation overtakes a failed one."""
         until = self._clock.steady() + seconds(min(one.timeout_seconds for one in todo)) // 2
         held: set[tuple[Lane, QueueKey, str]] = set()
         untried: list[Claimed] = []
@@ -233,7 +233,7 @@ class Drain:
             self._woken = True
 
     async def _alone(self, token: Token, one: Claimed) -> tuple[bool, Failure | None]:
-        """Perform one operation; whether what follows it may be done, and why the store cannot take it now, when it cannot."""
+        """Perform one operation. Returns whether later ones of its partition may go on, and why the store cannot take it now."""
         try:
             performed = await self._store.perform(token, [one], self._clock.now(), self._create_queues)
         except SkepError as error:
@@ -260,7 +260,7 @@ class Drain:
         return await self._failed(token, one, *failure), None
 
     async def _sealed(self, one: Claimed) -> Claimed | None:
-        """A push whose queue was encrypted while it waited, encrypted; None when it is so already."""
+        """The operation with its messages encrypted, as its queue was encrypted while it waited; None when they are already."""
         batch = one.batch
         sealed = await self._encryption.seal_batch(batch, {message.queue for message in batch.messages})
         if sealed is None:
@@ -268,7 +268,7 @@ class Drain:
         return msgspec.structs.replace(one, payload=encode_push(sealed, range(len(sealed.ids))))
 
     async def _failed(self, token: Token, one: Claimed, code: Code, reason: str) -> bool:
-        """It could not be done, and that may be its own fault: again later, or never; whether what follows it may be done now."""
+        """Retry a failed operation later, or give it up. Returns whether later ones of its partition may go on now."""
         now = self._clock.now()
         since = one.blocked_since(code, now)
         is_hopeless = outlook(code) is Outlook.NEVER
@@ -283,7 +283,7 @@ class Drain:
         return False
 
     async def _block(self, token: Token, blocked: Sequence[Claimed], failure: Failure) -> None:
-        """The store cannot take these now: that is no try of theirs, and they keep their places."""
+        """Give back operations that the store cannot take now. They lose no try, and keep their places."""
         now = self._clock.now()
         back = []
         for one in blocked:
@@ -297,7 +297,7 @@ class Drain:
         await self._store.give_back(token, back, now)
 
     async def _give_up(self, token: Token, given_up: Sequence[Claimed], error: str, code: Code = Code.INTERNAL) -> bool:
-        """End operations as failed; False when one has to wait, since its messages cannot be encrypted now."""
+        """End operations as failed; False when an operation must wait, as its messages cannot be encrypted now."""
         back = [GivenBack(one.position, None, error, code, payload=one.payload) for one in given_up]
         try:
             ended: list[list[int] | None] = [await self._store.give_back(token, back, self._clock.now())]
@@ -313,12 +313,12 @@ class Drain:
         return None not in ended
 
     async def _give_up_sealed(self, token: Token, one: Claimed, error: str, code: Code) -> list[int] | None:
-        """End an operation as failed, its messages encrypted among the dead letters; None when it has to wait for that."""
+        """End an operation as failed, with encrypted messages in the dead letters; None when it must wait for encryption."""
         payload = one.payload
         if one.kind is Kind.PUSH:
             try:
                 payload = (await self._sealed(one) or one).payload
-            except msgspec.DecodeError:  # that may be why it failed, and nothing of it is buried
+            except msgspec.DecodeError:  # this may be the failure; then no message is buried
                 pass
             except SkepError as failure:
                 if failure.code is Code.STORE_UNAVAILABLE or failure.outlook is not Outlook.LATER:
@@ -329,7 +329,7 @@ class Drain:
         return await self._store.give_back(token, [back], self._clock.now())
 
     def _done(self, todo: Sequence[Claimed], performed: Performed) -> None:
-        """What follows: who waits is woken, and it is counted."""
+        """Announce performed operations to waiting polls and timers, and count them."""
         done = [one for one in todo if one.position in performed.done]
         for one in done:
             if lane_of(one.kind) is Lane.PUSH:
@@ -354,7 +354,7 @@ def _leases(one: Claimed) -> set[Lease]:
         return set()
     try:
         return {(settlement.queue, settlement.token) for settlement in one.settlements}
-    except msgspec.DecodeError:  # that may be why it failed
+    except msgspec.DecodeError:  # this may be why it failed
         return set()
 
 

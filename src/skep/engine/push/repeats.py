@@ -1,7 +1,7 @@
-"""Calls with a receipt that come again while the first one waits as an operation, so that no receipt is stored yet.
+"""Repeated calls with a receipt (idempotency key) whose first try still waits as an operation, so that no receipt is stored yet.
 
-Whatever they are answered, the call takes effect once: the receipt decides when the operation is performed. This is for the answer to
-be the first one's. It holds for repeats that come to the same server; another one learns of the first call when it is performed.
+The call takes effect once in any case: the receipt is checked when the operation is performed. This module gives a repeat the answer
+of the first call. It works on the server that queued the first call; other servers know the receipt once the operation is performed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from skep.store.protocol.records import HasRecords
 
 REMEMBERED = 10_000
 COUNTING = (*LIVE, OperationStatus.COMPLETED)
-"""An operation that failed or was cancelled recorded nothing: its call may be made again."""
+"""The states whose answer counts. A failed or cancelled operation recorded nothing, so its call may be made again."""
 
 
 class OperationsAndRecords(OperationVerbs, HasRecords, Protocol):
-    """What tells whether a call was made before."""
+    """The store's verbs for operations and receipts."""
 
 
 class Repeats:
@@ -34,7 +34,7 @@ class Repeats:
         self._queued: dict[ReceiptKey, tuple[Id, bytes]] = {}
 
     async def answers(self, requests: Sequence[NewOperations]) -> dict[int, bytes]:
-        """The answers to those of some requests that were made before, by their place. One look for all of them."""
+        """The answers of repeated requests, by their index. Receipts are read in one call."""
         receipts = {place: receipt for place, one in enumerate(requests) if (receipt := _receipt(one)) is not None}
         if not receipts:
             return {}
@@ -59,7 +59,7 @@ class Repeats:
         return answer if shown is not None and shown.status in COUNTING else None
 
     def note(self, requests: Sequence[NewOperations], kept: Sequence[Sequence[Enqueued]]) -> None:
-        """These are queued now."""
+        """Remember the receipts of requests that are queued now."""
         for request, operations in zip(requests, kept, strict=True):
             if (receipt := _receipt(request)) is not None:
                 self._queued[receipt.key] = operations[0].id, receipt.answer
@@ -67,7 +67,7 @@ class Repeats:
             del self._queued[next(iter(self._queued))]
 
     def forget(self) -> None:
-        """Nothing waits any more: what was recorded is in the store."""
+        """Forget all receipts: no operation waits any more, so they are in the store."""
         self._queued.clear()
 
 

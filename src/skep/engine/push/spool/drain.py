@@ -1,9 +1,10 @@
 """From the spool into the store: in order, each record once, whatever dies when (I13).
 
-Records go in the order they were spooled in. One that cannot be stored now holds back those of the same partitions and no others, for
-as long as that takes. When the store is busy, each queue is tried by itself: somebody may hold the log of one, and the others do not
-wait for it. One that can never be stored, or has failed of itself for a long time (`skep.engine.push.patience`), goes to the
-dead-letter queue, or is set aside. A record is stored with a receipt, so doing it again does nothing; one that was tried before it was spooled is looked for in the log first.
+Records are stored in the order in which they were spooled. A record that cannot be stored now holds back later records of its
+partitions, and no others. When the store is busy, each queue is tried by itself, as only one queue's log may be locked. A record that
+can never be stored, or has failed by its own fault for a long time (`skep.engine.push.patience`), goes to the dead-letter queue, or
+is set aside. A record is stored with a receipt, so storing it again does nothing. A record that was tried before it was spooled is
+first looked up in the log.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from skep.store.protocol.queues import QueueVerbs
 
 RETRY_SECONDS = 0.5
 HELD_SECONDS = 0.1
-"""How long a record waits that has an operation before it."""
+"""How long a record behind an operation waits before it is tried again."""
 LONGEST_WAIT_SECONDS = 30.0
 BELIEVED_SECONDS = 2.0
-"""How long a queue's settings are believed."""
+"""How long a queue's settings are cached."""
 APART_SECONDS = 5.0
-"""After how long one step tries no further queue by itself."""
+"""After this time, one step tries no further queue by itself."""
 KEPT_HERE = frozenset({Code.QUEUE_NOT_FOUND, Code.NOT_ENCRYPTED})
-"""A refusal for which the messages are set aside: a queue must not be made for its dead letters, nor show what is to be secret."""
+"""Refusals whose messages are set aside as a file: no queue is made only for dead letters, and no plain text goes to an encrypted one."""
 
 log = structlog.get_logger("skep.spool")
 
@@ -60,22 +61,22 @@ class WaitingRecord(Struct):
     number: int
     record: Record
     given_up: str | None = None
-    """Why an earlier run gave it up, when that one did not get to the end of it."""
+    """Why an earlier run gave the record up, if it did not finish that."""
     code: Code | None = None
     failed_at: Instant | None = None
-    """Since when it fails with this code."""
+    """When the record first failed with ``code``."""
     retry_at: Instant = Instant(0)
     alone: bool = False
 
     def fails(self, code: Code, now: Instant) -> Instant:
-        """Note that it fails with this code; since when it does."""
+        """Note a failure with this code; returns when the record first failed with it."""
         self.failed_at = self.failed_at if self.code is code and self.failed_at is not None else now
         self.code = code
         return self.failed_at
 
 
 class Given(Struct, frozen=True):
-    """A record that cannot be stored, and why."""
+    """A record that is given up, and the reason."""
 
     waiting: WaitingRecord
     error: str
@@ -83,7 +84,7 @@ class Given(Struct, frozen=True):
 
 
 class KnownQueue(Struct, frozen=True):
-    """What the drain must know of a queue: whether it has one partition, and whether it can be full."""
+    """The drain's cached settings of a queue: whether it has one partition, and whether it can be full."""
 
     fifo: bool
     limited: bool
@@ -91,11 +92,11 @@ class KnownQueue(Struct, frozen=True):
 
 
 class SpoolStore(ConnectionVerbs, QueueVerbs, PushVerbs, DeadLetterVerbs, Protocol):
-    """A store as far as the spool needs it."""
+    """The part of a store that the spool uses."""
 
 
 class Drain:
-    """Decides what is stored next, and stores it."""
+    """Decides which records are stored next, and stores them."""
 
     def __init__(
         self,
@@ -117,18 +118,18 @@ class Drain:
         self._encryption = encryption
         self._fenced: set[str] = set()
         self._busy: dict[QueueKey, Instant] = {}
-        """Queues whose log somebody holds, and when each is tried again."""
+        """Busy queues (another call holds their log), and when each is tried again."""
         self.queues: dict[QueueKey, KnownQueue] = {}
         self.attempts: dict[bytes, int] = {}
-        """Of records that were tried by this server: which attempt (`Link.attempt`) that was, by their id."""
+        """The attempts (`StoreLink.attempt`) of records that this server tried, by record id."""
 
     def forget(self) -> None:
-        """Forget the queues: nothing waits for them any more."""
+        """Forget the cached queues, as the spool is empty."""
         self.queues.clear()
         self._busy.clear()
 
     async def learn(self, work: Sequence[WaitingRecord]) -> None:
-        """Read what must be known of the queues of some records."""
+        """Read the settings of the queues of some records."""
         now = self._clock.steady()
         for key in {message.queue for one in work for message in one.record.batch.messages}:
             known = self.queues.get(key)
@@ -139,14 +140,14 @@ class Drain:
                 self.queues[key] = KnownQueue(fifo, limited, Instant(now + seconds(BELIEVED_SECONDS)))
 
     def groups(self, record: Record) -> set[Group]:
-        """The partitions of a record as the store has them: a fifo queue has one."""
+        """The partitions of a record in the store: a fifo queue has one partition."""
         return {
             (queue, DEFAULT_PARTITION if (known := self.queues.get(queue)) is not None and known.fifo else partition)
             for queue, partition in record.groups()
         }
 
     def choose(self, work: Sequence[WaitingRecord]) -> list[WaitingRecord]:
-        """What may be stored now, in order: nothing overtakes a record of the same partition that has to wait."""
+        """The records to store now, in order. No record overtakes a waiting one of the same partition."""
         now = self._clock.steady()
         chosen: list[WaitingRecord] = []
         held: set[Group] = set()
@@ -161,7 +162,7 @@ class Drain:
                 continue
             chosen.append(one)
             messages -= len(one.record.batch.ids)
-            # Of two for a queue that gets full in between, the second could fit where the first did not.
+            # Only one record of a limited queue at a time: if the queue is full for the first, a smaller second could overtake it.
             limited |= queues
             if one.alone:
                 break
@@ -170,7 +171,7 @@ class Drain:
     async def store_them(
         self, chosen: Sequence[WaitingRecord], stored: Callable[[WaitingRecord, PushOutcome], None]
     ) -> list[Given]:
-        """Store records; those that are not stored have to wait, or are given up and returned."""
+        """Store records. The others wait, or are given up and returned."""
         given: list[Given] = []
         held: set[Group] = set()
         parts = self._parts(chosen)
@@ -209,7 +210,7 @@ class Drain:
         late = set(self._busy)
         for one in chosen:
             queues = queues_of([one])
-            # What shares a queue with an earlier one that comes late is late, too, and so stays behind it.
+            # A record that shares a queue with a late record is late, too, and so stays behind it.
             if one.code is Code.STORE_BUSY or queues & late:
                 late |= queues
                 suspect.append(one)
@@ -251,13 +252,13 @@ class Drain:
         outcomes: Sequence[PushOutcome],
         stored: Callable[[WaitingRecord, PushOutcome], None],
     ) -> list[Given]:
-        """The store has decided about these: they are stored, wait, or are given up and returned."""
+        """Handle the store's outcomes: a record is stored, waits, or is given up and returned."""
         for queue in queues_of(ready):
             self._busy.pop(queue, None)
         given = []
         for one, outcome in zip(ready, outcomes, strict=True):
             if outcome.held:
-                # An operation of the same partition was accepted before it, and comes first.
+                # An operation of the same partition was accepted earlier, and comes first.
                 one.retry_at = Instant(self._clock.steady() + seconds(HELD_SECONDS))
             elif not outcome.refused:
                 stored(one, outcome)
@@ -266,7 +267,7 @@ class Drain:
         return given
 
     def _found_busy(self, ready: Sequence[WaitingRecord], error: SkepError) -> None:
-        """Records of the same queues cannot be stored now: they wait. Of several queues nobody knows which one is busy."""
+        """Let records of busy queues wait. The queue is noted as busy only if there is one; of several it is unknown which."""
         now = self._clock.steady()
         queues = queues_of(ready)
         log.warning(
@@ -280,7 +281,7 @@ class Drain:
             self._busy |= dict.fromkeys(queues, ready[0].retry_at)
 
     async def _fence(self, chosen: Sequence[WaitingRecord]) -> None:
-        """Before a record that was tried is looked for in the log, its attempt must be over for good."""
+        """Make sure that earlier attempts of these records are over for good, before the log is searched for them."""
         tried = [one.record for one in chosen if one.record.batch.tried is not None]
         own = [self.attempts[record.id] for record in tried if record.id in self.attempts]
         if own:
@@ -295,7 +296,7 @@ class Drain:
             self._fenced |= sessions
 
     def _once(self, record: Record, now: Instant) -> PushBatch:
-        """The batch with a receipt that lives long enough for the file of the record to be gone by then."""
+        """The batch with a receipt that outlives the record's file."""
         expires_at = Instant(now + seconds(self._settings.receipt_seconds))
         own = record.batch.receipt
         if own is None:
@@ -314,14 +315,14 @@ class Drain:
                 one.retry_at = Instant(now + seconds(RETRY_SECONDS))
             return []
         if len(chosen) > 1:
-            # One of several may have spoiled it for all: from now on each is tried by itself.
+            # One record may have spoiled the call for all: from now on each is tried by itself.
             for one in chosen:
                 one.alone = True
             return []
         return self._again_or_never(chosen[0], error.code, str(error))
 
     def _again_or_never(self, one: WaitingRecord, code: Code, error: str) -> list[Given]:
-        """A record that could not be stored by itself: it waits, and holds its partitions, or it is given up."""
+        """Let a failed record wait, which holds its partitions, or give it up."""
         now = self._clock.steady()
         since = one.fails(code, now)
         if not self._patience.lasts(code, since, now):
@@ -332,12 +333,12 @@ class Drain:
         return []
 
     async def _refused(self, one: WaitingRecord, outcome: PushOutcome) -> list[Given]:
-        """A record that the store refused: it is sealed when that is what is missing, it waits, or it is given up."""
+        """Handle a refused record: it is sealed if its queue is encrypted, else it waits or is given up."""
         code, reason = refusal(outcome)
         try:
             sealed = await self._encryption.sealed_anew(one.record.batch, outcome)
         except SkepError as error:
-            # Without its key, or a store to make one in, it cannot be sealed now; it must not be set aside for that.
+            # The record cannot be sealed now, as its key or the store is missing. It must not be set aside for that.
             log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
             return self._again_or_never(one, error.code, str(error))
         if sealed is not None:
@@ -346,10 +347,10 @@ class Drain:
         return self._again_or_never(one, code, f"{code}: {reason}")
 
     async def bury(self, given: Given) -> bool:
-        """Put the messages of a record into the dead-letter queues; False when there is none that takes them.
+        """Put the messages of a record into the dead-letter queues; False when a message is not taken.
 
-        Each has a receipt, and the first message, which has that of the record, comes last: so doing it again goes on where
-        it ended, and the record counts as done when all are.
+        Each message has a receipt. The first message has the receipt of the record and comes last. So a repeat goes on where the
+        first try ended, and the record counts as done when all its messages are.
         """
         record = given.waiting.record
         batch = record.batch
@@ -376,12 +377,12 @@ class Drain:
 
 
 def queues_of(records: Sequence[WaitingRecord]) -> set[QueueKey]:
-    """The queues that some records are for."""
+    """The queues of some records."""
     return {message.queue for one in records for message in one.record.batch.messages}
 
 
 def by_queues(records: Sequence[WaitingRecord]) -> list[list[WaitingRecord]]:
-    """Records in parts, each for the same queues. Those that have a queue in common stay in their order."""
+    """The records in parts with the same queues. Records with a common queue stay in their order."""
     parts: list[list[WaitingRecord]] = []
     latest: dict[QueueKey, int] = {}
     for one in records:

@@ -1,4 +1,4 @@
-"""What lies in the files of a spool, for those who do not own them: each slot, and the pushes themselves."""
+"""The contents of a spool's files, for readers that do not own them: the slots, and the pushes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skep.wire.times import to_datetime
 
 
 class SlotView(Struct, rename="camel"):
-    """A slot as it lies there. ``in_use`` says that a process has it; ``set_aside`` counts the files in its `refused`."""
+    """A slot on disk. ``in_use``: a process owns it. ``set_aside`` counts the files in its folder `refused`."""
 
     slot: str
     in_use: bool
@@ -37,7 +37,7 @@ def look(spool: Path) -> list[SlotView]:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """The records in a file of a spool, in one that was set aside, or in a whole folder; what is damaged is left out."""
+    """The records in a file of a spool, in a file set aside, or in a whole folder, without damaged ones."""
     if path.is_dir():
         for folder in slot_folders(path) or [path]:
             if file := file_of(folder):
@@ -58,7 +58,7 @@ def _view(folder: Path) -> SlotView:
     view = SlotView(folder.name, _in_use(folder))
     view.set_aside = sum(1 for path in (folder / REFUSED).glob("*") if not path.name.startswith("."))
     if path := file_of(folder):
-        with suppress(FileNotFoundError, apsw.CantOpenError):  # its owner was done with it meanwhile
+        with suppress(FileNotFoundError, apsw.CantOpenError):  # its owner has removed it meanwhile
             view.bytes = sum(file.stat().st_size for file in folder.glob(f"{path.name}*") if file.suffix != ".db-shm")
             with closing(open_to_read(path)) as db:
                 _count(view, db)
@@ -85,7 +85,7 @@ def _in_use(folder: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        # Shared, and only for a moment: who wants to own the slot meanwhile takes the next one, or looks again.
+        # A shared lock, for a moment only: a process that wants the slot meanwhile takes the next one, or looks again.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

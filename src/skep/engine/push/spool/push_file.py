@@ -15,16 +15,16 @@ from skep.runtime.private_files import make_file
 CORRUPT = (apsw.CorruptError, apsw.NotADBError)
 BUSY_MS = 5_000
 SKIPPED_NUMBERS = 100_000
-"""After how many numbers that cannot be read nothing more is looked for in a damaged file."""
+"""The search in a damaged file ends after this many unreadable numbers in a row."""
 
-# The checksum is for the body: SQLite has none for what is in a row. `error` is why a push was given up.
+# The checksum covers the body, as SQLite has no checksums of rows. `error` is the reason why a push was given up.
 _SCHEMA = "CREATE TABLE IF NOT EXISTS push (number INTEGER PRIMARY KEY, body BLOB, checksum INTEGER, error TEXT)"
 _INSERT = "INSERT INTO push VALUES (?, ?, ?, ?)"
 _SELECT = "SELECT number, coalesce(CAST(body AS BLOB), x''), checksum, error FROM push WHERE number > ? ORDER BY number"
 
 
 class Row(NamedTuple):
-    """A push as it lies in the file."""
+    """A push as it is stored in the file."""
 
     number: int
     body: bytes
@@ -39,11 +39,11 @@ class Row(NamedTuple):
 
 
 def open_to_write(path: Path) -> apsw.Connection:
-    """The file, to write to; it is made when it is missing. A commit takes one fsync."""
-    make_file(path)  # SQLite gives its log and its index of that the same mode
+    """Open the file for writing, and make it if it is missing. A commit takes one fsync."""
+    make_file(path)  # SQLite gives the files of its write-ahead log the same mode
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        db.set_busy_timeout(BUSY_MS)  # for `skep spool files`, which may look at a file that is being made
+        db.set_busy_timeout(BUSY_MS)  # for `skep spool files`, which may read the file while it is made
         db.pragma("journal_mode", "WAL")
         db.pragma("synchronous", "FULL")
         db.execute(_SCHEMA)
@@ -54,14 +54,14 @@ def open_to_write(path: Path) -> apsw.Connection:
 
 
 def open_to_read(path: Path) -> apsw.Connection:
-    """The file, whoever writes to it."""
+    """Open the file for reading, while another process may write to it."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     db.set_busy_timeout(BUSY_MS)
     return db
 
 
 def remove(path: Path, db: apsw.Connection | None = None) -> None:
-    """Remove the file and what belongs to it, when nothing in it is needed any more."""
+    """Remove the file and its write-ahead log, when none of its pushes is needed any more."""
     if db is not None:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.close()
@@ -70,7 +70,7 @@ def remove(path: Path, db: apsw.Connection | None = None) -> None:
 
 
 def insert(db: apsw.Connection, rows: Iterable[Row]) -> int:
-    """Add pushes, all or none; they are on disk. What all take now, in bytes."""
+    """Add pushes, all or none, durably. Returns the bytes of all pushes."""
     with db:
         db.executemany(_INSERT, rows)
         size = used_bytes(db)
@@ -78,7 +78,7 @@ def insert(db: apsw.Connection, rows: Iterable[Row]) -> int:
 
 
 def delete(db: apsw.Connection, numbers: Iterable[int]) -> int:
-    """Remove pushes, all or none. What the others take, in bytes."""
+    """Remove pushes, all or none. Returns the bytes of the remaining pushes."""
     with db:
         db.executemany("DELETE FROM push WHERE number = ?", [(number,) for number in numbers])
         size = used_bytes(db)
@@ -86,12 +86,12 @@ def delete(db: apsw.Connection, numbers: Iterable[int]) -> int:
 
 
 def used_bytes(db: apsw.Connection) -> int:
-    """What the pushes take."""
+    """The bytes that the pushes take: all pages of the file that are in use."""
     return int((db.pragma("page_count") - db.pragma("freelist_count")) * db.pragma("page_size"))
 
 
 def rows(db: apsw.Connection, after: int = 0) -> Generator[Row]:
-    """The pushes with a higher number."""
+    """The pushes with numbers above ``after``, in order."""
     for found in db.execute(_SELECT, (after,)):
         yield Row(*found)
 
@@ -116,5 +116,5 @@ def readable_rows(db: apsw.Connection) -> Iterator[Row]:
         except apsw.CorruptError:
             number += 1
             skipped += 1
-        except (apsw.NotADBError, apsw.SQLError):  # no table is left of it
+        except (apsw.NotADBError, apsw.SQLError):  # the table itself is lost
             return

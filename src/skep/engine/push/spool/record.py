@@ -1,6 +1,6 @@
-"""A spooled push and its bytes: the whole batch with its ids, so that it is the same messages whenever they are stored.
+"""A spooled push and its bytes: the whole batch with its ids, so that a retry stores the same messages.
 
-Fields are known by their place, so new ones are only ever added at the end, with a default.
+Fields are known by their place, so new fields are only ever added at the end, with a default.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from skep.model.packed import PackedMessage, packed, unpacked
 from skep.model.record import Receipt, ReceiptKey
 
 SCOPE = "spool"
-"""Of the receipts that spooled pushes are stored with."""
+"""The scope of the receipts of spooled pushes."""
 
 Group = tuple[QueueKey, str]
-"""A partition of a queue: what is kept in order."""
+"""A partition of a queue, whose messages are kept in order."""
 
 
 class _Receipt(Struct, array_like=True, frozen=True):
@@ -55,16 +55,16 @@ class Record(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What it is called in receipts, logs and files."""
+        """The name of the record in receipts, logs and files."""
         return id_text(self.id)
 
     def groups(self) -> set[Group]:
-        """The partitions it is for."""
+        """The partitions of the record."""
         return groups_of(self.batch)
 
 
 def groups_of(batch: PushBatch) -> set[Group]:
-    """The partitions a batch is for."""
+    """The partitions of a batch."""
     return {(message.queue, message.partition) for message in batch.messages}
 
 
@@ -94,7 +94,7 @@ def encode(record: Record) -> bytes:
 
 
 def decode(body: bytes) -> Record:
-    """The record that some bytes are; ValueError when they are none."""
+    """The record in these bytes; ValueError when they are damaged."""
     try:
         found = _decoder.decode(body)
     except msgspec.MsgspecError as error:

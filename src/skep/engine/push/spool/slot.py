@@ -1,7 +1,7 @@
-"""A slot of the spool: a folder with a file of pushes. One process at a time has it, decided by a lock on another file in it.
+"""A slot of the spool: a folder with a file of pushes. One process at a time owns it, by a lock on another file in the folder.
 
-What is appended is on disk before the call returns: one transaction, and one fsync, for all pushes of a call. A slot that holds
-nothing has no file. Everything here blocks, and runs in one thread at a time.
+Appended pushes are on disk before the call returns: one transaction, and one fsync, for all pushes of a call. An empty slot has no
+file. All functions here block, and run in one thread at a time.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = structlog.get_logger("skep.spool")
 
 
 class SlotLimits(NamedTuple):
-    """How much a slot may hold, and what must stay free on its disk."""
+    """The most bytes of a slot, and the bytes that must stay free on its disk."""
 
     max_bytes: int
     free_bytes: int
 
 
 class Spooled(NamedTuple):
-    """A push that was read from a slot; ``error`` is why it was given up, when that was not finished."""
+    """A push from a slot. ``error``: why an earlier run gave it up, if it did not finish that."""
 
     slot: Slot
     number: int
@@ -50,24 +50,24 @@ class Spooled(NamedTuple):
 
 
 class Slot:
-    """A folder whose lock is ours; `load` it before use."""
+    """A folder that this process has locked; `load` it before use."""
 
     def __init__(self, folder: Path, lock: int, limits: SlotLimits) -> None:
         self.folder = folder
         self.damaged = False
-        """Whether the file was found to be damaged. Whoever loads the slot next replaces it."""
+        """Whether the file was found to be damaged. The next load of the slot replaces it."""
         self.size_bytes = 0
-        """What its pushes take; a number that others may read at any time."""
+        """The bytes of its pushes; other threads may read this number at any time."""
         self._path = folder / FILE
         self._lock = lock
         self._limits = limits
         self._db: apsw.Connection | None = None
         self._newest = self._taken = 0
         self._unfinished = 0
-        """How many pushes are in the file and not done."""
+        """How many pushes in the file are not finished."""
 
     def load(self, see: Callable[[Record], None]) -> bool:
-        """Make the file ready, when there is one; ``see`` gets each push in it. Whether it was damaged, and was replaced."""
+        """Open the file, if there is one; ``see`` gets each of its pushes. Returns whether a damaged file was replaced."""
         try:
             is_replaced = self._replace_damaged()
             if self._path.exists():
@@ -75,7 +75,7 @@ class Slot:
                     for row in push_file.rows(db):
                         self._newest = row.number
                         self._unfinished += 1
-                        with suppress(ValueError):  # it is set aside when its turn comes
+                        with suppress(ValueError):  # a damaged push is set aside by `take`
                             see(row.record())
                     self.size_bytes = push_file.used_bytes(db)
                 self.finish([])
@@ -118,12 +118,12 @@ class Slot:
         return taken, len(damaged)
 
     def give_up(self, number: int, error: str) -> None:
-        """Note that a push is not to be stored any more, also if the process dies before the push has another place."""
+        """Note on disk that a push is given up, so that a restart does not store it."""
         with self._file() as db:
             db.execute("UPDATE push SET error = ? WHERE number = ?", (error, number))
 
     def finish(self, numbers: Sequence[int]) -> None:
-        """Forget pushes that are stored, or have another place."""
+        """Remove pushes that are stored, buried or set aside."""
         self._unfinished -= len(numbers)
         try:
             if self._unfinished == 0:
@@ -133,11 +133,11 @@ class Slot:
             elif numbers:
                 with self._file() as db:
                     self.size_bytes = push_file.delete(db, numbers)
-        except (apsw.Error, OSError) as error:  # a full disk, say; the file goes when all in it is done
+        except (apsw.Error, OSError) as error:  # a full disk, say; the file is removed when all its pushes are finished
             log.warning("pushes that were stored stay in the file of the spool for now", error=str(error))
 
     def set_aside(self, name: str, data: bytes) -> Path:
-        """Keep bytes that could not be stored or read as a file, on disk. The same name again changes nothing."""
+        """Keep bytes that could not be stored or read in a file of their own. An existing file of that name stays."""
         path = self.aside(name)
         if not path.exists():
             make_folder(path.parent)
@@ -151,17 +151,17 @@ class Slot:
         return path
 
     def aside(self, name: str) -> Path:
-        """Where something is, or would be, that was set aside under a name."""
+        """The path for a file of this name that is set aside."""
         return self.folder / REFUSED / name
 
     def close(self) -> None:
-        """Let go of the folder; what is in it stays."""
+        """Unlock the folder; its files stay."""
         self._close_file()
         os.close(self._lock)
 
     @contextmanager
     def _file(self) -> Iterator[apsw.Connection]:
-        """The file, which is made when it is missing. That it is damaged is noted."""
+        """The open file; it is made if it is missing. Damage is noted in ``damaged``."""
         try:
             if self._db is None:
                 self._db = push_file.open_to_write(self._path)
@@ -188,7 +188,7 @@ class Slot:
             raise _unavailable("the spool's disk is full", free=free, kept_free=self._limits.free_bytes)
 
     def _replace_damaged(self) -> bool:
-        """Put what can be read of a damaged file into a new one, and the old one aside. A crash on the way does no harm."""
+        """Copy the readable pushes of a damaged file into a new file, and set the old file aside. A crash meanwhile does no harm."""
         mended = self.folder / MENDED
         if mended.exists() and not self._path.exists():
             mended.rename(self._path)
@@ -205,7 +205,7 @@ class Slot:
         while (kept := self.aside(f"damaged-{number}.db")).exists():
             number += 1
         make_folder(kept.parent)
-        for suffix in ("-wal", ""):  # of a log there is something left when it could not be read
+        for suffix in ("-wal", ""):  # an unreadable write-ahead log is left behind, and is kept, too
             with suppress(FileNotFoundError):
                 self._path.with_name(FILE + suffix).rename(kept.with_name(kept.name + suffix))
         push_file.remove(self._path)
@@ -220,7 +220,7 @@ class Slot:
 
 
 def check_format(spool: Path) -> None:
-    """Refuse a spool in which an earlier version has left something: only that version can read it."""
+    """Refuse a spool with pushes of an earlier version, as only that version can read them."""
     if earlier := sorted(spool.glob("*/*.spool")):
         raise _unavailable(
             f"{earlier[0]} holds pushes in the format of an earlier version: start that version once more, wait until "
@@ -229,7 +229,7 @@ def check_format(spool: Path) -> None:
 
 
 def take_slot(spool: Path, limits: SlotLimits) -> Slot:
-    """The first slot that no process has."""
+    """Take the first slot that no process owns."""
     try:
         make_folder(spool)
         number = 0
@@ -242,24 +242,24 @@ def take_slot(spool: Path, limits: SlotLimits) -> Slot:
 
 
 def adopt_slots(spool: Path, limits: SlotLimits) -> list[Slot]:
-    """The slots that hold something, and whose process has gone."""
+    """Take the slots with pushes whose process has gone."""
     adopted = []
     for folder in slot_folders(spool):
         if file_of(folder) and (slot := _try_slot(folder, limits)) is not None:
             if file_of(folder):
                 adopted.append(slot)
-            else:  # another process was faster, and is done with it
+            else:  # another process was faster, and has emptied it
                 slot.close()
     return adopted
 
 
 def slot_folders(spool: Path) -> list[Path]:
-    """The slots in a folder, by number."""
+    """The folders of the slots, by number."""
     return sorted((path for path in spool.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
 
 
 def file_of(folder: Path) -> Path | None:
-    """The file with the pushes of a slot; None when it holds nothing."""
+    """The file with the pushes of a slot; None for an empty slot."""
     return next((path for name in (FILE, MENDED) if (path := folder / name).exists()), None)
 
 
@@ -277,7 +277,7 @@ def _try_slot(folder: Path, limits: SlotLimits) -> Slot | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was made or removed in a folder last."""
+    """Make new and removed files of a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

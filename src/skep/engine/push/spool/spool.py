@@ -1,7 +1,7 @@
-"""The spool: takes pushes while the store is away, and brings them into it when it is back.
+"""The spool: keeps pushes on disk while the store is away, and stores them when it is back.
 
-Whether a push has to go this way is decided, and where it is noted that it does, in one turn of the loop: a partition stays
-diverted from before its record is written until after it is stored, so that no later push to it can come first (I13).
+One turn of the loop both decides that a push must be spooled, and notes its partitions as diverted. A partition stays diverted until
+after its record is stored, so that no later push to it can come first (I13).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from skep.model.operation import operations_ahead
 ADOPT_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 WORK_RECORDS = 10_000
-"""How many records that have to wait are held in memory; beyond that nothing more is read."""
+"""How many waiting records are held in memory; beyond that no more are read."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -67,27 +67,27 @@ class SpoolFigures(Struct, frozen=True, kw_only=True):
 
 
 class Diverted:
-    """Partitions whose pushes go through the spool, each as often as something holds it there."""
+    """Partitions whose pushes must go through the spool, each with the number of pushes that hold it there."""
 
     def __init__(self) -> None:
         self.groups: Counter[Group] = Counter()
         self.queues: Counter[QueueKey] = Counter()
 
     def hold(self, groups: Iterable[Group]) -> None:
-        """One more holds each of these."""
+        """Count one more push for each of these partitions."""
         for group in groups:
             self.groups[group] += 1
             self.queues[group[0]] += 1
 
     def let_go(self, groups: Iterable[Group]) -> None:
-        """One less holds each of these."""
+        """Count one push less for each of these partitions."""
         for group in groups:
             _less(self.groups, group)
             _less(self.queues, group[0])
 
 
 class Spool:
-    """Open it before use; stop it before the store is closed. What is not stored by then is when it is opened again."""
+    """Open the spool before use; stop it before the store is closed. The next open stores the remaining pushes."""
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class Spool:
         self._limits = SlotLimits(self._settings.max_bytes, self._settings.free_bytes)
         self._slots: list[Slot] = []
         self._own: Slot | None = None
-        """The one of them that pushes are written to; None while a damaged one is replaced."""
+        """The slot that pushes are written to; None while a damaged slot is replaced."""
         self._arriving = Diverted()
-        """By pushes that have not been answered."""
+        """Partitions diverted by pushes that have not been answered."""
         self._spooled = Diverted()
-        """By pushes in the files."""
+        """Partitions diverted by pushes in the files."""
         self._work: list[WaitingRecord] = []
         self._unread = False
         self._pending = self._flushed = self._failed = 0
@@ -130,7 +130,7 @@ class Spool:
         self._draining: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Take a slot, see what is in it and in those that nobody has, and begin to bring that into the store."""
+        """Take a slot, read it and the slots without an owner, and begin to store their pushes."""
         await self._in_thread(check_format, self._folder)
         await self._take_slots()
         if self._pending:
@@ -139,7 +139,7 @@ class Spool:
         self._draining = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Finish what is under way. What is left in the files is there when the next one opens them."""
+        """Finish the work under way. The pushes left in the files stay until the next start."""
         self._stopping = True
         self._wake()
         await self._lane.drained()
@@ -152,7 +152,7 @@ class Spool:
             log.warning("messages stay in the spool until the next start", messages=self._pending)
 
     def figures(self) -> SpoolFigures:
-        """How things stand."""
+        """The present figures of the spool."""
         away = self._link.away
         return SpoolFigures(
             state=SpoolState.AWAY if away else SpoolState.DRAINING if self._pending else SpoolState.UP,
@@ -171,7 +171,7 @@ class Spool:
         return self._link.away
 
     def doubt(self) -> None:
-        """The store could not be reached: find out whether it is away."""
+        """Find out whether the store is away, as it could not be reached."""
         self._link.doubt()
 
     def takes(self, batch: PushBatch) -> bool:
@@ -185,15 +185,15 @@ class Spool:
             queue = message.queue
             if queue in held.queues:
                 known = self._drain.queues.get(queue)
-                # Of a queue of which that is not known yet, all partitions may be one.
+                # An unknown queue may be fifo, and then all its partitions are one.
                 if known is None or known.fifo or (queue, message.partition) in held.groups:
                     return True
         return False
 
     def check_nothing_ahead(self, batch: PushBatch, queue: QueueKey | None = None) -> None:
-        """Refuse what cannot be spooled and would overtake what is: OPERATIONS_AHEAD. Of a ``queue`` any partition counts.
+        """Raise OPERATIONS_AHEAD for a push that cannot be spooled and would overtake a spooled one. With ``queue``, any partition counts.
 
-        While the store is away it says so itself.
+        While the store is away this does nothing: the store's own error says so.
         """
         is_ahead = queue in self._arriving.queues or queue in self._spooled.queues
         if not self._link.away and (is_ahead or self.takes(batch)):
@@ -204,7 +204,7 @@ class Spool:
         return await self._push(Record(self._ids.mint(), self._clock.now(), batch))
 
     async def push_tried(self, batch: PushBatch, since: Instant) -> PushOutcome:
-        """Put a push on disk that was tried: nobody knows whether the store has it."""
+        """Put a push on disk that was tried, and may be stored."""
         self._link.doubt()
         now = self._clock.now()
         tried = Tried(min(since, now), now, self._store.session)
@@ -220,7 +220,7 @@ class Spool:
         batch = record.batch
         groups = groups_of(batch)
         size = sum(len(message.payload) for message in batch.messages)
-        # Held here until it is known what became of it; `_append` holds it on for the record, though its caller may have gone.
+        # Held here until the push is answered. `_append` holds the partitions for the record, also when its caller has gone.
         self._arriving.hold(groups)
         try:
             await self._lane.submit(record, len(batch.ids), size)
@@ -270,14 +270,14 @@ class Spool:
                     self._link.doubt()
                 wake_at = Instant(self._clock.steady() + seconds(PAUSE_SECONDS))
                 log.warning("draining the spool has to wait", error=str(error))
-            except Exception:  # a disk that fails, say: what is in the spool must not be given up for it
+            except Exception:  # a failing disk, say: spooled pushes must not be given up for it
                 log.error("draining the spool failed", traceback=traceback.format_exc(limit=-8))
                 wake_at = Instant(self._clock.steady() + seconds(PAUSE_SECONDS))
             if wake_at != 0:
                 await self._sleep(min(wake_at or adopt_at, adopt_at))
 
     async def _step(self) -> Instant | None:
-        """Bring the next records into the store. When to go on: 0 is at once, None when something wakes us."""
+        """Store the next records. Returns when to go on: 0 is at once, None is at the next wake-up."""
         if self._link.away:
             return None
         await self._read()
@@ -306,7 +306,7 @@ class Spool:
         return Instant(0) if done else self._next_retry()
 
     def _next_retry(self) -> Instant:
-        """When the first of those may go on that wait for a time; the others wait for them."""
+        """The earliest retry of the waiting records."""
         now = self._clock.steady()
         return min(
             (one.retry_at for one in self._work if one.retry_at > now), default=Instant(now + seconds(RETRY_SECONDS))
@@ -314,7 +314,7 @@ class Spool:
 
     async def _read(self) -> None:
         if self._unread and len(self._work) < WORK_RECORDS:
-            self._unread = False  # before it is read, for what is appended meanwhile sets it again
+            self._unread = False  # before the read, as a push that is appended meanwhile sets it again
             for slot in self._slots:
                 taken, damaged = await self._in_thread(slot.take, self._read_messages, self._read_bytes)
                 self._unread = self._unread or bool(taken)
@@ -324,7 +324,7 @@ class Spool:
             self._oldest_at = self._work[0].record.spooled_at
 
     async def _give_up(self, given: Given) -> None:
-        """On disk first, so that it is not stored after all when this ends half-way."""
+        """Give a record up: noted on disk first, so that it is not stored after all if the process dies half-way."""
         slot, number, record = given.waiting.slot, given.waiting.number, given.waiting.record
         await self._in_thread(slot.give_up, number, given.error)
         aside = slot.aside(f"{record.name}.record")
@@ -360,7 +360,7 @@ class Spool:
         self._own = own
 
     async def _adopt(self) -> None:
-        """Take over what processes that died have left behind."""
+        """Take over the slots of processes that died."""
         for slot in await self._in_thread(adopt_slots, self._folder, self._limits):
             log.info("a slot of the spool is taken over", slot=slot.folder.name)
             await self._add(slot)
@@ -384,7 +384,7 @@ class Spool:
         self._unread = True
 
     async def _replace_damaged(self) -> None:
-        """Open all slots anew, which sets a damaged file aside. Meanwhile no push is taken, for nobody knows what is before it."""
+        """Open all slots again, which sets a damaged file aside. Meanwhile pushes are refused, as the order is unknown."""
         self._own = None
         await self._lane.drained()
         await self._in_thread(self._close_slots)
@@ -398,7 +398,7 @@ class Spool:
             self._slots.pop().close()
 
     async def _sleep(self, until: Instant) -> None:
-        """Until then, on the steady line, or until something happens."""
+        """Sleep until an instant of the steady clock, or until a wake-up."""
         left = until - self._clock.steady()
         awake = asyncio.ensure_future(self._awake.wait())
         asleep = asyncio.ensure_future(self._clock.sleep_until(Instant(self._clock.now() + left)))
@@ -413,7 +413,7 @@ class Spool:
 
 
 def buffered(batch: PushBatch) -> PushOutcome:
-    """The answer to a push that is kept for later."""
+    """The answer to a push that is spooled or buffered."""
     results = [
         PushResult(PushStatus.BUFFERED, id_, None, message.transaction_id, message.trace_id or id_)
         for message, id_ in zip(batch.messages, batch.ids, strict=True)

@@ -1,7 +1,7 @@
-"""Whether the store can be written to: up, or away until it can again.
+"""Whether the store can be written to: up, or away (a circuit breaker).
 
-A call that fails, or takes too long, raises the question; a connection of its own answers it, so that one broken session, or a
-busy pool, is not taken for an outage. While the store is away no call is tried: everything fails at once, and pushes are spooled.
+A call that fails or takes too long raises doubt. A probe on a connection of its own decides, so that one broken session or a busy pool
+is not taken for an outage. While the store is away no call is tried: calls fail at once, and pushes are spooled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = structlog.get_logger("skep.spool")
 
 
 class StoreLink:
-    """The way to the store. ``changed`` is called when the store answers after it was in doubt."""
+    """Watches the store. ``changed`` is called when the store answers after a doubt."""
 
     def __init__(
         self, store: ConnectionVerbs, clock: Clock, settings: SpoolSettings, changed: Callable[[], None]
@@ -44,20 +44,20 @@ class StoreLink:
 
     @property
     def away(self) -> bool:
-        """Whether nothing is to be tried."""
+        """Whether the store is away, so that no call is tried."""
         return self.away_since is not None
 
     @property
     def attempt(self) -> int:
-        """The mark of an attempt that ends now. `fence` with this mark makes sure that it has no later effect."""
+        """The mark of an attempt that ends now. After `fence` with this mark, the attempt has no later effect."""
         return self._resumes
 
     def start(self) -> None:
-        """Begin to look for calls that hang."""
+        """Begin to watch for hanging calls."""
         self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def stop(self) -> None:
-        """End the look, and the wait for the store."""
+        """End the watch, and the wait for the store."""
         self._stopped = True
         for task in (self._looking, self._checking):
             if task is not None:
@@ -66,7 +66,7 @@ class StoreLink:
                     await task
 
     def doubt(self) -> None:
-        """A call failed because the store could not be reached, or takes long: find out whether the store is away."""
+        """Find out whether the store is away, as a call could not reach it, or takes long."""
         if self._checking is None and not self._stopped:
             self._checking = asyncio.get_running_loop().create_task(self._check())
 
@@ -106,7 +106,7 @@ class StoreLink:
         except (SkepError, TimeoutError) as error:
             log.warning("the store cannot be written to", error=str(error) or "no answer in time")
             return False
-        except Exception:  # whatever it is, it was no answer
+        except Exception:  # any error means that the store did not answer
             log.error("asking the store failed", traceback=traceback.format_exc(limit=-8))
             return False
         return True
@@ -120,7 +120,7 @@ class StoreLink:
                 await self._resume()
             except SkepError as error:
                 log.debug("the store is still away", error=str(error))
-            except Exception:  # whatever it is, giving up would leave the server without its store for good
+            except Exception:  # after any error go on: giving up would leave the server without its store
                 log.error("looking for the store failed", traceback=traceback.format_exc(limit=-8))
             else:
                 self.away_since = None
