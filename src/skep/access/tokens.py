@@ -70,7 +70,7 @@ class Tokens:
         return Verified(self._subject(claims), self._grants(claims), self._expiry(claims), signer)
 
     def trusts(self, signer: Signer) -> bool:
-        """Whether tokens of this signer are trusted, by the known keys. This may start a new read of the issuer's keys, and does not wait for it."""
+        """Whether tokens of this signer are trusted, by the known keys. This may start to read the issuer's keys again, without waiting."""
         return signer.issuer == self._settings.jwt_issuer and self._source.has(signer.key)
 
     async def still_trusts(self, signer: Signer) -> bool:

@@ -1,4 +1,4 @@
-"""Spark: a queue as a table and as a stream, both ways, and what is computed from it. Needs the extra `spark`.
+"""Spark: queues as tables and streams, for reading and writing, and pipelines over them. Needs the extra `spark`.
 
-Uses the client and nothing of the server, since the machines of a cluster have none. PySpark is imported only in here.
+The package uses the client and nothing of the server, since the machines of a cluster have none. PySpark is imported only in here.
 """

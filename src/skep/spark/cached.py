@@ -1,4 +1,4 @@
-"""What is kept on this machine and can be made anew at any time: a folder, and small programs in it."""
+"""The cache folder of this machine, and small programs in it. It can be deleted at any time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skep.runtime.private_files import make_folder
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where such things are."""
+    """The cache folder."""
     environment = os.environ if environment is None else environment
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
 
 
 def write_program(path: Path, text: str) -> None:
-    """Have a script there, as it is written now."""
+    """Write a script into the cache folder, unless it is there with this text."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     make_folder(path.parent)

@@ -1,4 +1,4 @@
-"""The data source `skep` as Spark knows it: it reads the options and hands over to who reads or writes."""
+"""The data source `skep` for Spark: it reads the options and makes the reader or writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SkepDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What follows `format`."""
+        """The name for `format`."""
         return "skep"
 
     def schema(self) -> str:
@@ -34,7 +34,7 @@ class SkepDataSource(DataSource):
         return ddl(_offered(source_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads a table."""
+        """The reader of a table."""
         from skep.spark.source import MessageReader
 
         options = source_options(self.options)
@@ -46,7 +46,7 @@ class SkepDataSource(DataSource):
         return MessageReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """What reads a stream."""
+        """The reader of a stream."""
         from skep.spark.stream import MessageStream
 
         options = source_options(self.options)
@@ -56,7 +56,7 @@ class SkepDataSource(DataSource):
         return MessageStream(options, wanted(schema, _offered(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """What writes a table."""
+        """The writer of a table."""
         from skep.spark.sink import TableWriter, checked
 
         options = sink_options(self.options)
@@ -64,7 +64,7 @@ class SkepDataSource(DataSource):
         return TableWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """What writes a stream."""
+        """The writer of a stream."""
         from skep.spark.sink import StreamWriter, checked
 
         options = sink_options(self.options)
@@ -73,7 +73,7 @@ class SkepDataSource(DataSource):
 
 
 def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
-    """The columns there are; with a user's schema also those that have to be asked for."""
+    """The available columns; with a user's schema also the columns that are there only on request."""
     if options.table is not None:
         from skep.spark.tables import TABLES
 

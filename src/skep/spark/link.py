@@ -1,7 +1,7 @@
-"""The way from Spark to the server: the client's calls, patient with a server that is away for a while.
+"""The link from Spark to the server: the client's calls, with long retries while the server is away.
 
-A task that fails costs a batch and, on one machine, the whole query; so what may be asked again is asked again for
-`retrySeconds`. That is a deadline: what is left of it bounds each try, also with a server that takes a connection and says nothing.
+A task that fails costs a batch and, on one machine, the whole query; so repeatable calls are retried for
+`retrySeconds`. That is a deadline: the rest of it bounds each try, also with a server that accepts a connection and stays silent.
 Each Python process has one link per connection, and with it its open sockets.
 """
 
@@ -38,17 +38,17 @@ T = TypeVar("T")
 
 PAUSE_SECONDS = 0.5
 STREAM_SECONDS = 600.0
-"""How long one stream may take. What is left after that is asked for anew."""
+"""How long one stream may take. After that, the rest is requested again."""
 USUAL_SECONDS = 30.0
-"""So long one try may take at the most, and a stream be silent."""
+"""The longest time of one try, and of silence in a stream."""
 QUEUES_AT_ONCE = 500
-"""So many queues' bounds are asked for in one request."""
+"""The most queues in one request for bounds."""
 NEVER_OPEN = 1_000_000
 """So many failures open a circuit: this link decides itself how long it tries."""
 
 
 class Log(Struct, frozen=True, kw_only=True):
-    """A stretch of a queue's log, both ends inclusive, and what of it is wanted."""
+    """A range of a queue's log, both ends inclusive, and the wanted columns."""
 
     queue: str
     first: int
@@ -93,7 +93,7 @@ class Link:
         return None if deadline is None else deadline - self._now()
 
     def run(self, call: ApiCall[T]) -> T:
-        """Make a call, again while the server is away."""
+        """Make a call, with retries while the server is away."""
         return self.patiently(lambda: self.client.run(call))
 
     def patiently(self, ask: Callable[[], T]) -> T:

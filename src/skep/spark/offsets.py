@@ -1,6 +1,6 @@
-"""Offsets: one number per queue, the last seq that is behind it; 0 is the beginning. And how a range is split into tasks.
+"""Offsets: one number per queue, the last seq that was read; 0 is the beginning. And how a range is split into tasks.
 
-So an offset reads as a group's progress does, the lag is the last seq minus the offset, and a range from one offset to another
+So an offset has the meaning of a group's progress, the lag is the last seq minus the offset, and a range from one offset to another
 holds the seqs after the first up to the second. What Spark keeps in a checkpoint also says which log each number is of.
 """
 

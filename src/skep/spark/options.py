@@ -1,4 +1,4 @@
-"""The options of source and sink: parsed and checked once, on the driver; what they cannot mean is said with its cure.
+"""The options of source and sink: parsed and checked once, on the driver. An error names the cure.
 
 Names follow Spark's Kafka source where it has one, and case does not matter, as with all options of Spark.
 """
@@ -53,8 +53,8 @@ NO_SQL_TABLE = (
 NO_SQL_OPTIONS = "of a table that was made by CREATE TABLE Spark forgets the options: make a view instead, CREATE TEMPORARY VIEW … USING skep OPTIONS (…)"
 
 OffsetMeaning = Literal["after", "kafka"]
-"""A number N: behind it is everything up to seq N, so a read starts after N and ends with N; or, as in Kafka, it is the next one, so
-that a read starts with N and ends before N."""
+"""The meaning of an offset N. `after`: everything up to seq N is read, so a read starts after N and ends with N. `kafka`: N is the
+next seq, so a read starts with N and ends before N."""
 EARLIEST, LATEST = -2, -1
 """As the Kafka source writes them in JSON."""
 TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
@@ -66,21 +66,21 @@ WAIT_SECONDS = 2.0
 
 
 class Connection(Struct, frozen=True):
-    """Where the server is, and as whom to talk to it."""
+    """The server's URL, the tenant, and the token."""
 
     urls: tuple[str, ...]
     tenant: str
     token: str | None
     retry_seconds: float
-    """For so long a server that is away is waited for, before a task or a query fails."""
+    """How long to wait for an unreachable server before a task or query fails."""
 
     def __repr__(self) -> str:
-        """Not the token: what is printed ends up in logs."""
+        """Without the token, since logs show this text."""
         return f"Connection(urls={self.urls!r}, tenant={self.tenant!r}, retry_seconds={self.retry_seconds!r})"
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
-    """What to read, from where to where, and in which portions."""
+    """The queues to read, the range, and the size of batches."""
 
     connection: Connection
     queues: tuple[str, ...]
@@ -108,7 +108,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
-    """Where to write, and with which promise."""
+    """The queue to write to, and the guarantee."""
 
     connection: Connection
     queue: str | None
@@ -118,7 +118,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
 
 
 def source_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SourceOptions:
-    """What the options of a read mean."""
+    """Parse the options of a read."""
     said = _Said(given, SOURCE, "a read")
     queues, pattern = _subscription(said)
     meaning: OffsetMeaning = said.one_of("offsetMeaning", ("after", "kafka"))
@@ -143,7 +143,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
 
 
 def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SinkOptions:
-    """What the options of a write mean."""
+    """Parse the options of a write."""
     said = _Said(given, SINK, "a write")
     stage_rows = said.count("stageRows") or STAGE_ROWS
     if stage_rows > STAGE_ROWS_MAX:
@@ -212,7 +212,7 @@ def _of_kafka(offsets: Mapping[str, int]) -> dict[str, int]:
 
 
 def _meant(name: str, known: Mapping[str, str], what: str) -> str:
-    """What to write instead of an option that is not there."""
+    """The right option for an unknown one."""
     for others, where in ((SINK, "a write"), (SOURCE, "a read")):
         if where != what and name in map(str.lower, others):
             return f"it is one of {where}"

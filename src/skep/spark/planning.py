@@ -1,4 +1,4 @@
-"""From options to offsets: which queues, from where to where, and whether all that lies between is still there."""
+"""From options to offsets: the queues, the range of each, and whether the log still has the whole range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constant schemas of what Spark reads, and how columns of the wire become them.
+"""The constant schemas of Spark's reads, and the conversion of the wire's columns.
 
 Spark takes Arrow batches as they are and only if their schema is exactly the one it expects: names, order, types, nullability.
 Nothing here makes a Python object per message, except for headers that differ from message to message.
@@ -84,7 +84,7 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
-    """The columns of a user's schema; an error when it is not part of the source's schema."""
+    """The source's columns that a user's schema names; an error for an unknown column, or one of another type."""
     known = {field.name: field for field in offered}
     for field in schema.fields:
         mine = known.get(field.name)

@@ -1,7 +1,7 @@
 """A Spark session that is quick to start and quick with small batches.
 
-The settings are those that made a difference when measured; whoever brings a session of their own needs none of them, but
-`FAST` is there to be copied from.
+The settings are those that made a measured difference. A session of your own needs none of them; you can copy them from
+`FAST`.
 """
 
 from __future__ import annotations

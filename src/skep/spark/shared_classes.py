@@ -1,4 +1,4 @@
-"""Spark's classes as one Java leaves them for the next.
+"""Share Spark's loaded classes between Java processes (class data sharing).
 
 A session loads some 15,000 classes, one by one out of hundreds of jars, and checks each. A Java that ends can write them to a file
 as they lie in memory, and another one of the same build and with the same jars takes them from there. So the first session on a

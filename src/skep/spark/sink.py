@@ -1,4 +1,4 @@
-"""`write` and `writeStream` with `format("skep")`: rows become messages, each exactly once if nothing else is asked for.
+"""`write` and `writeStream` with `format("skep")`: rows become messages, each exactly once by default (option `delivery`).
 
 Tasks stage their rows on the server, where nobody sees them, under the query, the epoch (the number of the batch), the
 partition and the attempt. The driver's commit then makes one attempt of each partition visible, all of them in one transaction

@@ -135,7 +135,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._reported[queue] = (seen.log, seq)
 
     def _look(self) -> dict[str, Bounds]:
-        """The bounds of all queues that exist now."""
+        """The bounds of the subscribed queues that exist now."""
         if self._options.pattern is None:
             self._queues = tuple(sorted(self._options.queues))
         elif time.monotonic() >= self._queues_at + PATTERN_SECONDS:

@@ -1,4 +1,4 @@
-"""What is known of queues beside their logs, as tables: lease history, dead letters, queues and groups."""
+"""Tables about queues beside their logs: lease history, dead letters, queues and groups."""
 
 from __future__ import annotations
 

@@ -21,14 +21,14 @@ class GrantItem(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def grant(self) -> Grant | None:
-        """The grant that is meant; None when it says both a role and verbs, or neither."""
+        """The grant of this item; None when it has both a role and verbs, or neither."""
         if (self.role is None) == (self.verbs is None):
             return None
         return Grant(VERBS_OF[self.role] if self.role is not None else self.verbs or (), self.tenants, self.queues)
 
 
 class KeyRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """A key to be made."""
+    """A key to create."""
 
     name: str
     grants: list[GrantItem]
@@ -37,7 +37,7 @@ class KeyRequest(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class KeyView(Struct, rename="camel"):
-    """A key; never its secret, which nobody knows."""
+    """A key, without its secret, which the server does not keep."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class KeyView(Struct, rename="camel"):
 
 
 class KeyMade(Struct):
-    """A new key, and the text to show to the server. It is told this once."""
+    """A new key with its text. Only this answer has the text."""
 
     token: str
     key: KeyView
@@ -77,10 +77,10 @@ class HolderProof(Struct, rename="camel"):
 
 
 class AuditView(Struct, rename="camel"):
-    """What an admin did: ``verb`` to ``target``; ``count`` messages, letters, leases, keys or settings.
+    """An entry of the audit log: an admin did ``verb`` to ``target``; ``count`` messages, dead letters, leases, keys or settings.
 
-    ``before`` and ``after`` say what was there; ``outcome`` is null when the server did not live to see it, and ``error`` the code when
-    it failed. ``action`` is the route or command, ``names`` are the queues that it was about, or ``key:…`` and ``app:…``.
+    ``before`` and ``after`` are the values then; ``outcome`` is null when the server ended before it was known, and ``error`` is the code
+    of a failure. ``action`` is the route or command, ``names`` are the queues that it was about, or ``key:…`` and ``app:…``.
     """
 
     position: int
@@ -99,7 +99,7 @@ class AuditView(Struct, rename="camel"):
 
 
 class AuditResponse(Struct):
-    """What admins did, newest first."""
+    """Entries of the audit log, newest first."""
 
     entries: list[AuditView]
     after: int | None

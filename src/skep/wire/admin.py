@@ -6,7 +6,7 @@ from msgspec import Raw, Struct
 
 
 class AdminQueue(Struct):
-    """A queue's vital signs."""
+    """The main figures of a queue."""
 
     name: str
     depth: int
@@ -39,20 +39,20 @@ class AdminDeadLetter(Struct):
 
 
 class AdminDeadLetters(Struct):
-    """A page in the order of dying; ``after`` is where the next one starts, null when there is none."""
+    """A page, oldest dead letter first; ``after`` is where the next one starts, null when there is none."""
 
     dead_letters: list[AdminDeadLetter]
     after: int | None
 
 
 class AdminReplayed(Struct):
-    """The message that the dead letter became."""
+    """The message that a replayed dead letter became."""
 
     ok: bool
     new_message_id: str
 
 
 class AdminDone(Struct):
-    """It is done."""
+    """The call is done."""
 
     ok: bool

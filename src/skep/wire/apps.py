@@ -11,7 +11,7 @@ from skep.model import QueueChanges
 
 
 class AppDocument(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A spec as JSON, as `skep spec export` prints it: what it declares, by name."""
+    """A spec as JSON, as `skep spec export` prints it: its declarations by name."""
 
     name: str
     queues: dict[str, dict[str, Any]] = {}
@@ -21,7 +21,7 @@ class AppDocument(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class AppSummary(Struct, rename="camel"):
-    """An applied app; not ``usable`` when this server cannot make anything of it and goes on with the version before."""
+    """An applied app. It is not ``usable`` when this server cannot use it and goes on with the version before."""
 
     app: str
     revision: int
@@ -51,7 +51,7 @@ class AppDetail(Struct, rename="camel"):
 
 
 class ChangedSetting(Struct):
-    """A setting before and after; ``danger`` says what could be lost by it, empty when nothing."""
+    """A setting before and after. ``danger`` says what the change could lose; empty when nothing."""
 
     setting: str
     before: str | float | bool | None
@@ -60,7 +60,7 @@ class ChangedSetting(Struct):
 
 
 class QueueChange(Struct):
-    """What is done about a queue: it is made (create), changed (update), or left as it is though no longer declared (leave)."""
+    """The change of a queue: created (create), changed (update), or no longer declared and left as it is (leave)."""
 
     action: str
     queue: str
@@ -79,7 +79,7 @@ class PartView(Struct):
 
 
 class Applied(Struct, rename="camel"):
-    """What applying an app did or, with ``dryRun``, would do; ``revision`` is null as long as nothing is stored."""
+    """The changes by applying an app or, with ``dryRun``, the planned ones; ``revision`` is null while nothing is stored."""
 
     app: str
     revision: int | None
@@ -90,7 +90,7 @@ class Applied(Struct, rename="camel"):
 
 
 class AppRemoved(Struct, rename="camel"):
-    """What went with an app, or would go. Its queues stay, with all they hold."""
+    """The parts that were removed with an app, or would be. Its queues stay, with all their messages."""
 
     app: str
     dry_run: bool

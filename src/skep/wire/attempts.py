@@ -1,4 +1,4 @@
-"""The attempts of a message on the wire, and who made them."""
+"""The attempts of a message on the wire, and their consumers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class ConsumerView(Struct, rename="camel"):
-    """Who consumes, as far as it said so: the worker's name, its host, the version of its client, its process id."""
+    """A consumer, by its header `Skep-Consumer`: the worker's name, its host, the version of its client, its process id."""
 
     name: str | None = None
     host: str | None = None
@@ -20,8 +20,8 @@ class AttemptView(Struct, rename="camel"):
     """One delivery of a message to a group. ``endedAt`` is null while its lease lasts, which is until ``leaseDeadline``.
 
     ``outcome`` is `completed`, `retried`, `dead`, `expired` (the lease ran out), `released` (it reached nobody), `returned` (another
-    message of its lease failed, and it comes again) or `in_flight`. ``error`` is why it failed, cut to 4 KiB. ``messages`` is how
-    many its lease had, ``consumer`` who held it; null where nobody said so, or it did not fail and is over.
+    message of its lease failed, and it comes again) or `in_flight`. ``error`` is why it failed, cut to 4 KiB. ``messages`` is
+    the number of messages in its lease, ``consumer`` its holder; null when unknown, and for an attempt that ended without failure.
     """
 
     consumer_group: str

@@ -15,8 +15,8 @@ from skep.wire.traces import TraceEventView
 class BrowsedMessage(Shown, rename="camel"):
     """A message of the log. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
 
-    ``state`` is how far the group has come with it; null when no group was asked for. A message that is scheduled has a
-    ``deliverAt``, and the ``seq`` 0 as long as it has none; its ``createdAt`` is when it was pushed.
+    ``state`` is the message's state in the group; null when no group was asked for. A scheduled message has a ``deliverAt``,
+    and the ``seq`` 0 until it enters the log; its ``createdAt`` is the time of the push.
     """
 
     queue: str
@@ -43,7 +43,7 @@ class MessageStory(BrowsedMessage, rename="camel", kw_only=True):
 
 
 class MessageDeleted(Struct, rename="camel"):
-    """A message that was deleted, or would be: the groups that had not settled it, and how many of them held it under a lease."""
+    """A message that was deleted, or would be: the groups that had not settled it, and the number of leases that held it."""
 
     queue: str
     partition: str
@@ -63,7 +63,7 @@ class MessagesResponse(Struct):
 
 
 class TraceResponse(Struct, rename="camel"):
-    """All messages of a trace, oldest first, across queues, then those that are scheduled, and the events that workers told of."""
+    """All messages of a trace, oldest first, across queues, then scheduled messages, and the events that workers added."""
 
     trace_id: str
     messages: list[BrowsedMessage]

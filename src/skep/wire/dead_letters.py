@@ -36,17 +36,17 @@ class DeadLetterView(Shown, rename="camel"):
 
 
 class DeadLettersResponse(Struct, rename="camel"):
-    """A page in the order of dying; ``after`` is where the next one starts, null when there is none."""
+    """A page, oldest dead letter first; ``after`` is where the next one starts, null when there is none."""
 
     dead_letters: list[DeadLetterView]
     after: int | None
 
 
 class DeadLetterSelection(Struct, rename="camel", forbid_unknown_fields=True):
-    """Which dead letters are meant: those that fit all that is given.
+    """A filter of dead letters. A dead letter must match all given fields.
 
-    ``queue`` is a dead-letter queue, or a queue whose own dead letters are meant. ``error`` is a part of the error's text.
-    ``up_to_seq`` is the mark of a dry run: with it only those are meant that the dry run saw.
+    ``queue`` is a queue (its own dead letters), or a dead-letter queue (all dead letters in it). ``error`` is a part of the error's text.
+    ``up_to_seq`` comes from the answer of a dry run: only the dead letters that the dry run counted match.
     """
 
     queue: str
@@ -70,14 +70,14 @@ class ReplayEditedRequest(Struct, forbid_unknown_fields=True):
 
 
 class UnfitMessage(Struct, forbid_unknown_fields=True):
-    """A message of the log by its seq, and why it is of no use."""
+    """A message of the log by its seq, and the error of its reader."""
 
     seq: int
     error: str
 
 
 class BuryRequest(Struct, forbid_unknown_fields=True):
-    """Messages of a queue's log that whoever reads it cannot use. ``name`` is what this burial is known by when it is repeated."""
+    """Messages of a queue's log that its reader cannot use, to be dead-lettered. A repeat with the same ``name`` does nothing."""
 
     queue: str
     name: str
@@ -94,7 +94,7 @@ class ReplayedMessage(Struct, rename="camel"):
 
 
 class ReplayResponse(Struct, rename="camel"):
-    """How many went back, or would; ``replayed`` names the first of them. A dry run's ``up_to_seq`` is its mark."""
+    """The number of replayed dead letters, or of those that would be; ``replayed`` has the first ones. ``up_to_seq`` marks a dry run."""
 
     dry_run: bool
     count: int
@@ -103,9 +103,9 @@ class ReplayResponse(Struct, rename="camel"):
 
 
 class ReplayView(Struct, rename="camel"):
-    """A dead letter that went back to its queue, what it had died of, and the message that it became.
+    """A dead letter that went back to its queue, the reason of its death, and the message that it became.
 
-    ``replayResult`` is how far the group has come with that message. It is null when nobody can tell: the message, its queue or
+    ``replayResult`` is the state of that message in the group. It is null when it is unknown: the message, its queue or
     its group is gone, or it went to all groups. ``queue`` is null when that was deleted, ``reason`` and ``attempts`` when nobody
     wrote them down.
     """
@@ -132,7 +132,7 @@ class ReplaysResponse(Struct):
 
 
 class PurgeResponse(Struct, rename="camel"):
-    """How many were deleted, or would be. A dry run's ``up_to_seq`` is its mark."""
+    """The number of deleted dead letters, or of those that would be. ``up_to_seq`` marks a dry run."""
 
     dry_run: bool
     count: int

@@ -1,4 +1,4 @@
-"""Keys of queues' payloads on the wire: which there are, never what they are."""
+"""Keys of encrypted queues on the wire: their ids, never the keys themselves."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class DataKeyView(Struct, rename="camel"):
 
 
 class DataKeysResponse(Struct):
-    """The keys of a tenant, oldest first; of each queue the last one seals what is new."""
+    """The keys of a tenant, oldest first. The last key of a queue encrypts its new messages."""
 
     keys: list[DataKeyView]
 
 
 class RotateRequest(Struct, forbid_unknown_fields=True):
-    """The queue that is to get a new key."""
+    """The queue that gets a new key."""
 
     queue: str
 
 
 class Rewrapped(Struct):
-    """How many keys were wrapped by another master key than the current one, and are not any more."""
+    """The number of keys that were wrapped by an older master key, and now are by the current one."""
 
     rewrapped: int
 
 
 class ShredRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """Whose keys to destroy: those of a queue, or with ``allQueues`` those of all."""
+    """The keys to destroy: those of a queue, or with ``allQueues`` those of all queues."""
 
     queue: str | None = None
     all_queues: bool = False

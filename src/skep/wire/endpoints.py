@@ -1,4 +1,4 @@
-"""Endpoints on the wire: addresses that messages are delivered to, and how that goes."""
+"""Endpoints on the wire: addresses of deliveries, and their circuit breakers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EndpointsResponse(Struct):
 
 
 class EndpointReport(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """How a delivery went. From ``threshold`` failures in a row on, the endpoint rests for ``openSeconds`` after each."""
+    """The outcome of a delivery. After ``threshold`` failures in a row, each failure lets the endpoint rest for ``openSeconds``."""
 
     url: str
     report: Report
@@ -47,7 +47,7 @@ class EndpointReset(Struct, forbid_unknown_fields=True):
 
 
 class EndpointWasReset(Struct):
-    """Whether there was anything to forget."""
+    """Whether anything was known of the endpoint."""
 
     url: str
     reset: bool

@@ -1,4 +1,4 @@
-"""Entities, effects and receipts on the wire. States, events and answers pass through as the JSON they came as."""
+"""Entities, effects and receipts on the wire. States, events and answers pass through unchanged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EffectItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ReceiptItem(Struct, rename="camel", forbid_unknown_fields=True):
-    """That something was done once, what was answered, and for how long that counts."""
+    """A receipt: something was done once, with this answer. It counts for the window."""
 
     scope: str
     key: str
@@ -71,21 +71,21 @@ class EntityView(Struct, rename="camel"):
 
 
 class ReceiptView(Struct, rename="camel"):
-    """What was answered the first time, and until when that counts."""
+    """The answer of the first time, and until when the receipt counts."""
 
     answer: Raw
     expires_at: datetime
 
 
 class EntitiesReadResponse(Struct):
-    """One entry for each that was asked for, in order; null where there is none."""
+    """One entry for each name in the request, in order; null where there is none."""
 
     entities: list[EntityView | None]
     receipts: list[ReceiptView | None]
 
 
 class EntityTypesResponse(Struct):
-    """The types of which there are entities."""
+    """The entity types that have entities."""
 
     types: list[str]
 

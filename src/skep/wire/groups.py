@@ -13,10 +13,10 @@ from skep.model import Rates
 class GroupFigures(Struct, rename="camel"):
     """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages.
 
-    An ``external`` group reads the raw log and tells its progress; nobody pops for it. ``activeAt`` is when somebody last used the
-    group, to the minute. An ``idle`` one was not used for longer than the queue's ``group_idle_seconds``, and holds back nothing.
-    ``heldMessages`` are those that every other group has settled: retention waits for this one alone. ``heldDepth`` is by how
-    much the queue is deeper for it. Both are null where only one group was looked at.
+    An ``external`` group reads the raw log and reports its progress; it does not pop. ``activeAt`` is the time of its last use, to
+    the minute. An ``idle`` group was not used for longer than the queue's ``group_idle_seconds``, and holds back nothing.
+    ``heldMessages`` counts messages that every other group has settled: retention waits for this group alone. ``heldDepth`` is the
+    part of the queue's depth that this group causes. Both are null where only one group was looked at.
     """
 
     queue: str
@@ -62,7 +62,7 @@ class GroupDetail(Struct, rename="camel"):
 
 
 class SeekTo(StrEnum):
-    """Where a group is moved."""
+    """The kind of position that a group is moved to."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -71,7 +71,7 @@ class SeekTo(StrEnum):
 
 
 class SeekRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """Where to; ``time`` and ``seq`` go with the words of the same name. The message at that place comes next."""
+    """The new position; ``time`` and ``seq`` belong to the kinds of the same name. The message at that position comes next."""
 
     queue: str
     to: SeekTo
@@ -81,9 +81,9 @@ class SeekRequest(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class SeekResponse(Struct, rename="camel"):
-    """What a seek did or would do.
+    """The effect of a seek, or of its dry run.
 
-    All up to ``toSeq`` counts as read, ``pending`` messages come after it. What was in flight is no longer: its leases end.
+    All messages up to ``toSeq`` count as read, ``pending`` messages come after it. The leases of the group end.
     ``fromSeq`` is null when the group is new.
     """
 
@@ -97,7 +97,7 @@ class SeekResponse(Struct, rename="camel"):
 
 
 class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """All of a queue up to ``seq`` is done with."""
+    """Progress of an external group: it is done with all messages up to ``seq``."""
 
     queue: str
     seq: int
@@ -120,7 +120,7 @@ class LeasesReleased(Struct, rename="camel"):
 
 
 class GroupDeleted(Struct, rename="camel"):
-    """What was forgotten with a group, or would be."""
+    """The messages and leases that were deleted with a group, or would be."""
 
     queue: str
     consumer_group: str

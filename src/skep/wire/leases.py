@@ -1,6 +1,6 @@
 """Lease ids: opaque to clients, self-contained for the server.
 
-One names a lease completely (tenant, queue, group, partition and the token that fences it), so that an ack or an extension
+An id has everything about a lease (tenant, queue, group, partition and the fencing token), so that an ack or an extension
 needs nothing else. It is no secret and proves nothing: the token in it is what the store compares.
 """
 
@@ -19,7 +19,7 @@ MAX_CHARACTERS = 8_192
 
 
 class LeaseName(Struct, frozen=True, array_like=True):
-    """What a lease id says."""
+    """The parts of a lease id."""
 
     token: Token
     tenant: str
@@ -47,7 +47,7 @@ PATTERN = f"^{lease_id(LeaseName(Token(bytes(16)), '', '', '', ''))[:4]}[A-Za-z0
 
 
 def parse_lease_id(text: str) -> LeaseName:
-    """What a lease id says; INVALID_REQUEST when it is none."""
+    """The parts of a lease id; INVALID_REQUEST when the text is none."""
     try:
         if len(text) > MAX_CHARACTERS:
             raise ValueError("too long")

@@ -11,11 +11,11 @@ from skep.wire.messages import QueueDepth
 
 ARROW = "application/vnd.apache.arrow.stream"
 MOST_QUEUES = 1_000
-"""So many queues' bounds are in one answer."""
+"""The most queues in one answer."""
 
 
 class BulkPushResponse(Struct, rename="camel"):
-    """What a bulk push stored: its messages have the seqs from ``firstSeq`` to ``lastSeq``, in their order."""
+    """The outcome of a bulk push: its messages have the seqs from ``firstSeq`` to ``lastSeq``, in their order."""
 
     pushed: bool
     count: int
@@ -28,8 +28,8 @@ class LogBoundsResponse(Struct, rename="camel"):
     """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1.
 
     ``atSeq`` is the first seq at or after the time that was asked for (``lastSeq`` + 1 when there is none), ``throughSeq`` the
-    last one that fits. ``log`` names the log itself: it stays as long as the queue does, and is another number once the queue
-    was deleted and made anew, so that seqs of the one are not taken for seqs of the other.
+    last one that fits. ``log`` names the log itself: it stays as long as the queue does. A queue that is deleted and
+    created again has another number, so that seqs of the one are not taken for seqs of the other.
     """
 
     queue: str
@@ -48,7 +48,7 @@ class LogsBoundsRequest(Struct, forbid_unknown_fields=True):
 
 
 class LogsBoundsResponse(Struct):
-    """The bounds of those that are there, in the order they were asked for."""
+    """The bounds of the queues that exist, in the order of the request."""
 
     logs: list[LogBoundsResponse]
 

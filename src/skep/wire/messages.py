@@ -20,7 +20,7 @@ NO_HEADERS = Raw(b"")
 class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A message to push. With a ``contentType`` the payload is a base64 text; without one it is any JSON.
 
-    ``delaySeconds`` is another way to say ``deliverAt``: so long after the server has read it. Not within a transaction.
+    ``delaySeconds`` stands for a ``deliverAt`` that long after the server has read the item. It is refused within a transaction.
     """
 
     queue: str
@@ -46,7 +46,7 @@ class PushRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defau
 
 
 class PushedMessage(Struct, gc=False):
-    """What became of one message; a duplicate names the first one. ``code`` and ``reason`` say why one was refused."""
+    """The outcome of one message. A duplicate has the id and seq of the first one. ``code`` and ``reason`` say why a message was refused."""
 
     transaction_id: str | None
     status: PushStatus
@@ -75,9 +75,9 @@ class PushResponse(Struct, rename="camel"):
 
 
 class DeadLetterStory(Struct, rename="camel", frozen=True, gc=False):
-    """Where a dead letter comes from, and why it died.
+    """The source of a dead letter, and the reason of its death.
 
-    ``partition`` is the one it had there. ``consumerGroup`` is empty when no group gave it up, and then ``sourceSeq`` may be 0.
+    ``partition`` is its partition in the source queue. ``consumerGroup`` is empty when no group gave it up, and then ``sourceSeq`` may be 0.
     """
 
     source_queue: str
@@ -115,13 +115,13 @@ class PoppedMessage(Struct, rename="camel", gc=False):
 
 
 class PopResponse(Struct):
-    """What was leased, in the order of each partition's log."""
+    """The leased messages, in the log order of each partition."""
 
     messages: list[PoppedMessage]
 
 
 class AckStatus(StrEnum):
-    """What a consumer says of a message: done, failed (again after the backoff), again at once or then, given up."""
+    """The outcome of a message: completed, failed (again after the backoff), retry (again at once or at a time), or dlq (dead letter)."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -132,8 +132,8 @@ class AckStatus(StrEnum):
 class Ack(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The outcome of one popped message. ``retryAt`` goes with status retry; without it the message comes at once.
 
-    Without ``seq`` the whole lease is completed, or with ``throughSeq`` its messages up to that seq: all that are not settled yet,
-    and that no other acknowledgment of the request names.
+    Without ``seq`` the ack completes the whole lease, or with ``throughSeq`` its messages up to that seq: those that are not settled yet
+    and that no other ack of the request names.
     """
 
     lease_id: str
@@ -145,7 +145,7 @@ class Ack(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 
 
 class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Outcomes of several messages, or of whole leases, each on its own merits.
+    """Outcomes of several messages, or of whole leases. Each is independent of the others.
 
     A lease knows its group. With a ``consumerGroup`` all leases must be of that group, or nothing is settled.
     """
@@ -155,10 +155,10 @@ class AckBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_d
 
 
 class AckResult(Struct, rename="camel", gc=False):
-    """What an ack did; refused, with its code, means that nothing changed.
+    """The result of an ack. A refused ack has a code, and changed nothing.
 
-    ``repeated`` is there, and true, when the same was said before: this is the answer of then, and nothing changed now. ``seq`` is
-    null when a lease was acked, and ``messages`` is there, which says how many of its messages that completed.
+    ``repeated`` is there, and true, for a repeat of an earlier ack: this is the first answer, and nothing changed now. For an ack of a
+    lease ``seq`` is null, and ``messages`` is the number of messages that it completed.
     """
 
     seq: int | None
@@ -177,13 +177,13 @@ class AckBatchResponse(Struct):
 
 
 class ExtendRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """For how long from now; the queue's lease_seconds when it is not said."""
+    """How long the lease lasts from now (default: the queue's lease_seconds)."""
 
     lease_seconds: float | None = None
 
 
 class ExtendBatchRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """Several leases to keep for longer."""
+    """Several leases to extend."""
 
     lease_ids: list[str]
     lease_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Operations on the wire: what a call that was queued is told, and how an operation is shown."""
+"""Operations on the wire: the answers to queued calls (202), and views of operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.wire.messages import NULL
 
 
 class Queued(StrEnum):
-    """What a queued call is."""
+    """The state of a queued call."""
 
     QUEUED = "queued"
 
@@ -44,7 +44,7 @@ class QueuedMessage(Struct, gc=False):
 
 
 class QueuedPushResponse(Struct, rename="camel"):
-    """A push that was accepted for later: it is stored, and takes effect in its turn.
+    """A queued push: the operation is stored, and takes effect in its turn.
 
     The first fields are those of the first operation; ``operations`` has all of them, and each message names its own.
     """
@@ -68,7 +68,7 @@ class QueuedAckResult(Struct, rename="camel", gc=False):
 
 
 class QueuedAckResponse(Struct, rename="camel"):
-    """Acks that were accepted for later."""
+    """Queued acks."""
 
     status: Queued
     operation_id: str
@@ -80,7 +80,7 @@ class QueuedAckResponse(Struct, rename="camel"):
 
 
 class OperationView(Struct, rename="camel"):
-    """An operation. ``result`` is what its call would have been answered, once it is completed; null before that, and in lists."""
+    """An operation. ``result`` is the answer of its call, once it is completed; null before that, and in lists."""
 
     id: str
     kind: Kind
@@ -132,7 +132,7 @@ class OperationFiguresView(Struct, rename="camel"):
 
 
 class PoolView(Struct, rename="camel"):
-    """The connections to the database: at work and waited for, over the most there may be; and who waits for one."""
+    """The connections to the database. ``utilisation`` is connections in use plus waiting requests, over the pool's size."""
 
     utilisation: float
     active: int
@@ -141,8 +141,8 @@ class PoolView(Struct, rename="camel"):
 
 
 class OperationStatsResponse(Struct, rename="camel"):
-    """How the operation queue stands. ``depth`` and what follows is of all tenants, as this server knows it, and null to those who
-    may not read all of them.
+    """The figures of the operation queue. ``depth`` and the fields after it are of all tenants, as this server knows
+    them; null for a key that may not read all tenants.
     """
 
     operations: list[OperationFiguresView]

@@ -1,4 +1,4 @@
-"""How queues keep up, and who consumes them, on the wire."""
+"""The pace of queues and their consumers, on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.wire.attempts import ConsumerView
 
 
 class DurationsView(Struct):
-    """Seconds that half, 95 and 99 of a hundred took at most; ``count`` is of how many."""
+    """Percentiles (p50, p95, p99) in seconds; ``count`` is the number of values."""
 
     count: int
     p50: float
@@ -30,7 +30,7 @@ class GroupTiming(Struct, rename="camel"):
 
 
 class PaceResponse(Struct, rename="camel"):
-    """How a queue keeps up. ``sentence`` says what goes in and out, and why it is slow.
+    """How a queue keeps up. ``sentence`` says the rates in and out, and the bottleneck.
 
     ``trend`` is `growing`, `shrinking`, `steady` or `empty`; ``cause`` is `none`, `paused`, `no_consumers`, `failing`, `blocked` or
     `slow_handler`, of the group that is furthest behind, ``consumerGroup``. Times are those of the newest 2,000 leases that ended

@@ -12,7 +12,7 @@ from skep.errors import Code, SkepError
 
 
 class Shown(Struct):
-    """What is shown with a payload. It has no fields of its own: each view says where they stand."""
+    """A view with a payload. It has no fields of its own: each view declares them."""
 
     def content(self) -> bytes:
         """The payload as it was pushed."""

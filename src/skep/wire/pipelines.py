@@ -1,4 +1,4 @@
-"""Runs of pipelines on the wire: what a run tells of itself while it goes on, and at its end."""
+"""Runs of pipelines on the wire: the reports of a run, while it goes on and at its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class RunStatus(StrEnum):
-    """How a run, a stage or a check stands."""
+    """The state of a run, a stage or a check."""
 
     RUNNING = "running"
     OK = "ok"
@@ -20,7 +20,7 @@ class RunStatus(StrEnum):
 
 
 class RunStage(Struct, rename="camel", forbid_unknown_fields=True):
-    """A step of a run: what went in, came out, and was rejected."""
+    """A stage of a run: the rows in, out, and rejected."""
 
     name: str
     status: RunStatus
@@ -33,7 +33,7 @@ class RunStage(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class RunCheck(Struct, rename="camel", forbid_unknown_fields=True):
-    """Something that a run made sure of: how many rows did not hold to it."""
+    """A check of a run, and the number of rows that failed it."""
 
     name: str
     status: RunStatus
@@ -42,7 +42,7 @@ class RunCheck(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class RunReport(Struct, rename="camel", forbid_unknown_fields=True):
-    """What a run tells of itself. ``lag`` is in messages, by queue; ``links`` lead to reports and tables."""
+    """The report of a run. ``lag`` is in messages, by queue; ``links`` lead to reports and tables."""
 
     name: str
     status: RunStatus
@@ -60,7 +60,7 @@ class RunReport(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class RunView(Struct, rename="camel"):
-    """A run, and when it first and last told of itself."""
+    """A run, and the times of its first and last report."""
 
     id: str
     started_at: datetime

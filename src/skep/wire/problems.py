@@ -16,6 +16,6 @@ class Problem(Struct):
 
 
 class ErrorResponse(Struct):
-    """What every answer outside 2xx carries."""
+    """The body of every answer outside 2xx."""
 
     error: Problem

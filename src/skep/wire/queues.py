@@ -1,4 +1,4 @@
-"""Queues on the wire: their settings, their figures, and what is done to them. Settings keep their one spelling."""
+"""Queues on the wire: their settings, their figures, and the changes to them. Settings keep their one spelling."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from skep.wire.groups import GroupFigures
 
 
 class ConfigureRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """A queue to make or change; settings that are not given stay as they are."""
+    """A queue to create or change. Settings that are not given stay as they are."""
 
     queue: str
     settings: QueueChanges = QueueChanges()
 
 
 class QueueFigures(Struct, rename="camel"):
-    """How a queue stands. ``depth`` is what its slowest group has yet to settle, plus what is scheduled."""
+    """The figures of a queue. ``depth`` is the number of messages that its slowest group has not settled, plus the scheduled ones."""
 
     first_seq: int
     last_seq: int
@@ -41,9 +41,9 @@ class QueueView(Struct, rename="camel"):
 
 
 class ListedQueue(Struct, rename="camel"):
-    """A queue of a list; ``stats`` is null when they were not wanted.
+    """A queue of a list; ``stats`` is null when the request left it out.
 
-    ``hasDataKeys`` says that it is encrypted, or was so since it was made: payloads of then are sealed in the store.
+    ``hasDataKeys`` says that the queue is or was encrypted: payloads of that time are encrypted in the store.
     """
 
     name: str
@@ -75,7 +75,7 @@ class QueueDetail(Struct, rename="camel"):
 
 
 class QueueDeleted(Struct, rename="camel"):
-    """What went with a queue, or would go: messages nobody has settled yet, and groups."""
+    """The unsettled messages and groups that were deleted with a queue, or would be."""
 
     queue: str
     dry_run: bool
@@ -86,14 +86,14 @@ class QueueDeleted(Struct, rename="camel"):
 
 
 class ClearRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """What to take away; with ``dryRun`` only say how much that is."""
+    """The messages to delete; with ``dryRun`` they are only counted."""
 
     scope: ClearScope = ClearScope.PENDING
     dry_run: bool = False
 
 
 class ClearResponse(Struct, rename="camel"):
-    """How many messages were taken away, or would be: from the log, and from the schedule."""
+    """The number of deleted messages, or of those that would be: from the log, and from the schedule."""
 
     queue: str
     scope: ClearScope

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class RefusalView(Struct, rename="camel"):
-    """A refused request: when, why, what its sender was answered, where it came from, and what it looked like, without any value in it."""
+    """A refused request: its time, the reason, the answer to its sender, its address, and its shape without any value."""
 
     webhook: str
     at: datetime

@@ -12,7 +12,7 @@ from skep.wire.payloads import Shown
 class ScheduledView(Shown, rename="camel"):
     """A message that waits for its time. When only a part of the payload is shown, ``payload`` is null and ``preview`` is that part.
 
-    ``scheduledAt`` is when it was pushed, as its id says; null when that does not.
+    ``scheduledAt`` is the time of the push, from the message's id; null when the id has none.
     """
 
     queue: str
@@ -38,9 +38,9 @@ class ScheduledResponse(Struct):
 
 
 class ScheduledSelection(Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """Which scheduled messages of a queue are meant: those that fit all that is given.
+    """A filter of a queue's scheduled messages. A message must match all given fields.
 
-    ``mark`` is that of a dry run: what was scheduled or moved since is not meant.
+    ``mark`` comes from the answer of a dry run: messages that were scheduled or moved since do not match.
     """
 
     queue: str
@@ -55,7 +55,7 @@ class ScheduledSelection(Struct, rename="camel", forbid_unknown_fields=True, kw_
 
 
 class ScheduledMove(ScheduledSelection, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """The same, and the time that they are moved to."""
+    """A filter of scheduled messages, and their new time."""
 
     deliver_at: datetime
 
@@ -68,7 +68,7 @@ class ChangedMessage(Struct):
 
 
 class ScheduledChanged(Struct, rename="camel"):
-    """How many were changed, or would be; ``messages`` names the first of them. ``mark`` says which were meant."""
+    """The number of changed messages, or of those that would be; ``messages`` has the first ones. ``mark`` is for the call after a dry run."""
 
     dry_run: bool
     count: int

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class StagingResponse(Struct, rename="camel"):
-    """What was staged by one request."""
+    """The outcome of one staging request."""
 
     query: str
     epoch: int
@@ -29,7 +29,7 @@ class StagingResponse(Struct, rename="camel"):
 
 
 class PublishRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """One attempt of each partition, and how many messages it staged: so it is seen when some are missing."""
+    """One attempt of each partition, and the number of its staged messages, so that missing ones are noticed."""
 
     attempts: list[Attempt]
 
@@ -44,7 +44,7 @@ class StagedAttempt(Struct, rename="camel"):
 
 
 class StagingView(Struct, rename="camel"):
-    """What is known of an epoch: whether it is published and what was answered then, and what is staged."""
+    """An epoch: whether it is published, the answer of that, and its staged attempts."""
 
     query: str
     epoch: int
@@ -54,7 +54,7 @@ class StagingView(Struct, rename="camel"):
 
 
 class StagingAborted(Struct, rename="camel"):
-    """How many chunks were forgotten."""
+    """The number of deleted chunks."""
 
     query: str
     epoch: int

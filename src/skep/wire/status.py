@@ -1,4 +1,4 @@
-"""How things stand, on the wire: for dashboards, alarms and people in a hurry."""
+"""The status of queues and of the server on the wire, for dashboards and alarms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.wire.queues import Overview
 
 
 class Concern(StrEnum):
-    """What may need someone's attention."""
+    """The kind of a warning."""
 
     OLD = "old"
     PAUSED = "paused"
@@ -22,7 +22,7 @@ class Concern(StrEnum):
 
 
 class Warned(Struct):
-    """A queue that may need attention, and why in a sentence."""
+    """A warning about a queue, with the reason in a sentence."""
 
     queue: str
     concern: Concern
@@ -30,7 +30,7 @@ class Warned(Struct):
 
 
 class Verdict(StrEnum):
-    """One word for it all."""
+    """The state of the tenant in one word."""
 
     OK = "ok"
     ATTENTION = "attention"
@@ -44,7 +44,7 @@ class FailedCalls(Struct):
 
 
 class StatusResponse(Struct, rename="camel"):
-    """A tenant at one look. ``failed_calls`` are of the tenant, or of all tenants for a key that may read all of them."""
+    """The status of a tenant. ``failed_calls`` are of the tenant, or of all tenants for a key that may read all of them."""
 
     status: Verdict
     warnings: list[Warned]
@@ -53,7 +53,7 @@ class StatusResponse(Struct, rename="camel"):
 
 
 class QueueStatus(Struct, rename="camel"):
-    """A queue at one look."""
+    """The status of a queue."""
 
     queue: str
     paused: bool
@@ -76,7 +76,7 @@ class QueueStatusesResponse(Struct):
 
 
 class QueueStatusDetail(Struct):
-    """A queue at one look, and each of its groups."""
+    """The status of a queue, and of each of its groups."""
 
     status: QueueStatus
     groups: list[GroupFigures]
@@ -117,7 +117,7 @@ class StuckResponse(Struct):
 
 
 class LiveLease(Struct, rename="camel"):
-    """A lease that someone holds, of messages from ``firstSeq`` to ``lastSeq``. ``consumer`` is who, if it said so with its pop."""
+    """A live lease of the messages from ``firstSeq`` to ``lastSeq``. ``consumer`` is its holder, if the pop named one."""
 
     queue: str
     consumer_group: str
@@ -139,7 +139,7 @@ class LeasesResponse(Struct):
 
 
 class Utilisation(Struct, rename="camel"):
-    """How much of what could be worked on is being worked on: ``share`` is leased over leased and pending, 0 when idle."""
+    """The share of unsettled messages that consumers work on: ``share`` is leased over leased and pending, 0 when idle."""
 
     queue: str
     consumer_group: str
@@ -156,7 +156,7 @@ class UtilisationResponse(Struct):
 
 
 class RetentionRun(Struct, rename="camel"):
-    """What retention took from the head of the log: all below ``firstSeq`` is gone."""
+    """A pass of retention: all messages below ``firstSeq`` are deleted."""
 
     at: datetime
     deleted: int
@@ -188,7 +188,7 @@ class EndedLease(Struct, rename="camel"):
 
 
 class LeaseHistoryResponse(Struct):
-    """A page in the order of ending; ``after`` is where the next one starts, null when there is none."""
+    """A page, in the order in which the leases ended; ``after`` is where the next one starts, null when there is none."""
 
     queue: str
     leases: list[EndedLease]
@@ -196,7 +196,7 @@ class LeaseHistoryResponse(Struct):
 
 
 class SpoolStatus(Struct, rename="camel"):
-    """What a server process keeps on its disk: ``state`` is up, away or draining. Counts are of messages, since it started."""
+    """The spool of a server process on its disk: ``state`` is up, away or draining. Counts are of messages, since it started."""
 
     enabled: bool
     state: str
@@ -210,7 +210,7 @@ class SpoolStatus(Struct, rename="camel"):
 
 
 class BufferStatus(Struct):
-    """What a server process holds in memory (QoS 0). Counts are of messages, since it started."""
+    """The pushes that a server process holds in memory (QoS 0). Counts are of messages, since it started."""
 
     pending: int
     bytes: int
@@ -219,7 +219,7 @@ class BufferStatus(Struct):
 
 
 class BuffersResponse(Struct):
-    """What the process that answered has taken and not stored yet: on its disk, and in its memory."""
+    """The messages that the answering process has taken and not stored yet: on its disk, and in its memory."""
 
     spool: SpoolStatus
     qos0: BufferStatus

@@ -42,8 +42,8 @@ class TraceContext(Struct, frozen=True):
 
 
 def trace_context(traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
-    """The context that these headers write; None when they write none. What is malformed counts for nothing, as the
-    standard has it: whoever traces must not stand in the way of the message.
+    """The context in these headers; None when there is none. A malformed one is ignored, as the
+    standard says: tracing must not stand in the way of the message.
     """
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return None

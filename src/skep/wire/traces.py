@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 
 class NewTraceEvent(Struct, rename="camel", forbid_unknown_fields=True):
-    """Something that happened on the way of a trace. ``data`` is an object; the message it belongs to may be named."""
+    """An event of a trace. ``data`` is an object; the message it belongs to may be named."""
 
     trace_id: str
     name: str
@@ -31,7 +31,7 @@ class TellResponse(Struct):
 
 
 class TraceEventView(Struct, rename="camel"):
-    """An event of a trace, and when the server was told of it."""
+    """An event of a trace, and the time when the server got it."""
 
     trace_id: str
     name: str
@@ -49,7 +49,7 @@ class TraceEventsResponse(Struct):
 
 
 class NamedTrace(Struct, rename="camel"):
-    """A name that events have, and when one last had it."""
+    """A name of events, and the time of its last event."""
 
     name: str
     last_at: datetime

@@ -1,4 +1,4 @@
-"""What a webhook answers to its sender. Its names are those that senders know from elsewhere, in small letters."""
+"""The answers of a webhook to its sender. The names are in snake case, as senders know them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HookResponse(Struct, gc=False):
 
 
 class QuarantineResponse(Struct):
-    """The message did not fit its queue, and is stored among the queue's dead letters for someone to look at."""
+    """The message did not fit its queue, and is stored among the queue's dead letters (quarantine)."""
 
     queued: bool
     quarantined: bool
@@ -23,6 +23,6 @@ class QuarantineResponse(Struct):
 
 
 class ChallengeResponse(Struct):
-    """What Slack wants to read back when it is given the address of a webhook."""
+    """The challenge of Slack, sent back to prove the address of a webhook."""
 
     challenge: str

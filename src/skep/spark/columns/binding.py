@@ -1,4 +1,4 @@
-"""Columns that are used more than once, computed once: each gets a name in the frame, in as many layers as they need each other.
+"""Compute columns once that are used more than once: each gets a name in the frame, in layers where one needs another.
 
 A Spark column has no names for its parts. Without this, a text that is looked at five times is made five times, and its parts five times
 five; Spark finds that out by itself only where nothing is conditional.

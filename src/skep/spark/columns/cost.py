@@ -1,4 +1,4 @@
-"""How much an evaluation can cost at most, by the length of the message: where that is beyond the budget, only the evaluator can tell.
+"""The largest cost of an evaluation, by the length of the message. Beyond the budget only the evaluator can decide.
 
 The evaluator stops after so many steps (`skep.spec.scope`), and a column does not count. So for each expression there is a length
 of messages, and if need be of the lists it goes over, up to which no message can make it take that many; others go to the evaluator.

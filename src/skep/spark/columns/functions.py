@@ -1,4 +1,4 @@
-"""What the functions do in columns; each as `skep.spec.functions` has it, or with no value where that cannot be promised."""
+"""The functions of expressions as columns. Each gives the value of `skep.spec.functions`, or no value where that is not certain."""
 
 from __future__ import annotations
 

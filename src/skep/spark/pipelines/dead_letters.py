@@ -1,4 +1,4 @@
-"""dead-letters: what messages were given up for, grouped by the error they have in common, and what sets them apart.
+"""dead-letters: dead letters grouped by their error, and the payload fields that set each group apart.
 
 Two errors are the same when they differ only in numbers, ids and quoted texts. What sets a group apart is a field of the
 payload whose value, or the shape of whose value, most of its letters have and few healthy messages of the same queue have.

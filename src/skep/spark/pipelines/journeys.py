@@ -1,4 +1,4 @@
-"""journeys: what became of a trace on its way through the queues.
+"""journeys: the way of each trace through the queues, and its outcome.
 
 A hop is a message and a group that reads it. What pushed a message is not written down anywhere, but the times tell: a push in
 the transaction of an ack has the very time of that ack, and any other push falls into the time someone worked on the hop

@@ -1,1 +1,1 @@
-"""Running pipelines: what reads, writes, counts, shows and reports around the functions of `skep.spark.pipelines`."""
+"""Run pipelines: input, output, figures and reports around the functions of `skep.spark.pipelines`."""

@@ -1,4 +1,4 @@
-"""Running `archive`: what the lake does not have yet goes into it, batch by batch, each once. A queue that fails fails alone."""
+"""Run `archive`: new messages go into the lake, batch by batch, each once. A queue that fails does not stop the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of tables, as lineage tells them: in the types of Spark for those that are the same everywhere, else as the files have them."""
+"""The columns of tables for lineage: in Spark's types where these are the same everywhere, else in the types of the files."""
 
 from __future__ import annotations
 

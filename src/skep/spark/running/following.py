@@ -1,4 +1,4 @@
-"""Running journeys: a pass goes on with those that something new happened to, and leaves the others as they are.
+"""Run `journeys`: a pass continues the journeys with new messages or deliveries, and leaves the others as they are.
 
 A journey keeps its hops, and a hop each delivery it had by its place in the lease history. So what is read a second time adds nothing,
 and what the server has forgotten since is still there.
@@ -35,7 +35,7 @@ SHOWN_HOURS = 24
 
 
 def run_journeys(context: Context) -> None:
-    """The outcome of each trace. Traces that the server has deleted keep their last known outcome."""
+    """Compute the outcome of each trace. A trace whose messages the server has deleted keeps its last known outcome."""
     with context.stage("journeys") as stage:
         table = KeptTable(context.spark, context.tables, "journeys", "hour")
         before = table.reach()

@@ -1,4 +1,4 @@
-"""What pipelines read of a server: messages, leases and dead letters as frames, and how far the logs go."""
+"""The input of pipelines: messages, leases and dead letters as frames, and the ends of the logs."""
 
 from __future__ import annotations
 

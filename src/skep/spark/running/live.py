@@ -1,4 +1,4 @@
-"""How a run goes on, told while it does: a line that moves on a terminal, lines now and then elsewhere."""
+"""Show the progress of a run: a moving line on a terminal, lines now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What Java has to say goes into a file, since errors reach us as exceptions and the rest is for whoever looks for it.
+"""Java's output goes into a file: errors reach us as exceptions, and the rest matters only to somebody who looks for it.
 
-It may also live longer than we do (`shared_classes`), and whoever reads our output to its end should not wait for that.
+Java may also outlive this process (`shared_classes`), and a reader of our output should not have to wait for its end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of a run: its stages, checks, tables and plots. This is `run.json`, and what report and summary are made of."""
+"""The record of a run: its stages, checks, tables and plots. It becomes `run.json`, the report and the summary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stage(Struct, kw_only=True):
     rejected: int = 0
     batches: int = 0
     lag: int | None = None
-    """How many messages the server had that were not read."""
+    """The lag: how many messages of the server were not read yet."""
     note: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None

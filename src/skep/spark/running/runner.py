@@ -1,4 +1,4 @@
-"""A run from start to end: session, lake, pipelines, then `run.json`, report and lineage, whatever became of it."""
+"""A run from start to end: session, lake, pipelines, then `run.json`, report and lineage, also after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, as people are told: Spark wraps an error in the names of its calls and in pages of Java."""
+"""The error of a run for people, without Spark's wrapping in call names and pages of Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encrypted queues and the lake: nothing is sealed there, so their payloads go into it only when somebody asks for it by name.
+"""Encrypted queues and the lake: the lake is not encrypted, so it takes their payloads only when the user names the queue.
 
 A dead-letter queue of an encrypted queue holds its payloads, and counts as encrypted, too.
 """

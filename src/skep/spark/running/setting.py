@@ -1,4 +1,4 @@
-"""A setting of Spark's for a while: what a session of the user's own is set to is as it was afterwards."""
+"""Change a setting of Spark for a while. Afterwards the user's session has its old value again."""
 
 from __future__ import annotations
 

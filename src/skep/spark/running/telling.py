@@ -1,4 +1,4 @@
-"""A run tells the server of itself, so that `GET /api/v1/pipelines` and the dashboard know of it. A server that is away is no reason to stop."""
+"""Report a run to the server, for `GET /api/v1/pipelines` and the dashboard. A run goes on when the server is away."""
 
 from __future__ import annotations
 
