@@ -1,8 +1,8 @@
-"""The lease state machine: what settling, giving back, running out and renewing make of a lease. Both stores decide here.
+"""The lease state machine: how settling, giving back, running out and renewing change a lease. Both stores use it.
 
-A store finds rows and writes them back. In between these functions decide, and say in `Effects` what else is to be written: burials,
-history, failed attempts, counters. The plain cases stay set-based statements in each store: claiming fresh messages, and acks of a
-lease that say nothing else of it. The contract suite holds those to this. `docs/log.md` is the specification.
+A store reads rows and writes them back. In between these functions decide, and collect in `Effects` the other rows to write: burials,
+history, failed attempts, counters. Each store keeps set-based statements for the plain cases: claims of new messages, and acks alone.
+The contract suite holds these statements to the same rules. `docs/log.md` is the specification.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from skep.store.rules import LEASE_EXPIRED, LEASE_RAN_OUT, is_exhausted, kept_er
 
 
 class Lease(Struct):
-    """What a group has to do in one partition, and who does it.
+    """The unsettled messages of a group in one partition, and their lease.
 
-    ``open`` are the messages that were delivered and are not settled; the first ``leased`` of them are under the lease of ``token``.
-    ``pending`` more lie beyond ``delivered_seq``. ``ready_at`` is the deadline of a lease, else when the partition may be claimed. While
-    it waits for a retry, ``leased_at`` is when that was said; it is 0 while nobody has it.
+    ``open`` are the delivered, unsettled messages; the first ``leased`` of them are under the lease of ``token``. ``pending`` more
+    messages are beyond ``delivered_seq``. ``ready_at`` is the deadline of a lease; without a lease, when the partition may be claimed.
+    While the partition waits for a retry, ``leased_at`` is the time of the nack; without a lease or retry it is 0.
     """
 
     partition: str
@@ -48,25 +48,25 @@ class Lease(Struct):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to do; such a row is deleted."""
+        """Whether no message is open or pending; such a row is deleted."""
         return not self.open and self.pending <= 0
 
     @property
     def is_resting(self) -> bool:
-        """Whether it waits for a retry, so that its ``ready_at`` stays."""
+        """Whether the partition waits for a retry, so that its ``ready_at`` stays."""
         return self.token is None and self.leased_at > 0
 
     def is_live(self, now: Instant) -> bool:
-        """Whether a consumer holds it and its deadline has not passed."""
+        """Whether a consumer holds the lease and its deadline has not passed."""
         return self.token is not None and self.ready_at > now
 
     def is_worn_out(self, settings: QueueSettings) -> bool:
-        """Whether it is under the last lease that its head may have."""
+        """Whether this is the last attempt of its head (the first open message)."""
         return self.token is not None and is_exhausted(settings, self.attempts)
 
 
 class LeasedSet(Struct):
-    """Messages of an unordered queue that share a fate: they were delivered together so many times, and ``token`` has them now."""
+    """Messages of an unordered queue that were delivered together ``attempts`` times; ``token`` is their present lease."""
 
     partition: str
     seqs: list[int]
@@ -77,12 +77,12 @@ class LeasedSet(Struct):
     consumer: str | None
 
     def is_worn_out(self, settings: QueueSettings) -> bool:
-        """Whether it is under the last lease that its messages may have."""
+        """Whether this is the last attempt of its messages."""
         return self.token is not None and is_exhausted(settings, self.attempts)
 
 
 class Burial(Struct, frozen=True):
-    """A message to give up on, and why."""
+    """A message to give up, and the reason."""
 
     seq: int
     reason: DeadReason
@@ -91,7 +91,7 @@ class Burial(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A row for the failed attempts."""
+    """A new row of the failed attempts."""
 
     seq: int
     attempt: int
@@ -102,9 +102,9 @@ class Failure(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """A row for the lease history. With a ``token`` somebody was answered, and ``answer`` keeps what (`skep.store.outcomes`).
+    """A new row of the lease history. With a ``token`` a caller settled it, and ``answer`` keeps the caller's answer (`skep.store.outcomes`).
 
-    ``swept`` is what acks of the whole lease took, and becomes part of the answer.
+    ``swept`` are the messages that acks of the whole lease completed; it becomes part of the answer.
     """
 
     partition: str
@@ -121,7 +121,7 @@ class Ending(Struct, frozen=True):
 
 
 class Effects(Struct):
-    """What settling adds up to, besides the changed rows. ``dead`` counts the burials of messages that did not just grow old."""
+    """The effects of settling, besides the changed leases. ``dead`` counts burials, except those of expired messages."""
 
     completed: int = 0
     dead: int = 0
@@ -140,11 +140,11 @@ REFUSED_NOT_IN_LEASE = SettleResult(SettleStatus.REFUSED, Code.NOT_IN_LEASE)
 COMPLETED = SettleResult(SettleStatus.COMPLETED)
 COMPLETED_FREES_NONE = SettleResult(SettleStatus.COMPLETED, frees=False)
 BURIED = SettleResult(SettleStatus.DEAD)
-"""Stands in until it is known where the message was buried (`buried_in`)."""
+"""A placeholder until the dead-letter queue is known (`buried_in`)."""
 
 
 def buried_in(dead_letter_queue: str | None) -> SettleResult:
-    """What a caller is told of a message that was given up on; without a dead-letter queue it was discarded."""
+    """The answer for a message that was given up; without a dead-letter queue it was discarded."""
     status = SettleStatus.DISCARDED if dead_letter_queue is None else SettleStatus.DEAD
     return SettleResult(status, dead_letter_queue=dead_letter_queue)
 
@@ -152,9 +152,9 @@ def buried_in(dead_letter_queue: str | None) -> SettleResult:
 def settle_lease(
     lease: Lease, items: Sequence[Settlement], settings: QueueSettings, now: Instant, effects: Effects
 ) -> list[SettleResult]:
-    """Apply one call's settlements to one lease: a result for each, the lease changed, the effects added.
+    """Apply one call's settlements to one lease: it changes the lease, adds to the effects, and returns a result for each.
 
-    Of two words on one message the first counts. Acks of the whole lease are about what the call does not name.
+    Of two settlements of one message the first counts. An ack of the whole lease is for the messages that the call does not name.
     """
     held = lease.held
     head = lease.open[0]
@@ -210,7 +210,7 @@ def _settle_one(
 def judge(
     item: Settlement, attempts: int, settings: QueueSettings, now: Instant, effects: Effects
 ) -> tuple[SettleResult, str]:
-    """What one settlement makes of a message after its ``attempts``-th delivery: the answer, and its fate for the history."""
+    """The effect of one settlement on a message after its ``attempts``-th delivery: the answer, and the outcome for the history."""
     match item.outcome:
         case Outcome.ACK:
             effects.completed += 1
@@ -240,13 +240,13 @@ def sweep(item: Settlement, left: Iterable[int], fates: dict[int, str], swept: S
 
 
 def complete(lease: Lease | LeasedSet, seqs: Sequence[int], effects: Effects) -> None:
-    """Messages of a lease are settled as they are handed out: nobody acks them, and nobody is answered."""
+    """Settle messages of a lease with auto-ack: no caller settles them, so no answer is kept."""
     effects.completed += len(seqs)
     effects.endings.append(_ending(lease, seqs, dict.fromkeys(seqs, "completed")))
 
 
 def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResult], now: Instant) -> list[SettleResult]:
-    """Let the partition wait for the latest of its nacks; that is when each of them comes again, and what it is told."""
+    """Let the partition wait for the latest retry of its nacks. All its nacks are answered with that time."""
     latest = Instant(max(result.retry_at for result in results if result.retry_at is not None))
     lease.ready_at = latest
     lease.leased_at = now
@@ -256,7 +256,7 @@ def _rest(lease: Lease, errors: dict[int, str | None], results: list[SettleResul
 
 
 def release(lease: Lease, head_stays: bool) -> None:
-    """End the lease: what is open comes again, one at a time."""
+    """End the lease: its open messages are delivered again, one at a time."""
     lease.token = None
     lease.leased_at = 0
     lease.leased = 0
@@ -266,19 +266,19 @@ def release(lease: Lease, head_stays: bool) -> None:
         lease.attempts = 1
 
 
-# giving back what reached nobody
+# giving back messages that reached nobody
 
 
 def is_whole_release(lease: Lease, items: Sequence[Settlement]) -> bool:
-    """Whether a call gives back all that a lease holds."""
+    """Whether a call gives back all messages of a lease."""
     words = {item.seq: item.outcome for item in reversed(items) if item.outcome is not Outcome.ACK_THROUGH}
     return all(words.get(Seq(seq)) is Outcome.RELEASE for seq in lease.held)
 
 
 def still_there(lease: Lease, delivered: Collection[int]) -> int | None:
-    """How many messages of a lease are still in the log, ``delivered`` being all there is of the partition from its first on.
+    """How many messages of a lease are still in the log. ``delivered`` are the partition's messages in the log from its first on.
 
-    None when one behind its first was settled: only without such a gap can it be as if they had not been delivered.
+    None when a message behind the first was settled: the delivery can be undone only without such a gap.
     """
     return len(delivered) if set(delivered).issubset(lease.open) else None
 
@@ -286,7 +286,7 @@ def still_there(lease: Lease, delivered: Collection[int]) -> int | None:
 def undo_delivery(
     lease: Lease, items: Sequence[Settlement], there: int, now: Instant, effects: Effects
 ) -> list[SettleResult]:
-    """Give a lease back that reached nobody: what it delivered for the first time, and is still ``there``, is pending again."""
+    """Undo a delivery that reached nobody: after a first delivery, the messages that are still ``there`` are pending again."""
     held = lease.held
     unheard = set(held)
     results = []
@@ -311,15 +311,15 @@ def undo_delivery(
     return results
 
 
-# what time does
+# deadlines
 
 
 def run_out(lease: Lease, settings: QueueSettings, effects: Effects) -> None:
-    """A lease that nobody settled in time: note its end, and bury its head when that has used up its attempts."""
+    """End a lease that was not settled in time, and bury its head if its attempts are used up."""
     left = lease.held
     is_over = is_exhausted(settings, lease.attempts)
     if is_over:
-        # Only the head: of what else was in the lease any may have been innocent.
+        # Only the head: the other messages may not be the cause.
         head = left.pop(0)
         effects.endings.append(_ending(lease, [head], {head: "dead"}))
         effects.failures.append(failure(lease, head, "dead", LEASE_RAN_OUT))
@@ -337,7 +337,7 @@ def run_out(lease: Lease, settings: QueueSettings, effects: Effects) -> None:
 
 
 def lose(lease: Lease, there: Collection[int], effects: Effects) -> bool:
-    """Take what is no longer in the log out of a lease that is over; it counts as expired. Whether its head was among that."""
+    """Remove messages that are no longer in the log from an ended lease; they count as expired. Returns whether the head was removed."""
     head, before = lease.open[0], len(lease.open)
     lease.open = [seq for seq in lease.open if seq in there]
     effects.expired += before - len(lease.open)
@@ -351,7 +351,7 @@ def lose(lease: Lease, there: Collection[int], effects: Effects) -> bool:
 
 
 def renew(lease: Lease, deadline: Instant, now: Instant) -> None:
-    """Move the deadline. A lease that had run out begins anew, and none begins ahead of its renewal: `put_right` goes by that."""
+    """Move the deadline. A lease that had run out begins now. ``leased_at`` is never after the renewal; `put_right` relies on that."""
     lease.leased_at = now if lease.ready_at <= now else min(lease.leased_at, now)
     lease.ready_at = deadline
 
@@ -362,7 +362,7 @@ Set = TypeVar("Set", bound=LeasedSet)
 
 
 class SettledSet(Struct, Generic[Set]):
-    """A set, and what one call makes of its messages. Each of the ``retries`` comes again in a set of its own."""
+    """A set, and the outcomes of its messages in one call. Each of the ``retries`` becomes a set of its own."""
 
     of: Set
     fates: dict[int, str] = {}
@@ -371,21 +371,21 @@ class SettledSet(Struct, Generic[Set]):
 
     @property
     def left(self) -> list[int]:
-        """The messages that the call says nothing of."""
+        """The messages that the call does not settle."""
         return [seq for seq in self.of.seqs if seq not in self.fates]
 
     @property
     def released(self) -> list[int]:
-        """The messages that reached nobody: this delivery does not count."""
+        """The messages that reached nobody, so that this delivery does not count."""
         return sorted(seq for seq, fate in self.fates.items() if fate == "released")
 
 
 def settle_sets(
     sets: Sequence[Set], items: Sequence[Settlement], settings: QueueSettings, now: Instant, effects: Effects
 ) -> tuple[list[SettleResult], list[SettledSet[Set]]]:
-    """Apply one call's settlements to the sets that their tokens have: a result for each, and what becomes of each set.
+    """Apply one call's settlements to the sets of their tokens: returns a result for each, and the changed sets.
 
-    Every message is settled alone, so the others of its lease are not affected. ``sets`` are all that these tokens have.
+    Every message is settled alone, so the others of its lease are not affected. ``sets`` are all sets of these tokens.
     """
     home = {(one.token, seq): place for place, one in enumerate(sets) for seq in one.seqs}
     tokens = {one.token for one in sets}
@@ -415,7 +415,7 @@ def settle_sets(
 
 
 def _sweep_sets(settled: Sequence[SettledSet[Set]], item: Settlement, effects: Effects) -> SettleResult:
-    """Ack what single messages have left of one lease up to a seq."""
+    """Ack the messages of one lease up to a seq that the call does not name."""
     own = [one for one in settled if (one.of.token, one.of.partition) == (item.token, item.partition)]
     if not own:
         return REFUSED_STALE
@@ -427,7 +427,7 @@ def _sweep_sets(settled: Sequence[SettledSet[Set]], item: Settlement, effects: E
 
 
 def run_out_set(one: LeasedSet, settings: QueueSettings, effects: Effects) -> bool:
-    """A set that nobody settled in time: note its end, and bury all of it when its attempts are used up; whether they are."""
+    """End a set that was not settled in time. If its attempts are used up, bury all its messages and return True."""
     is_over = is_exhausted(settings, one.attempts)
     effects.endings.append(_ending(one, one.seqs, dict.fromkeys(one.seqs, "dead" if is_over else "expired")))
     fate = "dead" if is_over else "retried"
@@ -447,12 +447,12 @@ def run_out_set(one: LeasedSet, settings: QueueSettings, effects: Effects) -> bo
 
 
 def outcome_of(fates: Iterable[str]) -> str:
-    """What the lease history calls a call that did all this to one lease."""
+    """The one outcome for the lease history, from the outcomes of all messages."""
     return min(fates, key=OUTCOMES.index)
 
 
 def failure(lease: Lease | LeasedSet, seq: int, outcome: str, error: str | None) -> Failure:
-    """That the attempt under a lease failed for one of its messages."""
+    """The row of a failed attempt of one message of a lease."""
     return Failure(seq, lease.attempts, lease.leased_at, outcome, kept_error(error), lease.consumer)
 
 

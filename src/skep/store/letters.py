@@ -1,4 +1,4 @@
-"""Steps through a dead-letter queue: what one replay or purge looks at, so that the next goes on where it ended."""
+"""Bounded steps of a replay or purge through a dead-letter queue; the next step goes on where the last one ended."""
 
 from __future__ import annotations
 

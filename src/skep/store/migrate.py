@@ -1,4 +1,4 @@
-"""Numbered migrations: how they are found, named and checked. Applying them is each store's own affair.
+"""Numbered migrations: how they are found, named and checked. Each store applies them itself.
 
 A migration is a file ``0001_what_it_does.sql``. Once applied, its text is history: a changed checksum, a gap in the
 numbers, or a database that is newer than this program is an error, never something to repair silently.
@@ -49,7 +49,7 @@ def _read(entry: Traversable) -> Migration:
 
 
 def checksum_of(text: str) -> str:
-    """What a migration's text is recognized by; line endings do not matter."""
+    """The checksum of a migration's text; line endings do not matter."""
     return hashlib.sha256(text.replace("\r\n", "\n").encode()).hexdigest()
 
 
@@ -72,6 +72,6 @@ def missing_migrations(available: Sequence[Migration], applied: Mapping[int, str
 
 
 def tell_upgrade(applied: Mapping[int, str], steps: Sequence[Migration], place: str) -> None:
-    """Log that a store of an older Skep is about to be changed: afterwards that Skep cannot open it any more."""
+    """Log that a store of an older Skep is about to be migrated: afterwards the older Skep cannot open it."""
     if applied and steps:
         log.info("the schema is being brought up to date", store=place, schema=max(applied), to=steps[-1].number)

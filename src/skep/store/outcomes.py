@@ -1,10 +1,9 @@
-"""What settlements and transactions were answered, kept in the lease history, so that a repeat gets the first answer.
+"""The answers of settlements and transactions, kept in the lease history, so that a repeat gets the first answer (idempotence).
 
-Whoever did not get the answer to an ack cannot know whether it happened, and says it again. The row that the lease history gets for
-every settlement has the lease's token and what was said under it, so it is as durable as the settlement itself. Only the seqs are added,
-where they are not consecutive. It is looked at only when a settlement is refused: with the same token, message and verdict it is a repeat,
-changes nothing, and gets the first answer, for a while. Anything else stays refused (I6). An ack of a whole lease leaves a mark there, by
-which its repeat is known.
+A caller that got no answer to an ack repeats it. Every settlement writes a row of the lease history in its own transaction, with the
+lease's token and the answer. For plain acks only the seqs are added, and only where they have a gap. The row is read only when a
+settlement is refused: one with the same token, message and verdict is a repeat. For a while a repeat changes nothing and gets the first
+answer. Any other stays refused (I6). An ack of a whole lease leaves a mark, which identifies its repeat.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from skep.model import Outcome, PushOutcome, PushResult, PushStatus, Retry, Seq,
 from skep.model.transaction import Transaction, TransactionOutcome
 
 REMEMBER_SECONDS = 300
-"""For this long a repeated settlement gets the first answer. Clients stop retrying sooner."""
+"""How long a repeated settlement gets the first answer. Clients stop retrying sooner."""
 REMEMBERED_LEASES = 20_000
-"""A repeat is looked for among this many of the latest ended leases, over all queues."""
+"""How many of the latest ended leases, over all queues, are searched for a repeat."""
 
 LOST = frozenset({Code.STALE_LEASE, Code.NOT_IN_LEASE})
 """Refusals of a settlement that may be a repeat."""
@@ -44,7 +43,7 @@ class SettledMessage(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Stored(Struct, array_like=True, frozen=True, gc=False):
-    """What a push of a transaction was answered."""
+    """The answer for one pushed message of a transaction."""
 
     status: PushStatus
     id: bytes
@@ -54,7 +53,7 @@ class Stored(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Committed(Struct, array_like=True, frozen=True):
-    """A whole transaction: what tells it from any other, and its answers."""
+    """A committed transaction: its fingerprint and its answers."""
 
     fingerprint: bytes
     settled: list[SettleResult]
@@ -62,16 +61,16 @@ class Committed(Struct, array_like=True, frozen=True):
 
 
 class Mark(Struct, array_like=True, frozen=True, gc=False):
-    """An ack of a lease up to a seq. ``messages`` None is every message that its row of the history completed."""
+    """An ack of a lease up to a seq. ``messages`` is how many it completed; None: all completed messages of its history row."""
 
     through: int
     messages: int | None = None
 
 
 class Kept(Struct, array_like=True, frozen=True):
-    """What a row of the history keeps. ``acked`` None is every seq from its first to its last.
+    """The answers that a history row keeps. ``acked`` None: every seq from the row's first to its last, unless ``packed`` has the seqs.
 
-    An ack of a whole lease leaves a mark, and its seqs as the lease had them, ``packed`` in 8 bytes each.
+    An ack of a whole lease leaves a mark. ``packed`` are the seqs of the lease, in 8 bytes each.
     """
 
     acked: list[int] | None
@@ -82,14 +81,14 @@ class Kept(Struct, array_like=True, frozen=True):
 
 
 class Swept(Struct):
-    """The seqs of one row that acks of whole leases completed, with a mark for each ack."""
+    """The seqs of one history row that acks of the whole lease completed, with a mark for each ack."""
 
     marks: list[Mark] = []
     seqs: list[int] = []
 
 
 class EndedLease(Struct, frozen=True):
-    """A history row with one of the wanted tokens. ``acked``: its seqs, when ``kept`` has none."""
+    """A history row with one of the wanted tokens. ``acked``: its seqs, when ``kept`` has none and they have a gap."""
 
     token: bytes
     partition: str
@@ -105,7 +104,7 @@ _decode = msgspec.msgpack.Decoder(Kept).decode
 
 
 def verdict_of(settlement: Settlement) -> str:
-    """What makes two settlements of a message the same."""
+    """The verdict of a settlement. A repeat has the same verdict."""
     if settlement.outcome is not Outcome.NACK:
         return settlement.outcome
     if settlement.retry is Retry.AT:
@@ -119,19 +118,19 @@ def is_run(seqs: Sequence[int]) -> bool:
 
 
 def kept_acks(seqs: Sequence[int], marks: Sequence[Mark] = ()) -> bytes | None:
-    """What to keep of a settlement that was acks alone, of seqs that rise."""
+    """The record of a settlement of acks alone, with ascending seqs; None when its history row says it all."""
     if is_run(seqs):
         return _encode(Kept(None, [], marks=list(marks))) if marks else None
     return _encode(Kept(list(seqs), [], marks=list(marks)))
 
 
 def kept_sweep(through: int, packed: bytes | None) -> bytes:
-    """What to keep of one ack of a lease up to a seq; ``packed`` are its seqs, where they have a gap."""
+    """The record of one ack of a lease up to a seq; ``packed`` are the seqs, if they have a gap."""
     return _encode(Kept(None, [], marks=[Mark(through)], packed=packed))
 
 
 def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]], swept: Swept | None = None) -> bytes | None:
-    """The record of a settlement of one lease: without refused messages; those of a whole lease are in ``swept``."""
+    """The record of a settlement of one lease. Refused settlements are left out; ``swept`` has those of acks of the whole lease."""
     marks = [] if swept is None else swept.marks
     acked: list[int] = [] if swept is None else list(swept.seqs)
     said: list[SettledMessage] = []
@@ -149,7 +148,7 @@ def kept_answers(answered: Iterable[tuple[Settlement, SettleResult]], swept: Swe
 
 
 def with_transaction(kept: bytes | None, transaction: Transaction, outcome: TransactionOutcome) -> bytes:
-    """What to keep of a settlement that is part of a transaction."""
+    """The record of a settlement, with the transaction that it is part of."""
     before = Kept(None, []) if kept is None else _decode(kept)
     pushed = [
         Stored(result.status, result.id, result.seq, result.transaction_id, result.trace_id)
@@ -160,7 +159,7 @@ def with_transaction(kept: bytes | None, transaction: Transaction, outcome: Tran
 
 
 def outcome_for(seq: int, outcome: str, kept: bytes | None) -> str:
-    """What a lease's row in the history says of one of its messages: several may have fared differently in one call."""
+    """The outcome of one message, from its lease's history row: messages of one call may have different outcomes."""
     if outcome not in ("retried", "dead") or kept is None:
         return outcome
     said = _decode(kept)
@@ -173,7 +172,7 @@ def outcome_for(seq: int, outcome: str, kept: bytes | None) -> str:
 
 
 class Remembered:
-    """What was said under some tokens."""
+    """The kept answers of some tokens."""
 
     def __init__(self, rows: Iterable[EndedLease]) -> None:
         self._said: dict[tuple[bytes, int], tuple[str, str, SettleResult]] = {}
@@ -196,18 +195,18 @@ class Remembered:
                 self._transactions[row.token, kept.transaction.fingerprint] = kept.transaction
 
     def answer(self, settlement: Settlement, ordered: bool) -> SettleResult | None:
-        """What the same settlement was answered before; None when it was not made."""
+        """The first answer of a repeated settlement; None when it is no repeat."""
         if settlement.outcome is Outcome.ACK_THROUGH:
             messages = self._swept.get((settlement.token, settlement.partition, settlement.seq))
             return None if messages is None else msgspec.structs.replace(COMPLETED_BEFORE, messages=messages)
         found = self._said.get((settlement.token, settlement.seq))
         if found is None or found[1] != verdict_of(settlement):
             return None
-        # A lease of an unordered queue is found by its token alone.
+        # In an unordered queue the token alone identifies the lease.
         return None if ordered and found[0] != settlement.partition else found[2]
 
     def outcome(self, transaction: Transaction) -> TransactionOutcome | None:
-        """What the same transaction was answered before; None when it was not made."""
+        """The first answer of a repeated transaction; None when it is no repeat."""
         found = self._transactions.get((transaction.settlements[0].token, transaction.fingerprint))
         if found is None:
             return None
@@ -230,5 +229,5 @@ def _acked(row: EndedLease, kept: Kept) -> Iterable[int]:
 
 
 def is_remembered(transaction: Transaction) -> bool:
-    """Whether a transaction can be told from others when it comes again: by the token of its first settlement."""
+    """Whether a repeat of the transaction can be recognised: it has a fingerprint, and a settlement whose token finds the row."""
     return bool(transaction.fingerprint and transaction.settlements)

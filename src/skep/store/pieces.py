@@ -1,7 +1,7 @@
-"""How large a piece of a chore is: so many messages as are done in a moment, going by how long the last piece took.
+"""The size of a chore's pieces: as many messages as take a moment, by the time of the last piece.
 
-A chore is whatever touches many messages and can be done bit by bit: retention, promotion, replay, purge, sweeping. Each piece is a
-transaction of its own, so that callers come in between, and what was done stays done.
+A chore touches many messages and can be done in pieces: retention, promotion, replay, purge, sweeping. Each piece is a transaction of
+its own, so that other calls come in between, and finished pieces stay done.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FIRST = 100
-"""Messages of the first piece of a kind, before anything is known."""
+"""The size of the first piece of a kind, before any was measured."""
 LEAST = 20
-"""Messages that a piece touches whatever they take: with fewer a piece would cost more than its messages."""
+"""The least size of a piece: a smaller piece would cost more than its messages."""
 TOO_LONG = 10
-"""A piece that took so many times as long as it should is long."""
+"""A piece is long when it took this many times its target time."""
 HELPED = 2 / 3
-"""A piece of at most half the size that took more than this share of the time took it for something else than its messages."""
+"""If a piece of at most half the size took more than this share of the time, the time does not depend on the messages."""
 
 
 class Pieces:
     """The sizes of pieces, by the kind of chore."""
 
     def __init__(self, seconds: float) -> None:
-        """A piece should take about so many ``seconds``."""
+        """``seconds`` is the target time of a piece."""
         self.seconds = seconds
         self._sizes: dict[str, int] = {}
         self._last: dict[str, tuple[int, float]] = {}
@@ -41,7 +41,7 @@ class Pieces:
         return kind in self._long
 
     def measured(self, kind: str, most: int, work: Callable[[int], T], more: Callable[[T], bool]) -> T:
-        """Do a piece, and learn from how long it takes."""
+        """Do a piece, and measure its time."""
         size = self.size(kind, most)
         begun = time.perf_counter()
         done = work(size)
@@ -51,7 +51,7 @@ class Pieces:
     def took(self, kind: str, size: int, seconds: float, more: bool) -> None:
         """Make the next piece smaller when this one took too long; larger when it was short, and there is ``more`` to do.
 
-        Larger also when a much smaller piece took hardly less: then a piece costs much by itself, and few of them should be made.
+        Larger also when a much smaller piece took hardly less time: then each piece has a high fixed cost, and fewer are better.
         """
         last_size, last_seconds = self._last.get(kind, (size, seconds))
         self._last[kind] = (size, seconds)

@@ -1,4 +1,4 @@
-"""Rates: the growth of a counter over the last minute, from the samples around its beginning."""
+"""Rates: the growth of a counter over the last minute, from the samples around the beginning of that minute."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.store.rules import RATE_SECONDS
 
 Sample = tuple[int, int]
-"""When a counter was noted, and what it showed."""
+"""The time of a sample, and the value of the counter."""
 
 
 def rates_since(now: Instant) -> Instant:
-    """Where the minute begins."""
+    """The beginning of the last minute."""
     return Instant(now - seconds(RATE_SECONDS))
 
 
 def rate(value: int, now: Instant, before: Sample | None, after: Sample | None) -> float:
-    """Growth per second: since the minute began, or since the first sample when there is none from before.
+    """Growth per second since the minute began, or since the first sample if there is none before the minute.
 
-    ``before`` is the newest sample up to the beginning, ``after`` the first one past it. Between two that differ the counter is taken
-    to have grown evenly; without a later one it has not changed since.
+    ``before`` is the newest sample up to the beginning, ``after`` the first one past it. Between the two, growth is interpolated.
+    Without ``after``, the counter had not changed since ``before``.
     """
     since = rates_since(now)
     if before is None:

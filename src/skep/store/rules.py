@@ -1,5 +1,5 @@
-"""What both stores must compute alike: when a retry comes, when a partition is ready, what is too old, who buries where,
-and what an undone transaction or a failing endpoint is told.
+"""Rules that both stores share: times of retries, ready partitions, expiry, dead-letter targets, and the answers of undone
+transactions and failing endpoints.
 
 Pure functions of settings and instants. `docs/log.md` is their specification.
 """
@@ -44,54 +44,54 @@ TRACE_SLACK_MICROS = 1_000_000
 
 TRIED_BEFORE_MICROS = 10_000_000
 TRIED_AFTER_MICROS = 60_000_000
-"""How far from the span of an attempt the messages that it may have stored are looked for: created_at follows a message that is
-there already, and clocks of servers are put right."""
+"""How far around the time of an attempt its messages are searched: created_at is never before that of an earlier message, and
+clocks of servers may be corrected."""
 
 LEASE_EXPIRED = "lease expired"
-"""The error of a message whose consumer neither settled nor renewed."""
+"""The error of a message whose consumer neither settled nor renewed it in time."""
 
 LEASE_RAN_OUT = "lease ran out"
-"""The error of the attempt that ended so."""
+"""The error of an attempt whose lease ran out."""
 FAILURES_KEPT = 32
 """How many failed attempts of a message are kept for each group: the latest."""
 FAILURES_MOST = 100_000
-"""How many are kept in all, at most, once they are swept: the latest."""
+"""How many failed attempts a sweep keeps in all: the latest."""
 FAILURES_SHOWN = 100
-"""How many of one message are shown, over all groups: the latest."""
+"""How many failed attempts of one message are shown, over all groups: the latest."""
 FAILURE_BYTES = 4_096
-"""An error text of an attempt that is longer than this is cut."""
+"""The most bytes of an attempt's error text; a longer text is cut."""
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""Rows of one transaction are written in pieces of about so many bytes, however large it is; one row may have more."""
+"""A transaction writes its rows in pieces of about this many bytes; one row may have more."""
 
 SEQ_MAX = 2**63 - 1
-"""No database holds a greater one."""
+"""The greatest seq that the databases can hold."""
 
 PARTITION_WALK_SEQS = 100_000
-"""How far along the log one read looks for the messages of some partitions, which may be far between."""
+"""How many seqs one read looks at for messages of some partitions, as these may be far apart."""
 
 PAST_SECONDS = 2 * 86_400
 """How long figures by the minute are kept."""
 SAMPLE_EVERY_SECONDS = 10
-"""Counters are looked at this often, as a rule, and noted when they changed."""
+"""How often counters are sampled, by default. Only changed counters are written."""
 RATE_SECONDS = 60
-"""Rates are growth over so long."""
+"""Rates are computed over this time."""
 KEPT_SAMPLES_SECONDS = 90
-"""So much of what each look saw is kept: what rates want, for who looks a little late. Figures by the minute tell of the time before."""
+"""How long single samples are kept: the time that rates need, and a little more. Before that there are figures by the minute."""
 KEYFRAME_SECONDS = 86_400
 """An unchanged figure is written again after this time, so its newest row is always younger than the removed rows."""
 NEW_SECONDS = 120
-"""So long after it was made a queue counts as new: the next sample notes that it began with nothing."""
+"""How long a queue counts as new: its first sample also notes that it began with zero."""
 TRACE_EVENTS_SECONDS = 7 * 86_400
 """How long events of traces are kept."""
 TRACE_EVENTS = 1_000_000
 """How many events of traces a sweep keeps at most: the latest ones."""
 HISTORY_DISORDER_SECONDS = 60
-"""By so much a lease may stand too late in the history: it ended before it was committed, and servers' clocks differ a little."""
+"""By how much the lease history may be out of order: a lease ends before its commit, and servers' clocks differ a little."""
 TIMED_LEASES = 2_000
-"""How many of a queue's newest leases its wait and handler times are taken from."""
+"""How many of a queue's newest leases are used for its wait and handler times."""
 SEARCHED_LEASES = 1_000
-"""How many rows of the lease history one look for a message's deliveries reads, from its creation on and from the end back."""
+"""How many rows of the lease history are read for a message's deliveries: from its creation on, and from the end back."""
 
 AHEAD_MICROS = 5_000_000
 """A stamp that lies further ahead of the clock than this was written before the clock was put back. Servers' clocks differ by less."""
@@ -100,9 +100,9 @@ NOTICED_MICROS = STEP_BACK_MICROS + 5_000_000
 LONGEST_WAIT_MICROS = 60_000_000
 """When the clock is put back, waits of operations up to this long are not moved."""
 PROVEN_MICROS = 600 * 1_000_000
-"""How long a clock that was put back must go on before stamps are put right by it: it may be this one that is wrong."""
+"""How long a clock that was put back must run on before stamps are corrected: the new time may be the wrong one."""
 OLDEST_CLOCK = 1_735_689_600 * 1_000_000
-"""2025: a clock that shows less was never set, and nothing is put right by it."""
+"""The year 2025: an earlier clock was never set, so nothing is corrected by it."""
 RECEIPT_MICROS_MAX = 366 * 86_400 * 1_000_000
 """No receipt and no staged chunk is kept for longer."""
 
@@ -110,16 +110,16 @@ PIPELINE_RUNS = 1_000
 """How many runs of pipelines are kept per tenant: the latest."""
 
 QUEUE_DELETED = "the queue was deleted while this waited"
-"""The error of operations that a deleted queue took with it."""
+"""The error of operations whose queue was deleted."""
 
 ACTIVE_EVERY_MICROS = 60_000_000
-"""How exactly it is known when a group was last used."""
+"""How precisely the last use of a group is known."""
 
 ATTENDANCE_MICROS = 3_600_000_000
-"""For how long after a start no group is idle."""
+"""How long after a start no group counts as idle."""
 
 ATTENDANCE_BREAK_MICROS = 2 * ATTENDANCE_MICROS
-"""Passes that are further apart mean that nobody looked after the queues in between."""
+"""A longer time between two passes of retention means that no server ran in between."""
 
 LOOK_FOR_IDLE_MICROS = ATTENDANCE_MICROS // 2
 """How often a queue whose groups may be idle gets a pass, at least."""
@@ -127,7 +127,7 @@ LOOK_FOR_IDLE_MICROS = ATTENDANCE_MICROS // 2
 _MAX_DOUBLINGS = 40
 
 DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
-"""What a dead-letter queue that is made because it is needed starts with."""
+"""The settings of a dead-letter queue that is made on demand."""
 
 
 def is_seq(number: int) -> bool:
@@ -136,9 +136,9 @@ def is_seq(number: int) -> bool:
 
 
 class Sought(Struct):
-    """Messages of one queue that an earlier attempt may have stored: when they would have entered the log, and their ids.
+    """Messages of one queue that an earlier attempt may have stored: the time when they entered the log, and their ids.
 
-    Those that were ``scheduled`` are in the schedule, or entered the log at some time since: when due, or earlier by hand.
+    ``scheduled`` messages are in the schedule, or entered the log later: when they were due, or earlier by hand.
     """
 
     since: int
@@ -148,13 +148,13 @@ class Sought(Struct):
 
 
 def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Sought]:
-    """What is to be looked for before batches that were tried are stored, by queue."""
+    """The messages to search for, by queue, before batches with an earlier attempt are stored."""
     found: dict[QueueKey, Sought] = {}
     for batch in batches:
         if batch.tried is None:
             continue
         since, until = batch.tried.since - TRIED_BEFORE_MICROS, batch.tried.until + TRIED_AFTER_MICROS
-        if since > now:  # tried by a clock that was put back; whatever was stamped then may have been put right
+        if since > now:  # the clock was put back since the attempt, and its stamps may have been corrected
             since, until = 0, SEQ_MAX
         for message, id_ in zip(batch.messages, batch.ids, strict=True):
             one = found.setdefault(message.queue, Sought(since, until, set(), set()))
@@ -162,7 +162,7 @@ def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Soug
             one.ids.add(id_)
             if message.deliver_at is not None and message.deliver_at > since:
                 one.scheduled.add(id_)
-                # It may have entered the log whenever someone saw to it.
+                # The message may have entered the log at any time.
                 one.until = SEQ_MAX
     return found
 
@@ -185,7 +185,7 @@ def backoff_micros(settings: QueueSettings, attempts: int, jitter: float) -> int
 
 
 def retry_time(settings: QueueSettings, settlement: Settlement, attempts: int, now: Instant) -> Instant:
-    """When a nacked message may come again; a time in the past means now."""
+    """When a nacked message may be delivered again; a time in the past means now."""
     if settlement.retry is Retry.NOW:
         return now
     if settlement.retry is Retry.AT:
@@ -194,7 +194,7 @@ def retry_time(settings: QueueSettings, settlement: Settlement, attempts: int, n
 
 
 def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant:
-    """When a free partition with nothing open may be claimed."""
+    """When a partition without a lease and without open messages may be claimed."""
     window = seconds(settings.window_buffer_seconds)
     buffered = min(newest_at + window, oldest_at + WINDOW_CAP_FACTOR * window)
     return Instant(max(oldest_at + seconds(settings.delayed_processing_seconds), buffered))
@@ -203,21 +203,21 @@ def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant
 def is_visible(created_at: int, delay: int, now: Instant) -> bool:
     """Whether a message has waited for its delay.
 
-    If the clock was put back since, the message's age is unknown. It is delivered with the first message of its partition or set, which
-    waits from when it was found.
+    If the clock was put back since, the message's age is unknown. It is delivered with the first message of its partition or set,
+    whose own wait began when it was discovered.
     """
     return created_at + delay <= now or created_at > now + AHEAD_MICROS
 
 
 def is_exhausted(settings: QueueSettings, attempts: int) -> bool:
-    """Whether a message that failed its ``attempts``-th delivery is given up on."""
+    """Whether a message is given up after its ``attempts``-th delivery failed."""
     return 0 < settings.max_attempts <= attempts
 
 
 def comes_alone(settings: QueueSettings, attempts: int) -> bool:
-    """Whether a message of an unordered queue is handed out by itself, for fear that it kills its consumer.
+    """Whether a message of an unordered queue is delivered alone, as it may have killed its consumer.
 
-    Its neighbours would pay for that with an attempt each. Only a first delivery, which is not the last, takes many.
+    Each neighbour would lose an attempt. So messages are delivered together only the first time, and only if there is a second attempt.
     """
     return attempts > 0 or settings.max_attempts == 1
 
@@ -234,9 +234,9 @@ def is_too_old(settings: QueueSettings, created_at: int, now: Instant) -> bool:
 
 
 def removal_age(settings: QueueSettings, holds_dead_letters: bool) -> int | None:
-    """The age at which a message leaves the log whoever has read it: max_age of a dead-letter queue. None: at no age.
+    """The age at which a message leaves the log, also unread: max_age of a dead-letter queue. None: at no age.
 
-    In any other queue max_age settles what is unsettled, and retention decides about the log.
+    In any other queue max_age settles unsettled messages, and retention decides when they leave the log.
     """
     return seconds(settings.max_age_seconds) if holds_dead_letters and settings.max_age_seconds > 0 else None
 
@@ -246,13 +246,13 @@ LOOK_AGAIN_SECONDS = 60.0
 
 
 def settles_unread(name: str, settings: QueueSettings, holds_dead_letters: bool) -> bool:
-    """Whether expired messages must be settled first. Retention deletes those of a dead-letter queue directly."""
+    """Whether expired messages must be settled first. Retention of a dead-letter queue without a target deletes them directly."""
     removed = removal_age(settings, holds_dead_letters) is not None
     return not removed or dead_letter_target(name, settings, holds_dead_letters) is not None
 
 
 def may_lose_messages(settings: QueueSettings, holds_dead_letters: bool) -> bool:
-    """Whether messages may leave the log before every group has settled them: then some under a lease may be gone."""
+    """Whether messages may leave the log before every group has settled them, even while they are leased."""
     return holds_dead_letters or settings.retention_ignores_groups or settings.group_idle_seconds > 0
 
 
@@ -263,16 +263,16 @@ def idle_micros(settings: QueueSettings) -> int | None:
 
 
 class Attendance(Struct):
-    """How long somebody has looked after the queues without a break, by the passes of retention.
+    """How long servers have run without a break, by the passes of retention.
 
-    While nobody does, groups are unused for no fault of theirs: after a start, or a long break, none is idle for an hour.
+    While no server runs, groups cannot be used. So after a start, or a long break, no group counts as idle for an hour.
     """
 
     since: int | None = None
     latest: int = 0
 
     def may_mark_idle(self, now: Instant) -> bool:
-        """Note a pass. True when retention has run without a break for an hour: before that, groups may be unused because no server ran."""
+        """Note a pass of retention. True when passes have run for an hour without a break."""
         if self.since is None or not 0 <= now - self.latest <= ATTENDANCE_BREAK_MICROS:
             self.since = now
         self.latest = now
@@ -280,12 +280,12 @@ class Attendance(Struct):
 
 
 def wants_mark(active_at: int, idle: bool, now: Instant) -> bool:
-    """Whether a call that uses a group has to note that: once a minute, so that not every call writes."""
+    """Whether a call must note its use of a group: once a minute, so that not every call writes."""
     return idle or now - active_at >= ACTIVE_EVERY_MICROS
 
 
 def dead_letter_target(name: str, settings: QueueSettings, holds_dead_letters: bool) -> str | None:
-    """The queue that takes what ``name`` gives up on, or None when that is discarded."""
+    """The dead-letter queue of the queue ``name``; None when dead letters are discarded."""
     if settings.dead_letter_queue == NO_DEAD_LETTER_QUEUE:
         return None
     if settings.dead_letter_queue is not None:
@@ -299,7 +299,7 @@ def names_one(dead_letter_queue: str | None) -> bool:
 
 
 class DeadLetterUse(Struct, frozen=True):
-    """What the dead-letter rules look at when a queue is made or changed."""
+    """The facts for the dead-letter rules when a queue is made or changed."""
 
     name: str
     dead_letter_queue: str | None
@@ -310,7 +310,7 @@ class DeadLetterUse(Struct, frozen=True):
 
 
 def check_dead_letter_rules(use: DeadLetterUse) -> None:
-    """Raise DEAD_LETTER_SELF or DEAD_LETTER_CHAIN when the rules forbid it."""
+    """Raise DEAD_LETTER_SELF or DEAD_LETTER_CHAIN when the rules forbid the setting."""
     if use.dead_letter_queue == use.name:
         raise SkepError(Code.DEAD_LETTER_SELF, f"queue {use.name!r} cannot be its own dead-letter queue")
     if use.in_use and names_one(use.dead_letter_queue):
@@ -330,12 +330,12 @@ _UNDONE = SettleResult(SettleStatus.REFUSED, Code.BATCH_REFUSED)
 
 
 def queue_full_reason(name: str, depth: int, limit: int, fresh: int) -> str:
-    """What a push is told that would go beyond max_depth."""
+    """The error text for a push beyond max_depth."""
     return f"queue {name!r} holds {depth} of at most {limit} messages; {fresh} more {'does' if fresh == 1 else 'do'} not fit"
 
 
 def holds(waiting: set[tuple[QueueKey, str]], batch: PushBatch) -> bool:
-    """Whether a batch must queue behind an operation; then whatever follows in its other partitions queues behind it."""
+    """Whether a batch must queue behind an operation. If so, its partitions are added to ``waiting``, for later batches."""
     places = {(message.queue, message.partition) for message in batch.messages}
     if waiting.isdisjoint(places):
         return False
@@ -344,20 +344,20 @@ def holds(waiting: set[tuple[QueueKey, str]], batch: PushBatch) -> bool:
 
 
 Head = tuple[str, str, str, str]
-"""A partition as operations are kept by it: tenant, queue, lane, partition."""
+"""The key of a sequence of operations: tenant, queue, lane, partition."""
 FIRST_HEAD: Head = ("", "", "", "")
 CLAIM_PASSED = 500
-"""How many operations that have to wait a claim passes over before it looks by partition."""
+"""How many waiting operations a claim skips before it looks by partition."""
 CLAIM_HEADS = 1_000
-"""How many partitions one such look takes in; the next one goes on from there."""
+"""How many partitions one look by partition reads; the next look goes on from there."""
 CLAIM_LOOKS = 4
-"""How many such looks one claim takes at the most."""
+"""How many looks by partition one claim makes at most."""
 
 
 def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[list[int], Head]:
-    """Of the first operations of some partitions, those that may be claimed together, which are of one lane; and where the look ended.
+    """The first operations of partitions that may be claimed together, all of one lane; and the partition where the look ended.
 
-    After the last partition comes the first again.
+    The look after the last partition starts with the first again.
     """
     ready: list[int] = []
     lane = None
@@ -371,9 +371,9 @@ def ready_heads(rows: Sequence[tuple[Any, ...]], now: int, most: int) -> tuple[l
 
 
 class HeadWalk:
-    """Looks by partition, over several claims: where the last one ended, and whether they have been everywhere and found nothing.
+    """Looks by partition, over several claims: the end of the last look, and whether all partitions were looked at in vain.
 
-    Looks that begin in the middle have been everywhere once they have come to the end twice.
+    Looks that begin in the middle have seen all partitions once they have come to the end twice.
     """
 
     def __init__(self) -> None:
@@ -381,7 +381,7 @@ class HeadWalk:
         self._ends_ahead = 1
 
     def go_on(self, after: Head) -> bool:
-        """Note where a look that found nothing ended; whether there are partitions left to look at."""
+        """Note the end of a look that found nothing; returns whether partitions are left to look at."""
         self.after = after
         self._ends_ahead -= after == FIRST_HEAD
         if self._ends_ahead:
@@ -390,13 +390,13 @@ class HeadWalk:
         return False
 
     def found(self, after: Head) -> None:
-        """Something was found: the looks begin anew after this partition."""
+        """Note that a look found operations: the next round begins after this partition."""
         self.after = after
         self._ends_ahead = 1 if after == FIRST_HEAD else 2
 
 
 def in_turn(before: dict[int, int | None]) -> set[int]:
-    """The positions that have nothing live before them in their partition but each other; each is given with the one before."""
+    """The positions with no live operation ahead in their partition except each other. ``before`` maps each to the one ahead."""
     free: set[int] = set()
     for position in sorted(before):
         ahead = before[position]
@@ -406,13 +406,13 @@ def in_turn(before: dict[int, int | None]) -> set[int]:
 
 
 def in_conflict(transaction: Transaction, conflict: Code, index: int) -> TransactionOutcome:
-    """The answer for a transaction that a receipt or an entity's version stood in the way of."""
+    """The answer for a transaction in conflict with a receipt or an entity's version."""
     settled = [_UNDONE] * len(transaction.settlements)
     return TransactionOutcome(False, settled, undone_push(transaction.push), conflict, index)
 
 
 def receipt_after(batch: PushBatch, outcome: PushOutcome) -> Receipt | None:
-    """The receipt of a batch that was stored, its answer naming what is stored: the first one's id where a message is a duplicate."""
+    """The receipt of a stored batch. In its answer, the id of a duplicate is replaced by the id of the first message."""
     receipt = batch.receipt
     if receipt is None:
         return None
@@ -431,7 +431,7 @@ def too_much_at_once(max_bytes: int) -> SkepError:
 
 
 def undone(transaction: Transaction, settled: list[SettleResult], pushed: PushOutcome) -> TransactionOutcome:
-    """The answer for a transaction of which a part was refused: that part says so, the rest was undone for its sake."""
+    """The answer for a transaction with a refused part: the part has its own refusal, the rest BATCH_REFUSED."""
     return TransactionOutcome(
         False,
         [result if result.status is SettleStatus.REFUSED else _UNDONE for result in settled],
@@ -440,7 +440,7 @@ def undone(transaction: Transaction, settled: list[SettleResult], pushed: PushOu
 
 
 def undone_push(batch: PushBatch) -> PushOutcome:
-    """The answer for pushes of a transaction that was undone because of something else."""
+    """The answer for the pushes of a transaction that was undone because of another part."""
     reason = (Code.BATCH_REFUSED, "another part of the transaction was refused")
     results = [
         PushResult(PushStatus.REFUSED, id_, None, m.transaction_id, m.trace_id or id_, *reason)
@@ -450,9 +450,9 @@ def undone_push(batch: PushBatch) -> PushOutcome:
 
 
 def not_quarantined(message: NewMessage, id_: Id, full: str | None = None) -> PushOutcome:
-    """The answer for an invalid message of a queue that keeps no dead letters, or whose are ``full``: nothing of it is left.
+    """The answer for an invalid message that is not kept: its queue has no dead-letter queue, or that queue is ``full``.
 
-    What was taken must find its grave whatever its depth; this one was not taken yet, and its sender can wait.
+    max_depth counts here, as the message was not accepted yet, and its sender can wait. An accepted message is always buried.
     """
     reason = full or f"queue {message.queue.name!r} keeps no dead letters, so the invalid message is not kept"
     trace_id = message.trace_id or id_
@@ -461,7 +461,7 @@ def not_quarantined(message: NewMessage, id_: Id, full: str | None = None) -> Pu
 
 
 def group_is_external(queue: str, group: str) -> SkepError:
-    """What a pop for an external group is told."""
+    """The error for a pop of an external group."""
     return SkepError(
         Code.GROUP_EXTERNAL,
         f"group {group!r} of {queue!r} is external: it reads the raw log and tells its progress; pop in another group",
@@ -471,7 +471,7 @@ def group_is_external(queue: str, group: str) -> SkepError:
 
 
 def group_is_not_external(queue: str, group: str) -> SkepError:
-    """What someone is told who reports the progress of a group that pops."""
+    """The error for a progress report of a group that pops."""
     return SkepError(
         Code.GROUP_NOT_EXTERNAL,
         f"group {group!r} of {queue!r} pops its messages: report the progress of another group, or delete this one",
@@ -481,12 +481,12 @@ def group_is_not_external(queue: str, group: str) -> SkepError:
 
 
 def message_not_found(queue: str, seq: int) -> SkepError:
-    """What someone is told who names a message that is not in the log."""
+    """The error for a message that is not in the log."""
     return SkepError(Code.MESSAGE_NOT_FOUND, f"there is no message {seq} in {queue!r}", queue=queue, seq=seq)
 
 
 def message_settled(queue: str, seq: int) -> SkepError:
-    """What someone is told who wants to delete a message that no group has anything to do with."""
+    """The error for deleting a message that all groups have settled."""
     return SkepError(
         Code.MESSAGE_SETTLED,
         f"message {seq} of {queue!r} is settled in every group: nobody will get it again, and retention removes it",
@@ -496,7 +496,7 @@ def message_settled(queue: str, seq: int) -> SkepError:
 
 
 def check_reported(queue: str, seq: int, last_seq: int) -> None:
-    """Refuse progress beyond the log: whoever reports it has read another one."""
+    """Refuse progress beyond the log: such a reader has read another log."""
     if seq > last_seq:
         raise SkepError(
             Code.INVALID_REQUEST,
@@ -514,9 +514,9 @@ def after_report(
     open_seconds: float,
     reason: str | None,
 ) -> Endpoint:
-    """What is known of an endpoint after a delivery to it; ``known`` itself when nothing changes.
+    """The state of an endpoint after a delivery; ``known`` itself when nothing changes.
 
-    From ``threshold`` failures in a row on, each keeps it open, which is shut off, for a while. Who is gone stays so.
+    From ``threshold`` failures in a row on, each failure opens the circuit breaker for a while: no deliveries. A gone endpoint stays so.
     """
     before = fresh if known is None else known
     now = fresh.updated_at
@@ -534,33 +534,33 @@ def after_report(
 
 
 def are_sealed(messages: Iterable[NewMessage]) -> bool:
-    """Whether no payload is readable for somebody who reads the store's files."""
+    """Whether all messages are sealed (encrypted)."""
     return all(message.content_type == SEALED_TYPE for message in messages)
 
 
 def not_encrypted_reason(queue: str) -> str:
-    """Why a plain payload is not taken: a server that cannot seal must not store it either."""
+    """The error text for a plain payload of an encrypted queue: a server that cannot seal must not store it."""
     return f"the queue {queue!r} is encrypted, and this payload is not"
 
 
 def check_sealed(queue: str, is_encrypted: bool, content_type: str | None) -> None:
-    """Refuse a payload of this type that an encrypted queue may not take, nor its dead letters."""
+    """Refuse a plain payload for an encrypted queue, or for its dead letters."""
     if is_encrypted and content_type != SEALED_TYPE:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(queue), queue=queue)
 
 
 def kept_error(error: str | None) -> str | None:
-    """An error text as a failed attempt keeps it: cut to `FAILURE_BYTES` in whole characters. A sealed one was cut before."""
+    """The error text of a failed attempt, cut to `FAILURE_BYTES` in whole characters. A sealed text was cut before sealing."""
     if error is None or error.startswith(SEALED_ERROR) or len(error.encode()) <= FAILURE_BYTES:
         return error
     return error.encode()[:FAILURE_BYTES].decode(errors="ignore")
 
 
 def is_new(created_at: int, now: Instant) -> bool:
-    """Whether something was made so lately that no sample has seen it before this one, or the one before."""
+    """Whether a queue or group is so new that this or the last sample is its first."""
     return now - seconds(NEW_SECONDS) < created_at <= now
 
 
 def birth(created_at: int, sampled_at: int) -> tuple[int, int]:
-    """The minute, and when in the past, something that is new had nothing: clearly before the sample that sees what it has."""
+    """The minute and the instant of a zero sample for a new queue or group, clearly before its first real sample."""
     return created_at // seconds(60) - 1, min(created_at, sampled_at - seconds(SAMPLE_EVERY_SECONDS))

@@ -1,7 +1,7 @@
 """Statements by name, from the ``.sql`` files beside a store's code.
 
-A file holds sections that start with ``-- name: the_name``; the comments below that line say why the statement is
-shaped so and which index it rides. Loaded once, when the module that uses the file is imported.
+A file has sections that start with ``-- name: the_name``. The comments below that line explain the statement and name the index that
+it uses. A file is loaded once, when its module is imported.
 
 ``{settings}`` stands for the columns of a queue's settings, in the order of `QueueSettings`; ``{settings from $5}`` for as many
 parameters, numbered from 5 on.
@@ -42,7 +42,7 @@ def _settings(place: re.Match[str]) -> str:
 
 
 def repeated(statement: str, rows: int, first: int) -> str:
-    """A statement that inserts one row, its parameters in braces, for so many rows; these are numbered from ``first`` on."""
+    """A statement that inserts one row (parameters in braces), changed to insert ``rows``; parameters are numbered from ``first`` on."""
     head, values = statement.split("VALUES ", 1)
     row, tail = values[: values.index(")") + 1], values[values.index(")") + 1 :]
     own = row.count("{}")

@@ -104,21 +104,21 @@ async def _prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
 
 
 async def _leave(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Nothing to clean up: the store leaves no state in a session, and the default would cost a round trip each time."""
+    """Do nothing: the store leaves no state in a session, and the default reset would cost a round trip each time."""
 
 
 def _same(value: bytes) -> bytes:
     return value
 
 
-# All sessions of some pools, but for those of one generation. Ended ones are there until they have let go of everything.
+# All sessions of some pools, except those of one generation. An ended session is listed until it has released everything.
 END_SESSIONS = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 WHERE split_part(a.application_name, '.', 1) = ANY ($1) AND a.application_name <> $2
 """
 IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
-# The least that is a write: a record in the write-ahead log that nobody reads, and a commit that is on disk, and on the standbys that
-# commits wait for, when it returns.
+# The smallest write: a record in the write-ahead log that nobody reads. When it returns, its commit is on disk, and on the synchronous
+# standbys.
 WRITE = "SELECT pg_logical_emit_message(true, 'skep', 'probe')"
 READ_ONLY = "PostgreSQL is read-only: promote the standby, reset default_transaction_read_only, or give it room, whichever is the reason"
 
@@ -127,7 +127,7 @@ class Pool:
     """A bounded pool of sessions set up for the store."""
 
     def __init__(self, dsn: str, max_connections: int, server: bytes) -> None:
-        """``server`` is what our watchers are known by (functions/watching.sql)."""
+        """``server`` identifies this server's watchers (functions/watching.sql)."""
         self._dsn = dsn
         self._max = max_connections
         self._server = server
@@ -136,7 +136,7 @@ class Pool:
         self._pieces = Pieces(PIECE_SECONDS)
         self._demand = Demand()
         self.name = f"skep {secrets.token_hex(6)}"
-        """The common prefix of the names of its sessions, in every generation."""
+        """The prefix of its sessions' names (application_name); a generation follows."""
         self._generation = 1
         self._suspended = False
         self._acquiring: set[asyncio.Timeout] = set()
@@ -144,7 +144,7 @@ class Pool:
         self._resuming = asyncio.Lock()
 
     async def open(self) -> None:
-        """Connect; STORE_UNAVAILABLE, with its address, when there is no database to be had."""
+        """Connect; STORE_UNAVAILABLE, with the address, when the database cannot be reached."""
         try:
             with translated():
                 self._pool = await self._make(f"{self.name}.{self._generation}", 60.0)
@@ -172,7 +172,7 @@ class Pool:
     # being cut off
 
     def suspend(self) -> None:
-        """Give up all sessions at once; STORE_UNAVAILABLE for everyone until `resume`."""
+        """Give up all sessions at once; all calls fail with STORE_UNAVAILABLE until `resume`."""
         self._suspended = True
         if self._pool is not None:
             self._pool.terminate()
@@ -182,8 +182,7 @@ class Pool:
     async def probe(self) -> None:
         """Return when the database answers and can be written to.
 
-        By a connection of its own: those of the pool may all be busy. One that cannot be had because there are too many was
-        answered, too.
+        It uses a connection of its own, as those of the pool may all be busy. A refusal for too many connections is an answer, too.
         """
         if self._suspended:
             raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is away")

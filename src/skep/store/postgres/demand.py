@@ -1,4 +1,4 @@
-"""How many want a connection at once, those who have one and those who wait: exactly, and averaged over a moment; and how long one waits."""
+"""The demand for connections: calls that have one and calls that wait. Exact, and as a moving average; and the expected wait."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ AVERAGED_SECONDS = 0.25
 
 
 class Demand:
-    """Entered by whoever wants a connection, and left with it.
+    """A context manager around each call, from its wish for a connection until it gives the connection back.
 
-    The average is that of a level that stays what it is between changes, with the past fading exponentially, so it is
-    exact whenever it is asked for and costs nothing in between.
+    The average fades exponentially. As the level is constant between changes, the average is exact whenever it is read, and costs
+    nothing in between.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Demand:
         self._served_at = self._since
 
     def average(self) -> float:
-        """How many wanted one lately."""
+        """How many calls wanted a connection lately."""
         now = time.monotonic()
         faded = math.exp((self._since - now) / AVERAGED_SECONDS)
         self._since = now
@@ -44,11 +44,11 @@ class Demand:
         return self._average
 
     def wait_seconds(self, room: int) -> float:
-        """How long one more would wait, who finds ``room`` for so many: those in front of it, at the rate at which they left lately."""
+        """The expected wait of another call in a pool of ``room`` connections: the calls ahead of it, at the recent rate."""
         waiting = self.average() - room
         if waiting <= 0 or self.present <= room:
             return 0.0
         since_last = self._since - self._served_at
-        # The faded count of a steady rate is that rate times the time of fading. Of a few the rate is not known yet.
+        # At a steady rate the faded count is the rate times AVERAGED_SECONDS. With fewer than one, the rate is not known yet.
         each = AVERAGED_SECONDS / self._served if self._served >= 1 else 0.0
         return waiting * max(each, since_last)

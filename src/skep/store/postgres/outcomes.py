@@ -1,7 +1,7 @@
 """Repeats: a settlement or transaction that was made before gets its first answer (`skep.store.outcomes`).
 
-Only the newest rows of the lease history are looked through, by their id, and only when something was refused. Whoever waited for the
-lease of a settlement that was under way reads here after that has committed.
+Only the newest rows of the lease history are searched, by their id, and only after a refusal. A repeat that waited for the lock of a
+settlement under way reads after its commit, and so finds its row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SQL = load_statements(__package__, "outcomes")
 
 
 async def remembered(connection: Connection, account: Account, tokens: Iterable[bytes], now: Instant) -> Remembered:
-    """What was said for a group under these tokens, a while ago at most."""
+    """The kept answers of a group for these tokens, up to `REMEMBER_SECONDS` old."""
     rows = await connection.fetch(
         SQL["remembered"], account.queue.id, account.group_id, list(tokens), now - seconds(REMEMBER_SECONDS),
         seconds(HISTORY_DISORDER_SECONDS), REMEMBERED_LEASES,

@@ -47,7 +47,7 @@ class TidyingNeededError(Exception):
 
 
 class Shape(Struct, frozen=True):
-    """The shared key of pops that one call can serve together."""
+    """The fields that pops must share, so that one call can serve them together."""
 
     queue: QueueKey
     group: str
@@ -59,7 +59,7 @@ class Shape(Struct, frozen=True):
 
 
 def shape_of(request: PopRequest) -> Shape:
-    """What decides which requests are served together."""
+    """The shape of a request."""
     return Shape(
         request.queue, request.group, request.partition, request.max_partitions, request.lease_seconds, request.start,
         request.max_bytes,

@@ -162,7 +162,7 @@ def columns(batches: Sequence[PushBatch], now: Instant) -> tuple[object, ...]:
 
 
 def stored(batches: Sequence[PushBatch], last_seq: int, messages_there: int) -> list[PushOutcome]:
-    """The outcomes of batches that were stored one after the other, up to ``last_seq``."""
+    """The outcomes of batches that were stored with consecutive seqs, the last one ``last_seq``."""
     depth = {batches[0].messages[0].queue: Depth(messages_there, None)}
     seq = last_seq - sum(len(batch.ids) for batch in batches)
     outcomes = []

@@ -1,4 +1,4 @@
-"""A push that claims what it brings for those who wait for it (functions/push_and_pop.sql)."""
+"""A push that also leases messages to waiting pops (functions/push_and_pop.sql)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = load_statements(__package__, "push_and_pop")
 
 
 class Done(NamedTuple):
-    """The outcomes of the pushes, the queues with waiters on other servers, and the popped messages (None: not tried)."""
+    """The outcomes of the pushes, the ids of queues that other servers watch, and the result of each pop (None: not served)."""
 
     outcomes: list[PushOutcome]
     watched: list[int]
@@ -26,7 +26,7 @@ class Done(NamedTuple):
 
 
 def first_shape(batches: Sequence[PushBatch], requests: Sequence[PopRequest]) -> list[int]:
-    """The numbers of those requests that can be served with this push: one shape, and none settled as it is handed out."""
+    """The indexes of the requests that this push can serve: all of one shape, without auto-ack."""
     if any(batch.receipt is not None for batch in batches):
         return []
     numbers: list[int] = []
@@ -41,7 +41,7 @@ def first_shape(batches: Sequence[PushBatch], requests: Sequence[PopRequest]) ->
 async def push_and_pop(
     db: Database, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
 ) -> tuple[list[PushOutcome], list[PopResult | None]]:
-    """Append, and lease what is ready then to those of one shape, in one transaction."""
+    """Append, and lease ready messages to the requests of one shape, in one transaction."""
     popped: list[PopResult | None] = [None] * len(requests)
     numbers = first_shape(batches, requests) if push.is_small(batches, now) else []
     if numbers:
@@ -76,7 +76,7 @@ async def _push_and_pop(
 async def popped_of(
     connection: Connection, rows: list[asyncpg.Record], requests: Sequence[PopRequest]
 ) -> list[PopResult | None]:
-    """Who has to look by himself, because rows must be put right first, the queue is unordered or changed, gets None."""
+    """The results of the pops; None when they must pop by themselves: rows need tidying, or the queue is unordered or changed."""
     if not rows or rows[-1]["partition"] not in ("ok", "paused", "held"):
         return [None] * len(requests)
     found = await pop.results_of(connection, rows, requests)

@@ -35,7 +35,7 @@ from skep.store.protocol.stats import StatsVerbs
 
 
 class PayloadVerbs(PopVerbs, BrowseVerbs, LogReadVerbs, DeadLetterReadVerbs, FailureVerbs, Protocol):
-    """The verbs that give out payloads, or errors that may quote them. What was sealed comes out sealed."""
+    """The verbs that return payloads, or errors that may quote them. Sealed (encrypted) payloads stay sealed."""
 
 
 class Store(

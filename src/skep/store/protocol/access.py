@@ -1,4 +1,4 @@
-"""What a store keeps for access: keys, sessions, and the audit log. Reached as ``store.access``, since it is no queue's business."""
+"""Access control in a store: keys, sessions, and the audit log. Reached as ``store.access``, as they belong to no queue."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from skep.clock import Instant
 from skep.model.key import AuditDetail, AuditEntry, KeyRecord, SessionRecord
 
 KEYS_MAX = 10_000
-"""Keys that a store takes, revoked ones that are not forgotten yet among them: every server knows all of them."""
+"""How many keys a store takes, including revoked ones until they are deleted: every server holds all of them."""
 SESSIONS_MAX = 100
-"""Sessions that one key or subject may have; with one more, the one not used for longest ends."""
+"""How many sessions one key or subject may have; with one more, the longest unused one ends."""
 AUDIT_ENTRIES_MAX = 1_000_000
-"""Entries that are kept, whatever their age."""
+"""How many audit entries are kept at most, whatever their age."""
 
 
 class AccessStore(Protocol):
     """Keys, sessions and audit entries; each verb is one transaction."""
 
     async def put_key(self, record: KeyRecord) -> bool:
-        """Keep a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on the store is closed."""
+        """Store a new key, and tell the other servers; False when there are `KEYS_MAX` already. From then on keys are required."""
 
     async def is_closed(self) -> bool | None:
         """Whether every server of this store asks for keys; None when this was never set."""
 
     async def set_closed(self, closed: bool, now: Instant) -> None:
-        """Say whether keys are asked for. It holds until it is said otherwise, or a key is made."""
+        """Set whether keys are required. This holds until it is set again, or a key is made."""
 
     async def get_key(self, id_: str) -> KeyRecord | None:
         """The key, or None."""
@@ -35,7 +35,7 @@ class AccessStore(Protocol):
         """Keys by id, those after ``after``."""
 
     async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
-        """Let a key count no longer, and tell the other servers; one that was revoked before stays as it is. None when there is none.
+        """Revoke a key, and tell the other servers. A key that was revoked before stays as it is. None when there is no such key.
 
         Its sessions end with it.
         """
@@ -47,20 +47,20 @@ class AccessStore(Protocol):
         """The session, or None."""
 
     async def use_session(self, id_: str, now: Instant) -> bool:
-        """Note that a session was used; False when there is none. A use is never taken back by an earlier one."""
+        """Note the use of a session; False when there is none. An earlier time never replaces a later one."""
 
     async def end_session(self, id_: str, now: Instant) -> None:
-        """Let a session count no longer, and tell the other servers."""
+        """End a session, and tell the other servers."""
 
     async def note_audit(self, entry: AuditEntry) -> int:
-        """Keep an entry; the position it got."""
+        """Store an entry; returns its position."""
 
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
     ) -> None:
-        """Say how it went, with which queues of which tenant, and what there is to tell of it."""
+        """Store the outcome of an entry: its tenant, its queues, and its details."""
 
     async def list_audit(
         self, tenant: str | None = None, before: int | None = None, limit: int = 100
     ) -> list[AuditEntry]:
-        """Entries of a tenant, or of all, newest first, those before a position."""
+        """Entries of a tenant or of all, before a position, newest first."""

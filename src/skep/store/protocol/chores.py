@@ -22,23 +22,23 @@ class ChoreVerbs(Protocol):
         """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        """Delete from the head of the log what retention and clearing allow; adds a retention history row."""
+        """Delete messages from the head of the log, as far as retention and clearing allow; adds a retention history row."""
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
-        """Note the time. When it has gone back since it was last noted, put right what was written ahead of it.
+        """Note the time. If the clock was put back since the last note, correct deadlines and stamps that are ahead of it.
 
-        Deadlines are moved in the pass that notices. Stamps, of up to ``limit`` messages a pass, are put right when the clock has
-        gone on for ten minutes since.
+        The pass that notices it moves deadlines. Stamps are corrected after the clock has run on for ten minutes, up to ``limit``
+        messages a pass.
         """
 
     async def sample(self, now: Instant) -> None:
-        """Note the counters of queues and groups that changed since the last look, for rates and charts.
+        """Sample the counters of queues and groups that changed since the last sample, for rates and charts.
 
-        In pieces, each a short transaction of its own: callers come in between.
+        It works in pieces, each a short transaction of its own, so that other calls come in between.
         """
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
-        """Remove what has aged out: deduplication keys, receipts, histories, samples, and the data of deleted queues."""
+        """Remove expired deduplication keys, receipts, histories and samples, and the data of deleted queues."""
 
     async def maintain(self) -> None:
         """The store's own upkeep (compaction, checkpoints); safe at any time."""

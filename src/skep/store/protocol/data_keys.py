@@ -23,13 +23,13 @@ class DataKeyVerbs(Protocol):
         """All keys, oldest first."""
 
     async def rewrap_data_keys(self, keys: Sequence[WrappedKey], was: str) -> int:
-        """Keep these keys as they are wrapped now, those that are still wrapped by the master key ``was``; how many were."""
+        """Store the new wrapping of these keys, if they are still wrapped by the master key ``was``; returns how many were."""
 
     async def shred_data_keys(self, tenant: str, queue: str | None, now: Instant) -> int:
-        """Destroy the keys of a queue, or of all queues of a tenant: what they sealed can never be read again.
+        """Destroy the keys of a queue, or of all queues of a tenant: nobody can read their sealed messages again.
 
         When this returns, the store's files hold neither the destroyed keys nor the old wrapping of rewrapped ones.
         """
 
     async def reserve_seals(self, id_: Id, messages: int) -> int | None:
-        """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
+        """Count messages that a key is about to seal; returns the new total of the key, None when there is no such key."""

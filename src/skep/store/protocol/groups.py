@@ -12,16 +12,16 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 class GroupVerbs(Protocol):
-    """Where a group is in a log."""
+    """The positions of groups in logs."""
 
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
-        """Move a group, making it when there is none: its leases end, its account starts anew."""
+        """Move a group to a position; a missing group is made. Its leases end, and its counters start again."""
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
-        """Note that an external group is done with all up to ``seq``; it never goes back (I7), and an earlier seq changes nothing.
+        """Note that an external group has done all messages up to ``seq``. Progress never goes back (I7): an earlier seq changes nothing.
 
-        Made on first sight, it begins at ``seq``. A seq beyond the log is INVALID_REQUEST; a group that messages were leased to
-        is GROUP_NOT_EXTERNAL, as popping from an external one is GROUP_EXTERNAL.
+        A missing group is made, and begins at ``seq``. A seq beyond the log is INVALID_REQUEST. A group that pops is
+        GROUP_NOT_EXTERNAL; a pop of an external group is GROUP_EXTERNAL.
         """
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:

@@ -1,4 +1,4 @@
-"""What was: bounded looks at the past, and traces."""
+"""Histories and traces. Every read is bounded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FailureVerbs(Protocol):
     """Failed attempts, with their errors."""
 
     async def failures(self, places: Sequence[tuple[QueueKey, Seq]]) -> list[list[FailedAttempt]]:
-        """The failed attempts of each message over all groups, oldest first: the latest `FAILURES_SHOWN` of them."""
+        """The latest `FAILURES_SHOWN` failed attempts of each message over all groups, oldest first."""
 
 
 class HistoryVerbs(Protocol):
@@ -48,7 +48,7 @@ class HistoryVerbs(Protocol):
         """
 
     async def lease_times(self, key: QueueKey, since: Instant) -> list[LeaseTime]:
-        """How long the newest leases of a queue waited and lasted, newest first: `TIMED_LEASES` at most, that ended since."""
+        """The wait and handler times of a queue's newest leases that ended since an instant, newest first; at most `TIMED_LEASES`."""
 
     async def retention_history(self, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
         """The latest retention passes, newest first."""
@@ -60,15 +60,15 @@ class HistoryVerbs(Protocol):
         """
 
     async def note_trace_events(self, tenant: str, events: Sequence[TraceEvent]) -> None:
-        """Keep what workers tell of traces; a while, and so many of them."""
+        """Store events of traces. They are kept for a while, up to a number."""
 
     async def trace_events(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
-        """The events of a trace in the order of telling."""
+        """The events of a trace, in the order in which they were reported."""
 
     async def named_trace_events(
         self, tenant: str, name: str, before: int | None = None, limit: int = 100
     ) -> list[TraceEvent]:
-        """Events of a name, newest first, those before a position."""
+        """Events with this name before a position, newest first."""
 
     async def trace_names(self, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
-        """The names that events have, in their order, those after ``after``."""
+        """The names of trace events after ``after``, in alphabetical order."""

@@ -1,4 +1,4 @@
-"""Leases, seen from outside."""
+"""Listing and ending leases."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class LeaseVerbs(Protocol):
         """Live leases by deadline; with ``expiring_before`` those about to run out."""
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
-        """Let the leases of a partition run out now, whoever holds them; how many did."""
+        """Let the leases of a partition run out now; returns how many."""
 
     async def release_lease(self, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
-        """Let the leases under a token run out now, and fence it: nothing that is said with it counts any more (I6). How many did.
+        """Let the leases of a token run out now, and fence the token: its settlements are refused (I6). Returns how many.
 
-        They count as any that ran out: the delivery was an attempt.
+        Like any lease that ran out, the delivery counts as an attempt.
         """
 
     async def lease_history(
         self, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
     ) -> list[tuple[int, FinishedLease]]:
-        """Finished leases with their position in the history, those after ``after`` that ended at or after ``since``.
+        """Finished leases with their positions in the history: after position ``after``, ended at or after ``since``.
 
-        What ended before ``since`` is not walked over, however long the history is.
+        Leases that ended before ``since`` are not read, however long the history is.
         """

@@ -1,4 +1,4 @@
-"""Changes that workers tell each other, kept by the owner for as long as it lives: after that each looks at everything anew."""
+"""Changes that workers announce to each other. The owner keeps them while it lives; under a new owner each worker reads everything again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.model.system_event import EventPosition, SystemEvent, SystemEventKind,
 from skep.store.protocol import Store
 
 KEPT = 10_000
-"""Changes that are kept. Workers read every second; who has missed more looks at everything."""
+"""How many changes are kept. Workers read every second; a worker that missed more reads everything again."""
 
 
 class Events:
@@ -19,12 +19,12 @@ class Events:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._log = secrets.token_hex(8)
-        """Tells the changes of this owner from those of another that had the same numbers."""
+        """Identifies this owner, as another owner gave the same numbers to other changes."""
         self._last = 0
         self._kept: deque[tuple[SystemEventKind, QueueKey]] = deque(maxlen=KEPT)
 
     def note(self, kind: SystemEventKind, key: QueueKey) -> None:
-        """Something changed."""
+        """Note a change."""
         self._last += 1
         self._kept.append((kind, key))
 

@@ -1,6 +1,6 @@
-"""Frames on a local socket: a length, a number, a kind, and bytes. What is said in one pass of the event loop goes out in one write.
+"""Frames on a local socket: a length, a number, a kind, and bytes. All frames of one pass of the event loop go out in one write.
 
-A number names a call, so that answers may come in any order. A frame that is longer than any call may be ends the connection.
+A number identifies a call, so that answers may come in any order. A frame that is too long ends the connection.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable
 from typing import cast
 
 HEADER = struct.Struct("<IIH")
-"""The length of what follows it, the number of a call, and a kind: that of a verb, or one of those below."""
+"""The length of the bytes that follow, the number of a call, and a kind: the number of a verb, or one of the constants below."""
 HELLO = 0xFFFF
-"""The greeting of a connection: the verbs and structs that the other end knows."""
+"""The first frame of a connection: a worker's `VERSION`, which must equal the owner's."""
 ANNOUNCE = 0xFFFE
-"""Operations wait; no answer is expected."""
+"""A worker announces that operations wait; no answer is expected."""
 RESULT, FAILED, NEWS, OPERATIONS = range(4)
-"""What the owner says: a result, an error, queues where something is ready, and that operations wait."""
+"""The kinds of the owner's frames: a result, an error, queues with ready messages, and the news that operations wait."""
 FRAME_BYTES_MAX = 1 << 30
 
 Received = Callable[[int, int, memoryview], None]
 
 
 class BadFrameError(Exception):
-    """The other end does not speak as it should."""
+    """The other end broke the protocol."""
 
 
 class Frames(asyncio.Protocol):
     """One end of a connection."""
 
     def __init__(self, received: Received, lost: Callable[[], None]) -> None:
-        """``received`` gets number, kind and bytes, which are good until it returns; it raises `BadFrameError` to end the connection."""
+        """``received`` gets number, kind and bytes, which are valid until it returns; it raises `BadFrameError` to end the connection."""
         self._received = received
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -42,17 +42,17 @@ class Frames(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be said any more."""
+        """Whether no frame can be sent any more."""
         return self._transport is None or self._transport.is_closing()
 
     def send(self, number: int, kind: int, payload: bytes) -> None:
-        """Say something, with all else that is said in this pass."""
+        """Send a frame, in one write with the others of this pass."""
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing += (HEADER.pack(len(payload), number, kind), payload)
 
     def close(self) -> None:
-        """Say what is left, and end the connection."""
+        """Send the remaining frames, and end the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -90,7 +90,7 @@ class Frames(asyncio.Protocol):
             self._begun += rest
 
     def _read(self, data: memoryview) -> memoryview:
-        """Hand on all frames that are there as a whole; the bytes of one that is not."""
+        """Hand on all complete frames; returns the bytes of an incomplete one."""
         at = 0
         while len(data) - at >= HEADER.size:
             length, number, kind = HEADER.unpack_from(data, at)

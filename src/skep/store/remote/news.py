@@ -54,7 +54,7 @@ READY: dict[str, Callable[[Any, Any], Keys]] = {
     "expire": lambda given, chore: (given[0],) if chore.done else (),
     "scheduled.change": lambda given, done: (given[0].key,) if given[1] is Change.RUN and done.changed else (),
 }
-"""By verb: the queues where messages can be had that could not before, from arguments and result."""
+"""By verb: the queues where the call may have made messages ready, from its arguments and result."""
 
 CHANGED: dict[str, Callable[[Any, Any], Noted | None]] = {
     "update_queue": lambda given, _: (SystemEventKind.QUEUE, given[0]),
@@ -64,4 +64,4 @@ CHANGED: dict[str, Callable[[Any, Any], Noted | None]] = {
     "access.revoke_key": lambda given, _: (SystemEventKind.KEY_REVOKED, QueueKey(given[0], SERVER)),
     "access.end_session": lambda given, _: (SystemEventKind.KEY_REVOKED, QueueKey(given[0], SERVER)),
 }
-"""By verb: what the others may remember and must not any more. Nobody remembers anything of a queue that is just made."""
+"""By verb: the change of data that other workers may have cached. A new queue is cached by nobody."""

@@ -1,7 +1,7 @@
-"""The one process that has an SQLite file, for the workers that share it: it does what they ask, and tells each what the others did.
+"""The one process that opens an SQLite file, for the workers that share it: it performs their calls, and announces changes to them.
 
-It takes all calls that are there, from all workers, and its store commits them together; each is answered after its commit (I1).
-What becomes ready through one worker is told to the others that wait for it, in the same pass.
+It takes all waiting calls of all workers, and its store commits them together. Each call is answered after its commit (I1). When one
+worker's call makes messages ready, other workers that wait for them are told in the same pass.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from skep.store.remote.verbs import VERBS, VERSION, Verb, encode, failure_of
 from skep.store.remote.watched import Watched
 
 LED: dict[str, Chore | None] = {"put_right": Chore(), "sample": None, "sweep": Chore(), "maintain": None}
-"""Chores of the whole store. They are done for the worker that came first; the others are told that there was nothing to do."""
+"""Chores of the whole store. They are done for the first worker; the others get the answer that there was nothing to do."""
 
 log = structlog.get_logger("skep.store.owner")
 
 
 class Worker:
-    """A worker's connection: what it waits for, and what it is to be told."""
+    """A worker's connection: the queues it watches, and the news for it."""
 
     def __init__(self, owner: Owner) -> None:
         self.frames = Frames(self._received, lambda: owner.left(self))
@@ -41,7 +41,7 @@ class Worker:
         self._news: set[QueueKey] = set()
 
     def tell(self, key: QueueKey) -> None:
-        """Something is ready there, told once in this pass."""
+        """Tell the worker, once in this pass, that a queue has ready messages."""
         if not self._news:
             asyncio.get_running_loop().call_soon(self._tell_all)
         self._news.add(key)
@@ -74,7 +74,7 @@ class Worker:
 
 
 class Owner:
-    """Serves a store that is open to the workers that connect."""
+    """Serves an open store to the workers that connect."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -86,12 +86,12 @@ class Owner:
         self._left = asyncio.Event()
 
     async def listen(self, listening: socket.socket) -> None:
-        """Take connections from this socket on."""
+        """Accept connections on this socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: Worker(self).frames, sock=listening)
 
     async def idle(self) -> None:
-        """Return once no worker is connected and all that they asked for is done."""
+        """Return once no worker is connected and all their calls are done."""
         while self._workers:
             self._left.clear()
             await self._left.wait()
@@ -99,7 +99,7 @@ class Owner:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Take no more connections, end those there are, and finish what is under way."""
+        """Accept no more connections, end the present ones, and finish the calls under way."""
         if self._server is not None:
             self._server.close()
         for worker in list(self._workers):
@@ -107,16 +107,16 @@ class Owner:
         await self.idle()
 
     def joined(self, worker: Worker) -> None:
-        """A worker has connected."""
+        """Note that a worker has connected."""
         self._workers[worker] = None
 
     def left(self, worker: Worker) -> None:
-        """A worker has gone. What it asked for is done all the same, and its leases run out as any."""
+        """Note that a worker has gone. Its calls are still performed, and its leases run out like any others."""
         self._workers.pop(worker, None)
         self._left.set()
 
     def take(self, worker: Worker, number: int, verb: Verb, payload: memoryview) -> None:
-        """Begin to do what a worker asks for."""
+        """Begin to perform a worker's call."""
         try:
             arguments = verb.decode_arguments(payload)
         except msgspec.DecodeError as error:

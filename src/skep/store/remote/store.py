@@ -1,7 +1,7 @@
-"""The store as a worker sees it: every verb of the protocol is a call to the process that has the file.
+"""The store as a worker sees it: every verb of the protocol is a call (RPC) to the owner, the process that opens the file.
 
-When that process goes away, the calls under way fail with STORE_UNAVAILABLE, and whether they took effect is not known, as with any
-store that is lost during a commit. The next call connects again. Nothing here knows what a verb means.
+When the owner goes away, the calls under way fail with STORE_UNAVAILABLE, and it is unknown whether they took effect, as with any
+store that is lost during a commit. The next call connects again. This module does not know the meaning of any verb.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from skep.store.remote.verbs import PARTS, VERBS, VERSION, Verb, decoder, error_
 from skep.store.remote.watched import Watched
 
 PATIENCE_SECONDS = 10.0
-"""How long the owner may take to answer a new connection: it is perhaps just being started again."""
+"""How long the owner may take to answer a new connection: it may be restarting."""
 NUMBER_MAX = 2**32 - 1
 CALLS_MAX = 1_024
-"""Calls of one worker that are under way; those beyond wait here."""
+"""How many calls of one worker may be under way; further calls wait here."""
 AWAY = (
     "the process that has the SQLite file does not answer: it is being started again; if this stays so, the server's log says "
     "why it cannot be"
@@ -54,7 +54,7 @@ class Line:
         self._waiting: dict[int, tuple[asyncio.Future[Any], Read]] = {}
 
     def ask(self, kind: int, payload: bytes, read: Read) -> asyncio.Future[Any]:
-        """Make a call; its answer is read by ``read``."""
+        """Make a call; ``read`` decodes its answer."""
         future = asyncio.get_running_loop().create_future()
         if self.frames.closed:
             future.set_exception(SkepError(Code.STORE_UNAVAILABLE, AWAY))
@@ -94,7 +94,7 @@ class Line:
 
 
 class RemoteStore:
-    """Calls to the owner of a store. Made by `remote_store`, which gives it the type that it has."""
+    """Calls to the owner of a store. `remote_store` makes it, and gives it the type `Store`."""
 
     def __init__(self, socket: Path, clock: Clock) -> None:
         self._socket = socket
@@ -116,12 +116,12 @@ class RemoteStore:
         self.watch = self._watch
 
     async def open(self) -> None:
-        """Connect; STORE_UNAVAILABLE when nobody is there."""
+        """Connect; STORE_UNAVAILABLE when the owner does not answer."""
         self._closed = False
         await self._connected()
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._closed = True
         if self._line is not None:
             self._line.frames.close()
@@ -164,46 +164,46 @@ class RemoteStore:
         return line
 
     async def _watch_again(self) -> None:
-        """An owner that was started anew knows of nobody who waits, and what was pushed meanwhile was told to nobody."""
+        """Renew all watches at a restarted owner, and wake polls: pushes meanwhile were not announced."""
         watched = self._watched.live(self._clock.now())
         for until in set(watched.values()):
             await self._tell_watched([key for key, then in watched.items() if then == until], until)
         for key in watched:
             self._on_news(key)
 
-    # what is not a call
+    # verbs that are no calls
 
     @property
     def session(self) -> str:
-        """There is none: the owner is the only one who writes."""
+        """Empty: a file has no sessions, as only the owner writes."""
         return ""
 
     def connections(self) -> Connections:
-        """There is one: nothing to count."""
+        """All zero: there is no pool, only one connection to the owner."""
         return Connections()
 
     def waited_seconds(self) -> float:
-        """Nobody is kept waiting by a file."""
+        """Always 0: a file does not keep calls waiting."""
         return 0.0
 
     def suspend(self) -> None:
-        """There is nothing to give up."""
+        """Do nothing: there are no sessions."""
 
     async def resume(self) -> None:
-        """There is nothing to open."""
+        """Do nothing: there are no sessions to open."""
 
     async def fence(self, sessions: Sequence[str]) -> None:
-        """There is nobody to keep out: what the owner has not done when it goes, nobody does."""
+        """Do nothing: calls that the owner has not done when it ends are never done."""
 
     # other workers
 
     async def _watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
-        """Hear of messages of these queues; after the owner was started anew, too."""
+        """Watch these queues, also after a restart of the owner."""
         self._watched.add(keys, until, self._clock.now())
         await self._tell_watched(list(keys), until)
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
-        """Call ``callback`` when another worker made something ready in a watched queue."""
+        """Call ``callback`` when another worker made messages ready in a watched queue."""
         self._on_news = callback
 
     def announce_operations(self) -> None:
@@ -217,6 +217,6 @@ class RemoteStore:
 
 
 def remote_store(socket: Path, clock: Clock) -> Store:
-    """A store that is reached by a socket, not opened yet."""
+    """A store over a socket, not opened yet."""
     # Its verbs are made from the protocol, which the type checker does not see.
     return cast(Store, RemoteStore(socket, clock))

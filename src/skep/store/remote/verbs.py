@@ -1,7 +1,7 @@
 """The verbs of the store protocol as they go over a socket: MessagePack, by encoders and decoders that are made from their type hints.
 
-Both ends make the same table from the same protocol. What cannot be decoded as the type that the protocol names is refused, so no
-struct of the model is written down twice, and nothing but data is ever decoded.
+Both ends build the same table from the same protocol. Bytes that do not decode as the protocol's type are refused. So no struct of the
+model is defined twice, and only data is ever decoded.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ PARTS: dict[str, type] = {
     "records": RecordStore,
     "scheduled": ScheduledStore,
 }
-"""The protocols, by the name under which a store has them."""
+"""The protocols, by the attribute of the store that has them."""
 OF_ONE_END = frozenset({"open", "close", "resume", "fence"})
-"""What each end does for itself: nobody can be cut off from a file of the same machine and come back unnoticed."""
+"""The verbs that each end does by itself, as a local file has no sessions that could be cut off."""
 
 
 LEAST, GREATEST = -(2**63), 2**64 - 1
-"""The numbers that MessagePack has."""
+"""The range of integers in MessagePack."""
 
 
 class Verb:
-    """One verb: its place in the table, and how its arguments and its result are written."""
+    """One verb: its number in the table, and the codecs of its arguments and its result."""
 
     def __init__(self, number: int, part: str, name: str) -> None:
         self.number = number
@@ -65,7 +65,7 @@ class Verb:
         return self._called
 
     def arguments(self, given: tuple[object, ...], named: Mapping[str, object]) -> bytes:
-        """A call's arguments, all of them and in order."""
+        """All arguments of a call, in order."""
         if named or len(given) != len(self._names):
             missing = self._names[len(given) :]
             given = (*given, *(named[name] if name in named else self._defaults[name] for name in missing))
@@ -76,7 +76,7 @@ class Verb:
             return encode(_within_bounds(plain))
 
     def called(self, store: object, arguments: list[Any]) -> Any:
-        """The call on a store that has the verb."""
+        """Call the verb on a store."""
         function = getattr(getattr(store, self.part) if self.part else store, self.name)
         if not self._named_only:
             return function(*arguments)
@@ -85,12 +85,12 @@ class Verb:
 
     @functools.cached_property
     def decode_arguments(self) -> Callable[[memoryview], Any]:
-        """Reads a call's arguments, as a tuple."""
+        """Decodes a call's arguments, as a tuple."""
         return decoder(GenericAlias(tuple, tuple(self._hints[name] for name in self._names)))
 
     @functools.cached_property
     def decode_result(self) -> Callable[[memoryview], Any]:
-        """Reads a call's result."""
+        """Decodes a call's result."""
         return decoder(self._hints["return"])
 
     @functools.cached_property
@@ -104,7 +104,7 @@ class Verb:
 
 
 def _within_bounds(value: Any) -> Any:
-    """Numbers that no message has stay such: MessagePack ends where the stores' own numbers do, or a little later."""
+    """The arguments with integers cut to the range of MessagePack. A number that no message can have stays such a number."""
     if isinstance(value, dict):
         return {name: _within_bounds(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -126,11 +126,11 @@ VERBS = _table()
 VERSION = hashlib.blake2b(
     f"{skep.__version__} {[(verb.part, verb.name) for verb in VERBS]}".encode(), digest_size=16
 ).digest()
-"""What both ends must have in common: a worker that is started after an upgrade would speak of other structs."""
+"""The checksum of Skep's version and the verbs. Both ends must have the same: a worker of another version may have other structs."""
 
 
 class Failure(Struct, array_like=True):
-    """A `SkepError` on its way."""
+    """A `SkepError` as data."""
 
     code: Code
     message: str
@@ -138,7 +138,7 @@ class Failure(Struct, array_like=True):
 
 
 def failure_of(error: SkepError) -> bytes:
-    """An error as bytes; of its details what can be told."""
+    """An error as bytes, with the details that can be encoded."""
     try:
         return encode(Failure(error.code, error.message, error.details))
     except (TypeError, ValueError, OverflowError):
@@ -146,18 +146,18 @@ def failure_of(error: SkepError) -> bytes:
 
 
 def error_of(payload: memoryview) -> SkepError:
-    """The error again."""
+    """The error from its bytes."""
     failure = _decode_failure(payload)
     return SkepError(failure.code, failure.message, **failure.details)
 
 
 def decoder(kind: Any) -> Callable[[memoryview], Any]:
-    """Reads one type."""
+    """The decoder of one type."""
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_plain).decode
 
 
 def _to_plain(value: object) -> bytes:
-    """Arrow's columns as an Arrow stream: nothing else is no struct."""
+    """Arrow columns as an Arrow stream. They are the only values that are no structs."""
     import pyarrow as pa
 
     if isinstance(value, pa.Array):

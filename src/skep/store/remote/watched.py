@@ -1,4 +1,4 @@
-"""Queues that somebody waits at, each until an instant."""
+"""Queues with waiting polls, each watched until an instant."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from skep.model import QueueKey
 
 
 class Watched:
-    """Who watches says so again before the time is over; what is over is dropped when it would outnumber the rest."""
+    """The watched queues. A watcher renews its watch before it ends. Ended watches are dropped once they may be half of all."""
 
     def __init__(self) -> None:
         self._until: dict[QueueKey, Instant] = {}
         self._kept = 0
 
     def add(self, keys: Iterable[QueueKey], until: Instant, now: Instant) -> None:
-        """Watch these."""
+        """Watch these queues."""
         self._until.update(dict.fromkeys(keys, until))
         if len(self._until) > 2 * self._kept:
             self._until = self.live(now)
             self._kept = max(1, len(self._until))
 
     def has(self, key: QueueKey, now: Instant) -> bool:
-        """Whether a call waits there."""
+        """Whether a queue is watched."""
         return self._until.get(key, 0) > now
 
     def live(self, now: Instant) -> dict[QueueKey, Instant]:
-        """All that are watched, and until when."""
+        """All watched queues, and the end of each watch."""
         return {key: until for key, until in self._until.items() if until > now}

@@ -1,6 +1,6 @@
 """Repeats: a settlement or transaction that was made before gets its first answer (`skep.store.outcomes`).
 
-Only the newest rows of the lease history are looked through, by their position, and only when something was refused.
+Only the newest rows of the lease history are searched, by their position, and only after a refusal.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "outcomes")
 
 _TOKENS = (1, 10, 100, 1_000)
-"""So many are looked for at once: as few as will do, the last of them repeated where there are fewer."""
+"""How many tokens one statement searches for: the smallest size that fits. The last token is repeated to fill it."""
 
 
 def recall(
     session: Session, settlements: Sequence[Settlement], results: list[SettleResult], now: Instant
 ) -> list[SettleResult]:
-    """The results, with the first answer in place of a refusal where a settlement repeats one that was made."""
+    """The results, with the first answer in place of the refusal of a repeated settlement."""
     lost: dict[tuple[QueueKey, str], list[int]] = {}
     for place, result in enumerate(results):
         if result.code in LOST:
@@ -46,7 +46,7 @@ def recall(
 
 
 def recall_transaction(session: Session, transaction: Transaction, now: Instant) -> TransactionOutcome | None:
-    """What was answered when the same transaction was committed; None when it was not."""
+    """The first answer of a transaction that was committed before; None when it was not."""
     first = transaction.settlements[0]
     queue = session.find_queue(first.queue)
     group = None if queue is None else session.find_group(queue, first.group)
@@ -56,7 +56,7 @@ def recall_transaction(session: Session, transaction: Transaction, now: Instant)
 
 
 def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Iterable[bytes], now: Instant) -> Remembered:
-    """What was said for a group under these tokens, a while ago at most."""
+    """The kept answers of a group for these tokens, up to `REMEMBER_SECONDS` old."""
     since = now - seconds(REMEMBER_SECONDS)
     first = _first_position(session, since)
     left = list(tokens)
@@ -75,13 +75,13 @@ def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Itera
 
 
 def forget(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
-    """A group is deleted."""
+    """Forget the kept answers of a deleted group."""
     session.flush()
     session.db.execute(SQL["forget"], (_first_position(session, now - seconds(REMEMBER_SECONDS)), queue.id, group.name))
 
 
 def _first_position(session: Session, since: int) -> int:
-    """The first row that ended at or after an instant, or that is among so many newest: rows are noted as leases end."""
+    """The first position to search: by binary search among the newest `REMEMBERED_LEASES` rows, which are in order of time."""
     newest = session.row(SQL["newest"])
     if newest is None:
         return 0

@@ -79,7 +79,7 @@ def _has_live_lease(session: Session, queue: QueueRow, group: GroupRow, now: Ins
 
 
 def _cleared_until(queue: QueueRow, settled: int | None) -> int:
-    """What lies below first_seq and no group still needs."""
+    """The last seq below first_seq that no group still needs."""
     below = queue.first_seq - 1
     return below if settled is None else min(below, settled)
 
@@ -94,7 +94,7 @@ def _old_until(session: Session, queue: QueueRow, settled: int | None, now: Inst
 
 
 def _completed_until(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> int:
-    """What was settled by all when completed_retention_seconds ago a pass looked."""
+    """The last seq that all groups had settled at a pass completed_retention_seconds ago."""
     settings = queue.settings
     if settings.completed_retention_seconds <= 0 or settled is None or settings.retention_ignores_groups:
         return 0
@@ -103,7 +103,7 @@ def _completed_until(session: Session, queue: QueueRow, settled: int | None, now
 
 
 def _past_age_until(session: Session, queue: QueueRow, now: Instant) -> int:
-    """What is past the age at which it leaves the log, once it is buried where that has to be."""
+    """The last seq past its removal age. Where such messages must be buried first, only buried ones count."""
     age = removal_age(queue.settings, queue.holds_dead_letters)
     if age is None:
         return 0
