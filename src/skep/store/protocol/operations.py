@@ -37,44 +37,43 @@ class OperationVerbs(Protocol):
         """
 
     async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
-        """Take the next operations, all pushes or all acks, by priority, then age; each counts this as a try.
+        """Claim the next operations, all pushes or all acks, by priority, then age. The claim counts as a try of each.
 
-        One is taken only when every older live one of its partition is taken with it, and one that was tried before comes
-        alone. What nobody performed before its timeout may be claimed again, which makes the first claim worthless. One claim looks at a
-        bounded number of operations: when it has found nothing by then, it says that there is ``more``.
+        An operation is claimed only together with every older live one of its partition. An operation that was tried before comes
+        alone. After its timeout an operation may be claimed again, which makes the first claim void. One claim looks at a bounded
+        number of operations; if it found none of them ready, it returns ``more``.
         """
 
     async def perform(
         self, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
     ) -> Performed:
-        """Do what claimed operations ask for and end them, in one transaction.
+        """Perform claimed operations and end them, in one transaction.
 
-        Those that were claimed by someone else meanwhile, or stand behind such a one, are left alone. When one is refused,
+        Operations that another server claimed meanwhile, and those behind them, are left alone. When one operation is refused,
         nothing of the call happens.
         """
 
     async def give_back(self, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
-        """Let go of operations that were not performed, those that are still ours; their positions.
+        """Give back operations that were not performed, if the claim still holds; returns their positions.
 
-        The messages of one that failed for good go among the dead letters of their queue in the same transaction. When they
-        cannot, they stay with the failed operation. NOT_ENCRYPTED when the queue is encrypted and they are not: then nothing is
-        let go.
+        The messages of a failed operation go to the dead letters of their queue in the same transaction. If that is not possible,
+        they stay with the failed operation. NOT_ENCRYPTED when the queue is encrypted and they are not: then nothing is given back.
         """
 
     async def cancel_operation(self, tenant: str, id_: Id, now: Instant) -> bool:
-        """End an operation that is pending; False when there is none of that id that is."""
+        """Cancel a pending operation; False when there is no pending one with this id."""
 
     async def operation(self, tenant: str, id_: Id) -> Operation | None:
         """An operation, or None."""
 
     async def list_operations(self, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
-        """Operations, newest first, those before position ``after``."""
+        """Operations before position ``after``, newest first."""
 
     async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
-        """What is live over all tenants, counted up to ``limit``."""
+        """The live operations of all tenants, counted up to ``limit``."""
 
     async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:
-        """Figures by kind and status: of up to ``limit`` that are live, and the latest ``limit`` of all."""
+        """Figures by kind and status: of up to ``limit`` live operations, and of the latest ``limit`` of all."""
 
     async def sweep_operations(self, completed_before: Instant, ended_before: Instant, limit: int) -> int:
-        """Forget up to ``limit`` operations that completed, or ended otherwise, long ago; how many."""
+        """Delete up to ``limit`` operations that completed, or ended otherwise, long ago; returns how many."""

@@ -21,15 +21,15 @@ class PopVerbs(Protocol):
     async def push_and_pop(
         self, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, create_queues: bool = True
     ) -> tuple[list[PushOutcome], list[PopResult | None]]:
-        """As `push`, and then as `pop` for those who wait for it, in one transaction where that is cheaper.
+        """Like `push`, then `pop` for waiting requests, in one transaction where that is cheaper.
 
-        None where nobody looked: its caller pops by itself.
+        A result is None when the store did not look for it; the caller then pops by itself.
         """
 
     async def settle_and_pop(
         self, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
     ) -> tuple[list[SettleResult], list[PopResult | None]]:
-        """As `settle`, and then as `pop` for those who wait for what that frees, in one transaction where that is cheaper.
+        """Like `settle`, then `pop` for requests that wait for the freed messages, in one transaction where that is cheaper.
 
-        None where nobody looked: its caller pops by itself, if something was freed.
+        A result is None when the store did not look for it; the caller then pops by itself, if messages were freed.
         """

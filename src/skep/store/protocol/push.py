@@ -19,8 +19,8 @@ class PushVerbs(Protocol):
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
 
-        A batch is held, and not stored, while a push to one of its partitions waits as an operation; that is asked under the
-        lock that operations are performed under.
+        A batch is held, and not stored, while a push to one of its partitions waits as an operation. The store checks this under
+        the lock that operations are performed under.
         When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
         exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
         message is a duplicate, an answer that names its id names that of the first one instead. A batch that was tried
@@ -29,13 +29,13 @@ class PushVerbs(Protocol):
         """
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
-        """Append messages that have nothing but a partition and a payload, all of them or none (QUEUE_FULL, …)."""
+        """Append messages that have only a partition and a payload, all of them or none (QUEUE_FULL, …)."""
 
     async def transact(
         self, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
     ) -> list[TransactionOutcome]:
-        """Each transaction whole or not at all: any refusal in it undoes all of it.
+        """Commit each transaction whole or not at all: any refusal in it undoes all of it.
 
-        Receipts and effects are looked at first (RECEIPT_EXISTS, ENTITY_CHANGED), then settlements and pushes. Its push has no
-        receipt of its own, and each of its effects at least one event.
+        Receipts and effects are checked first (RECEIPT_EXISTS, ENTITY_CHANGED), then settlements and pushes. The push of a
+        transaction has no receipt of its own, and each effect has at least one event.
         """

@@ -12,13 +12,13 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 class QueueVerbs(Protocol):
-    """What there is of queues."""
+    """Queues and their settings."""
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
         """Create; QUEUE_EXISTS when there is one, DEAD_LETTER_… when the dead-letter rules forbid it."""
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-        """Change what is given. Ordering changes only while nothing is unsettled (INVALID_SETTING)."""
+        """Change the given settings. Ordering changes only while no message is unsettled (INVALID_SETTING)."""
 
     async def get_queue(self, key: QueueKey) -> Queue | None:
         """The queue, or None."""
@@ -26,13 +26,13 @@ class QueueVerbs(Protocol):
     async def list_queues(
         self, tenant: str, after: str = "", limit: int = 100, namespace: str | None = None, task: str | None = None
     ) -> list[Queue]:
-        """Queues of a tenant by name, those after ``after``."""
+        """Queues of a tenant by name, after the name ``after``."""
 
     async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
-        """Tenants that have queues, by name, those after ``after``: how timers find queues nobody touched since start."""
+        """Tenants that have queues, by name, after the name ``after``. So timers find queues that were not used since the start."""
 
     async def delete_queue(self, key: QueueKey, now: Instant) -> bool:
-        """Delete with all it holds; False when there is none, DEAD_LETTER_QUEUE_IN_USE while a queue names it."""
+        """Delete a queue and its messages; False when there is none, DEAD_LETTER_QUEUE_IN_USE while another queue names it."""
 
     async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
-        """Settle as expired all that is pending (ALL: in flight too, and its leases end), and drop what is scheduled."""
+        """Settle pending messages as expired (ALL: leased ones, too, and their leases end), and delete scheduled ones, by scope."""

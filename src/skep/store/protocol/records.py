@@ -1,6 +1,6 @@
-"""What a store keeps beside the logs: receipts, entities, applied specs, endpoints that messages are delivered to, pipelines.
+"""Records beside the logs: receipts, entities, applied specs, endpoints that messages are delivered to, pipelines.
 
-Reached as ``store.records``. Receipts and entities are only read here: they are written in the transaction that they belong to.
+Reached as ``store.records``. These verbs only read receipts and entities; pushes and transactions write them.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ class RecordStore(Protocol):
     # receipts and entities
 
     async def receipts(self, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
-        """Each receipt, or None where there is none that lives."""
+        """Each receipt; None when it does not exist or has expired."""
 
     async def entities(self, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
-        """Each entity as it is now, or None; PAYLOAD_TOO_LARGE when all but the last reach ``max_bytes``."""
+        """Each entity in its present state, or None; PAYLOAD_TOO_LARGE when all but the last reach ``max_bytes``."""
 
     async def list_entities(
         self, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
     ) -> list[EntityState]:
-        """Entities of a type by id, those after ``after``; they end with the one whose state reaches ``max_bytes``."""
+        """Entities of a type by id, after the id ``after``. The entity whose state reaches ``max_bytes`` is the last."""
 
     async def entity_types(self, tenant: str) -> list[str]:
-        """The types of which a tenant has entities, by name."""
+        """The types of a tenant's entities, by name."""
 
     async def entity_events(
         self, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
     ) -> list[EntityEvent]:
-        """An entity's events in order, those after number ``after``; none when there is no such entity.
+        """An entity's events after number ``after``, in order; none when there is no such entity.
 
-        They end with the one whose data reaches ``max_bytes``.
+        The event whose data reaches ``max_bytes`` is the last.
         """
 
     # applied specs
 
     async def put_app(self, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
-        """Store a spec under its name. With ``expected``, STORE_BUSY when that is not the revision of all apps any more."""
+        """Store a spec under its name. With ``expected``, STORE_BUSY when the revision of all apps is another by now."""
 
     async def delete_app(self, name: str) -> bool:
         """Forget a spec, which raises the revision too; False when there is none."""
@@ -77,18 +77,18 @@ class RecordStore(Protocol):
         open_seconds: float,
         reason: str | None = None,
     ) -> Endpoint:
-        """Note how a delivery went, and say what is known now: from ``threshold`` failures on it rests after each."""
+        """Note the outcome of a delivery; returns the endpoint's state. From ``threshold`` failures on, each failure opens the breaker."""
 
     async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
-        """Endpoints that a delivery ever failed to, by URL, those after ``after``."""
+        """Endpoints with failed deliveries, by URL, after the URL ``after``."""
 
     async def reset_endpoint(self, tenant: str, url: str) -> bool:
-        """Forget what is known of an endpoint, so that it is delivered to again; False when nothing is."""
+        """Forget the failures of an endpoint, so that messages are delivered again; False when there are none."""
 
     # runs of pipelines
 
     async def put_run(self, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
-        """Keep what a run tells of itself, in place of what it told before; only the latest runs of a tenant are kept."""
+        """Store the report of a run, in place of its earlier one. Only the latest runs of a tenant are kept."""
 
     async def runs(self, tenant: str, limit: int = 100) -> list[PipelineRun]:
         """The runs that began last, newest first."""
@@ -98,8 +98,8 @@ class RecordStore(Protocol):
 
 
 class HasRecords(Protocol):
-    """What has them."""
+    """A store that has records."""
 
     @property
     def records(self) -> RecordStore:
-        """What is kept beside the logs: receipts, entities, applied specs, endpoints, runs of pipelines."""
+        """Receipts, entities, applied specs, endpoints, and runs of pipelines."""

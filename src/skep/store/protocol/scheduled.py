@@ -1,7 +1,7 @@
-"""What a store does with scheduled messages before they enter the log. Reached as ``store.scheduled``.
+"""Scheduled messages in a store, before they enter the log. Reached as ``store.scheduled``.
 
-Each verb is one transaction and bounded. Whoever changes a schedule holds the lock of its queue's log, as the chore does that
-lets due messages enter it (`Store.promote`): a message is promoted, cancelled or moved, and never two of these.
+Each verb is one bounded transaction. A change of a schedule holds the lock of the queue's log; so does the chore that lets due
+messages enter the log (`Store.promote`). So a message is promoted, cancelled or moved, and never two of these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skep.model.scheduled import (
 
 
 class ScheduledStore(Protocol):
-    """Each verb is QUEUE_NOT_FOUND when the filter names a queue that is not there."""
+    """Scheduled messages. Each verb raises QUEUE_NOT_FOUND when the filter names a queue that does not exist."""
 
     async def page(
         self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
@@ -29,10 +29,10 @@ class ScheduledStore(Protocol):
         """A page in the order of time. It may be short, or empty with ``after`` set: the walk per call is bounded."""
 
     async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
-        """How many fit, as far as one bounded walk goes."""
+        """How many messages of one bounded walk match the filter."""
 
     async def mark(self, key: QueueKey) -> int:
-        """The arrival up to which the messages of a queue are there; all that are scheduled or moved later come after it."""
+        """The greatest arrival number of a queue now. Messages that are scheduled or moved later get greater ones."""
 
     async def change(
         self,
@@ -43,8 +43,8 @@ class ScheduledStore(Protocol):
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
-        """Cancel, run, or move to ``deliver_at`` at most so many of those that fit, in the order of time.
+        """Cancel, run, or move to ``deliver_at`` at most ``limit`` matching messages, in the order of due times.
 
-        The deduplication key of a cancelled message stays. What runs enters the log in the order of time; what is moved
-        arrives anew.
+        The deduplication key of a cancelled message stays. Messages that run enter the log in the order of due times. A moved
+        message gets a new arrival number.
         """

@@ -1,4 +1,4 @@
-"""What servers that share a store tell each other."""
+"""News between servers that share a store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ServerVerbs(Protocol):
     """Changes, pushes and operations of other servers."""
 
     async def system_events(self, after: EventPosition | None) -> SystemEvents:
-        """What all servers changed after a position; with None nothing, but the position to begin from.
+        """The changes of all servers after a position; with None no changes, only the present position.
 
-        It waits for no connection that others use, however busy the store is.
+        It uses a connection outside the pool, so it does not wait however busy the store is.
         """
 
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
-        """Say that someone here waits for messages of these queues, so that other servers announce pushes to them."""
+        """Register that this server waits for messages of these queues, so that other servers announce pushes to them."""
 
     def on_news(self, callback: Callable[[QueueKey], None]) -> None:
         """Call ``callback`` when another server pushed to a watched queue."""

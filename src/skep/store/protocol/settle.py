@@ -1,4 +1,4 @@
-"""Settling and renewing what is leased."""
+"""Settling leased messages and renewing leases."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 class SettleVerbs(Protocol):
-    """Answers of those who hold leases."""
+    """The calls of lease holders: settlements and renewals."""
 
     async def settle(self, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
-        """Settle each message on its own merits; a refused one changes nothing and does not hinder the others.
+        """Settle each message by itself; a refused settlement changes nothing and does not affect the others.
 
-        ACK_THROUGH completes what a lease, that is a token in a partition, has up to a seq and the call does not name: NOT_IN_LEASE
-        when that is nothing.
+        ACK_THROUGH completes the messages of a lease (a token in a partition) up to a seq that the call does not name: NOT_IN_LEASE
+        when there are none.
         """
 
     async def renew(self, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
-        """Move the deadline of each lease whose token is still good."""
+        """Move the deadline of each lease whose token is still valid."""

@@ -16,7 +16,7 @@ class StagingVerbs(Protocol):
     """Chunks of messages, and their publication."""
 
     async def stage(self, chunk: Chunk, now: Instant) -> None:
-        """Keep a chunk; one that is sent again takes the place of the first. EPOCH_PUBLISHED when it is too late."""
+        """Store a chunk; a chunk that is sent again replaces the first. EPOCH_PUBLISHED when it is too late."""
 
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
         """The attempts that are staged, in the order of partition and attempt, each with its number of chunks."""
@@ -30,15 +30,15 @@ class StagingVerbs(Protocol):
         now: Instant,
         create_queues: bool = True,
     ) -> Published:
-        """Append these attempts in the order of partition, chunk and place, in one transaction, and forget all others.
+        """Append these attempts in the order of partition, chunk and place, in one transaction, and delete all others.
 
-        Once: until ``expires_at`` a repeat gets the first one's answer and changes nothing. All rules of a push hold, and a
-        refusal (QUEUE_FULL, …) leaves everything as it was. STAGING_INCOMPLETE when an attempt is not there in full. The
-        messages get the ids from ``first_id`` on.
+        This happens once: until ``expires_at`` a repeat gets the first answer and changes nothing. All rules of a push hold, and a
+        refusal (QUEUE_FULL, …) leaves everything as it was. STAGING_INCOMPLETE when an attempt is not complete. The messages get
+        the ids from ``first_id`` on.
         """
 
     async def staged_queues(self, epoch: EpochKey) -> list[str]:
-        """The names of the queues that messages of an epoch are staged for."""
+        """The names of the target queues of an epoch's staged messages."""
 
     async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
-        """Forget what is staged of an epoch, or of one attempt; how many chunks that was."""
+        """Delete the staged messages of an epoch, or of one attempt; returns the number of chunks."""

@@ -19,4 +19,4 @@ class StatsVerbs(Protocol):
         """A queue's figures."""
 
     async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
-        """The figures of queues in one look; None for one that is gone."""
+        """The figures of some queues in one read; None for a queue that is gone."""
