@@ -1,8 +1,8 @@
 """The spec: queues, webhooks, entities and schedules, declared in a language of their own, in TOML, JSON or Python.
 
-`check`, `load` and `format_spec` are for files, `plan` and `export` for what to do with them; `compile_expression` and
-`compile_validator` make ready what runs for each message. The structs of an app are in `skep.spec.ir`, what its expressions can
-read in `skep.spec.variables`.
+`check`, `load` and `format_spec` work on files, `plan` and `export` on loaded specs. `compile_expression` and `compile_validator`
+compile the parts that run for each message. The structs of an app are in `skep.spec.ir`, the variables of its expressions in
+`skep.spec.variables`.
 """
 
 from skep.spec.allowance import off_loop, off_loop_in_turns

@@ -1,4 +1,4 @@
-"""Evaluations beside an event loop: short ones run in it, long ones in a thread, so that nobody else waits for them.
+"""Evaluations beside an event loop: short ones run in the loop, long ones in a thread, so that other requests do not wait.
 
 Nobody knows beforehand how long an evaluation takes. So it is begun where the caller is, with a small allowance of units. When that
 is spent, everything is begun again in the one thread for this, with the whole budget. Nearly all evaluations end within
@@ -26,7 +26,7 @@ Steps = Generator[None, None, T]
 
 
 class Allowance:
-    """What may still be spent in the loop."""
+    """The units that may still be spent in the loop."""
 
     __slots__ = ("left",)
 
@@ -39,7 +39,7 @@ class NotAtOnceError(Exception):
 
 
 ALLOWED: ContextVar[Allowance | None] = ContextVar("skep_evaluation_allowance", default=None)
-"""The allowance of whoever evaluates now; None where there is no loop to wait for it."""
+"""The allowance of the current evaluation; None outside of an event loop."""
 
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="skep-evaluation")
 
@@ -53,7 +53,7 @@ async def off_loop(work: Callable[[], T]) -> T:
 
 
 async def off_loop_in_turns(begin: Callable[[], Steps[T]], *, is_large: bool) -> T:
-    """The same for work in steps: others have their turn between them. When it ``is_large``, none of it is done in the loop."""
+    """Run work in steps beside the loop; others have a turn between the steps. Work that ``is_large`` goes to the thread at once."""
     if not is_large:
         try:
             return _at_once(lambda: _whole(begin()))

@@ -1,4 +1,4 @@
-"""What the validators share: the problems they found, and how expressions and mappings are held against types."""
+"""The common part of the validators: the list of problems, and the checks of expressions and mappings against types."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Checking:
         absence: bool = False,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """Note what is wrong at a path, or at an offset of the text that stands there."""
+        """Note a problem at a path, or at an offset of the text there."""
         self.errors += severity is Severity.ERROR
         problem = Problem(message=message, path=path, expected=expected, severity=severity, absence=absence)
         self.problems.append(located(problem, text, at, self.spans))
 
     def warning(self, path: Path, message: str, expected: str | None = None) -> None:
-        """Note what is odd at a path."""
+        """Note a warning at a path."""
         self.problem(path, message, expected, absence=True, severity=Severity.WARNING)
 
     def unknown(self, path: Path, what: str, name: str, known: Collection[str]) -> None:

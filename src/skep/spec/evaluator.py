@@ -1,6 +1,6 @@
-"""A typed tree made into Python functions, each of which knows its parts: no tree is walked when a message comes.
+"""Compile a typed tree into Python functions, so that no tree is walked for each message.
 
-`&&`, `||`, `all` and `exists` make up for a failure when the other side decides, in either order, as CEL has it.
+`&&`, `||`, `all` and `exists` ignore a failure when the other side decides, in either order, as CEL says.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _has(node: Select) -> Run:
 
 
 def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
-    """What turns a JSON value into one of the type: times come as strings, floats may come as whole numbers."""
+    """The function that turns a JSON value into one of the type: times come as strings, floats may come as whole numbers."""
     if type_.kind is Kind.TIME:
         return _to_time
     if type_.kind is Kind.FLOAT:

@@ -18,7 +18,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class ExportFormat(StrEnum):
-    """What a spec can be written as."""
+    """The formats of an export."""
 
     JSON = "json"
     JSONSCHEMA = "jsonschema"
@@ -103,7 +103,7 @@ def _bare_schema(type_: Type) -> Schema:
 
 
 def async_api(app: App) -> Schema:
-    """An AsyncAPI 3.0 document: a channel for each queue and webhook, and what the app does with it."""
+    """An AsyncAPI 3.0 document: a channel for each queue and webhook, and the app's operations on it."""
     channels: Schema = {}
     operations: Schema = {}
     for name, queue in app.queues.items():

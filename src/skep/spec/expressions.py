@@ -1,7 +1,7 @@
-"""Expressions: compiled once against the types of what they read, then evaluated for each message.
+"""Expressions: compiled once against the types of their variables, then evaluated for each message.
 
-They are CEL, by a parser, checker and evaluator of our own (see docs/adr/0011): typed by the spec's types, with a budget, and
-with no way to anything but the message they are given. An evaluation changes nothing and keeps nothing.
+They are CEL, with our own parser, checker and evaluator (see docs/adr/0011). They have the spec's types and a budget, and can read
+nothing but the message. An evaluation changes nothing and keeps nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Expression(Struct, frozen=True):
 
 
 def compile_expression(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
-    """An expression over these variables; what is wrong with it is an ExpressionError with its offset."""
+    """Compile an expression over these variables; a fault is an ExpressionError with its offset."""
     try:
         return analyse(text, variables, wanted)
     except TextError as fault:
@@ -69,7 +69,7 @@ def compile_expression(text: str, variables: Mapping[str, Type], wanted: Type | 
 
 
 def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
-    """The same, with a `TextError` for whoever knows where the text stands in a file."""
+    """As `compile_expression`, with a `TextError` for a caller that knows the text's place in a file."""
     tree = check(parse(text), variables, wanted)
     nodes = list(_walk(tree))
     slots = sum(isinstance(node, Comprehension) for node in nodes)

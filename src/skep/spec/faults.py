@@ -1,6 +1,6 @@
-"""What the small parsers of this package raise at each other: an offset in their text, and what is wrong there.
+"""The error that the small parsers of this package raise: an offset in their text, and the fault there.
 
-It never leaves the package: whoever knows where the text came from turns it into a `Problem` or an error for the caller.
+It never leaves the package: a caller that knows the text's source turns it into a `Problem` or an error.
 """
 
 from __future__ import annotations

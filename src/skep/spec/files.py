@@ -1,4 +1,4 @@
-"""Specs by their files: the language, TOML or JSON, told by the name's ending; read, checked, and told what is wrong."""
+"""Read and check spec files: the ending of the name tells the format (spec language, TOML or JSON)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.spec.validate import validate
 
 
 class Checked(Struct, frozen=True):
-    """What checking a spec found: the problems from top to bottom, and each as it is shown to people."""
+    """The result of a check: the problems from top to bottom, and each as text for people."""
 
     problems: list[Problem]
     rendered: list[str]
@@ -44,7 +44,7 @@ def check(text: str, filename: str) -> Checked:
 
 
 def load(text: str, filename: str) -> App:
-    """A spec that can be used; what is wrong with another is a SpecError, all of it."""
+    """Load a valid spec. An invalid one raises a SpecError with all problems."""
     parsed = read_spec(text, filename)
     problems = ordered(errors_of(_problems(parsed)))
     if problems:
@@ -53,7 +53,7 @@ def load(text: str, filename: str) -> App:
 
 
 def _problems(parsed: Parsed) -> list[Problem]:
-    """What reading and validating found, without what may well follow from a part that could not be read."""
+    """The problems of reading and validating, without those that may follow from an unreadable part."""
     found = validate(parsed.app, parsed.spans)
     if not parsed.problems:
         return found

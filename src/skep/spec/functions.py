@@ -1,4 +1,4 @@
-"""What the functions do with values. Each looks at the types itself, since a json field may hold anything."""
+"""The functions of expressions. Each checks the types of its values itself, since a json field may hold anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The intermediate representation: what a spec says, whichever way it was said. Plain structs that compare by content.
+"""The intermediate representation (IR) of a spec, the same for every input format. Plain structs that compare by content.
 
 Things are kept by their names. Expressions are their text; `skep.spec.validate` holds them against the types. Nothing here knows
 lines and columns: where a part was written is kept beside it, by its path (see `skep.spec.problems`).
@@ -22,7 +22,7 @@ Expressions = dict[str, str]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all parts have in common: they do not change, and a name nobody knows is an error."""
+    """The base of all parts: they are immutable, and an unknown name is an error."""
 
 
 class ExtraFields(StrEnum):
@@ -48,13 +48,13 @@ class OnFail(StrEnum):
 
 
 class Fairness(StrEnum):
-    """Who gets an equal share of a queue's workers."""
+    """The unit that gets an equal share of a queue's workers."""
 
     TENANT = "tenant"
 
 
 class IdempotencySource(StrEnum):
-    """What tells a repeat: an expression, a header, the hash of the body, or nothing does."""
+    """The source of the deduplication key: an expression, a header, the hash of the body, or none."""
 
     KEY = "key"
     HEADER = "header"
@@ -195,8 +195,8 @@ class Tenant(_Part, frozen=True):
 class Webhook(_Part, frozen=True):
     """An address that takes messages from outside, for a queue or for a command at once.
 
-    ``message`` says what is pushed; without it that is the payload, the kept headers, the source ip and the time. Without
-    ``keep_headers`` those that are harmless are kept (see `skep.spec.kept_headers`).
+    ``message`` makes the pushed message; by default it has the payload, the kept headers, the source ip and the time. Without
+    ``keep_headers`` the harmless headers are kept (see `skep.spec.kept_headers`).
     """
 
     queue: str | None = None
@@ -217,7 +217,7 @@ class Emit(_Part, frozen=True):
 
 
 class Command(_Part, frozen=True):
-    """What can be done to an entity: typed input, a guard that must hold, and the events it leads to."""
+    """A command on an entity: typed input, a guard that must hold, and the events that it emits."""
 
     input: Fields = {}
     guard: str | None = None

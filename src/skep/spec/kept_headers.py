@@ -1,7 +1,7 @@
 """Which headers of a request to a webhook its message keeps: the one list, with reasons, for the server and for `spec check`.
 
-A message is read by more people than the request was meant for: consumers, the dashboard, dead letters, the lake. So what proves
-who somebody is never gets into one, and what says where somebody is gets in only when the spec asks for it.
+More people read a message than the request was meant for: consumers, the dashboard, dead letters, the lake. So a message never gets
+credentials, and gets addresses and locations only when the spec asks for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ALL = "*"
 HEADERS_MAX = 64
 """So many headers are kept of one request."""
 HEADERS_BYTES_MAX = 8 * 1024
-"""So much they have together, names and values; a header that does not fit any more is left out whole."""
+"""The most bytes of all kept headers, names and values. A header that does not fit is left out whole."""
 
 
 class Reason(StrEnum):

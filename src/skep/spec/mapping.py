@@ -1,4 +1,4 @@
-"""Expressions by field, compiled together: what makes a command's input, the next queue's message or an event of a message."""
+"""Mappings: expressions by field, compiled together. They make a command's input, a follow-up message or an event."""
 
 from __future__ import annotations
 

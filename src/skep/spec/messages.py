@@ -1,6 +1,6 @@
-"""Messages held against their type: a validator is compiled once, and a message that fits costs about a microsecond.
+"""Validate messages against their type. A validator is compiled once, and a valid message costs about a microsecond.
 
-What does not fit is named by its field, its value and what was expected there, so that whoever pushed it can mend it.
+A misfit has the field, its value and the expected type, so that the producer can mend the message.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def compile_validator(fields: Fields, extra_fields: ExtraFields = ExtraFields.RE
 
 
 def misfit(validator: Validator, payload: bytes) -> Misfit | None:
-    """What does not fit about a payload; None when it does."""
+    """The misfit of a payload; None when it is valid."""
     try:
         validator.decoder.decode(payload)
         payload.decode()  # the decoder does not look into json fields
@@ -72,7 +72,7 @@ def misfit(validator: Validator, payload: bytes) -> Misfit | None:
 
 
 def misfit_of(validator: Validator, value: object) -> Misfit | None:
-    """The same for a value that is JSON already: what a mapping made, or a default."""
+    """The misfit of a decoded value: the result of a mapping, or a default."""
     try:
         msgspec.convert(value, validator.plain)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""What the operators do with values, whose types are looked at here: a json field may hold anything.
+"""The operators of expressions. They check the types of their values, since a json field may hold anything.
 
 Integers have 64 bits and overflow is a failure; integer division cuts towards zero; no type turns into another by itself,
-except that an int and a float may be compared. Bools are never numbers, though Python thinks so.
+except that an int and a float may be compared. Bools are never numbers, unlike in Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMES: dict[type, str] = {
 
 
 def name_of(value: object) -> str:
-    """What kind of value this is, in the words of the spec."""
+    """The kind of a value, in the words of the spec."""
     return NAMES.get(type(value), type(value).__name__)
 
 

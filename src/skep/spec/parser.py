@@ -1,4 +1,4 @@
-"""The parser of the spec language: a text into the IR, the spans of its parts, and everything that is wrong with it."""
+"""The parser of the spec language: from a text to the IR, the spans of its parts, and all its problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part = TypeVar("Part")
 
 
 class Parsed(Struct, frozen=True):
-    """What came of a text. ``app`` is there as far as it could be read, and is to be used only without problems."""
+    """The result of parsing a text. ``app`` has the readable parts; use it only when there are no problems."""
 
     app: App
     spans: Spans

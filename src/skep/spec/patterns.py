@@ -1,4 +1,4 @@
-r"""Regular expressions, through RE2, and what they cost.
+r"""Regular expressions, through RE2, and their cost.
 
 RE2 is linear in the text, but not free: compiling `\pL{50}` makes 60,000 instructions, and a search may visit every instruction
 for every byte. So both are paid for by the program's size. A pattern of an expression is compiled once, when the expression is. A
@@ -61,7 +61,7 @@ class Pattern(Struct, frozen=True, eq=False):
 
 
 class MessagePattern(Struct, frozen=True, eq=False):
-    """A pattern of a message: compiled, or what is wrong with it. ``units`` are what compiling it took."""
+    """A pattern from a message: compiled, or its error. ``units`` is the cost of compiling it."""
 
     pattern: Pattern | None
     error: str
@@ -74,12 +74,12 @@ def search_units(size: int, text_bytes: int) -> int:
 
 
 def compiled(pattern: str) -> Pattern:
-    """A pattern of an expression, ready to use; raises ValueError with what is wrong with it."""
+    """A pattern of an expression, ready to use; raises ValueError with its fault."""
     return _compiled(pattern, CONSTANT_MEMORY_BYTES)
 
 
 def of_message(pattern: str, scope: Scope) -> Pattern:
-    """A pattern that comes with a message, ready to use; the evaluation pays. ValueError says what is wrong with it."""
+    """A pattern that comes with a message, ready to use; the evaluation pays. ValueError names its fault."""
     _check_length(pattern)
     scope.spend(reading_units(pattern))
     found = _of_message(pattern)

@@ -1,7 +1,7 @@
-"""What applying a spec would change on a server: queues to make, settings to change one by one, and what could hurt.
+"""The plan of applying a spec: queues to create, settings to change, and the dangers of each change.
 
-Only settings that the spec names are looked at, so what an operator set by hand elsewhere stays. A queue that is not in the spec
-is reported and never deleted.
+The plan compares only settings that the spec names, so other settings of an operator stay. A queue that is not in the spec is
+reported and never deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.spec.validate import dead_letter_queues
 
 
 class Action(StrEnum):
-    """What is to be done about a queue."""
+    """The action on a queue."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -27,7 +27,7 @@ class Action(StrEnum):
 
 
 class SettingChange(Struct, frozen=True):
-    """One setting, before and after. ``danger`` says what could be lost by it; empty when nothing is."""
+    """One setting, before and after. ``danger`` says what the change could lose; empty when nothing."""
 
     setting: str
     before: object

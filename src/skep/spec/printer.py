@@ -1,4 +1,4 @@
-"""Specs as text: the one way they are laid out, with the comments they had. Laying out a second time changes nothing.
+"""Format specs: one layout for all, with their comments. Formatting a second time changes nothing.
 
 Two spaces a level, one entry a line, at most one empty line between entries; values keep their words, types their one spelling.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with a spec, all of it at once, each at its place: the line itself, a caret, and what was expected.
+"""The problems of a spec, all at once, each at its place: the line, a caret, and the expected text.
 
 A place is a path into the IR. A spec that was written in the language has a span for each path; one that came as TOML, JSON
 or Python has none, and its problems name the path instead.
@@ -92,7 +92,7 @@ def _within(text: str, at: int) -> tuple[int, int]:
 
 
 def errors_of(problems: Sequence[Problem]) -> list[Problem]:
-    """Those that make a spec unusable."""
+    """The problems that make a spec unusable."""
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 

@@ -1,4 +1,4 @@
-"""What the readers of declarations share: the problems they found, the spans of what they read, and how both are noted."""
+"""The common part of the readers of declarations: the list of problems, and the spans of the parts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Reading:
         self.spans: Spans = {}
 
     def problem(self, span: Span, message: str, expected: str | None = None) -> None:
-        """Note what is wrong at the start of a span."""
+        """Note a problem at the start of a span."""
         self.problems.append(Problem(message=message, expected=expected, line=span.line, column=span.column))
 
     def fault(self, value: Value, error: TextError) -> None:
-        """Note what is wrong at an offset of a value."""
+        """Note a problem at an offset of a value."""
         before = value.text[: error.at].split("\n")
         line = min(len(before), len(value.span.columns)) - 1
         self.problems.append(

@@ -50,7 +50,7 @@ class Scanner:
         return line, at - self.lines[line - 1] + 1
 
     def problem(self, at: int, message: str, expected: str | None = None) -> None:
-        """Note what is wrong at an offset."""
+        """Note a problem at an offset."""
         line, column = self.place(at)
         self.problems.append(Problem(message=message, expected=expected, line=line, column=column))
 
@@ -72,7 +72,7 @@ class Scanner:
         return match[0].rstrip()
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Take what the pattern matches here."""
+        """Take the text that the pattern matches here."""
         match = pattern.match(self.text, self.at)
         if match is None:
             return None

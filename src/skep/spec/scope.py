@@ -1,4 +1,4 @@
-"""What an evaluation carries along: the message, the variables of comprehensions, and what it may still spend.
+"""The scope of an evaluation: the message, the variables of comprehensions, and the rest of the budget.
 
 Everything whose cost depends on the message pays by `spend`, before it is done: a comprehension for each step, a string for what
 is built or searched, a pattern for its program (`skep.spec.patterns`). So an evaluation ends after a bounded time and holds a bounded

@@ -1,4 +1,4 @@
-"""The operators and functions of expressions, by the types they take and give. What is not here does not exist.
+"""The operators and functions of expressions, by the types of their arguments and results. There are no others.
 
 The names and meanings are CEL's standard ones, and some of its strings extension. `json` as a parameter takes anything.
 """

@@ -1,4 +1,4 @@
-"""An expression cut into tokens: what CEL has, without bytes, unsigned numbers and strings over several lines.
+"""The tokens of an expression: CEL's, without bytes, unsigned numbers and strings over several lines.
 
 A comment inside (`//` or `#`, to the end of the line) is skipped, so an expression may be explained where it stands.
 """

@@ -1,4 +1,4 @@
-"""The types of a spec: how they are said, read and written, and which may stand where another is expected.
+"""The types of a spec: how they are read and written, and which type fits where another is expected.
 
 A `Type` is a small immutable tree. What one can write is `string`, `int`, `float`, `bool`, `time`, `json`, `uuid`,
 `enum(a, b)`, `list<T>`, `map<K, V>` and `T?`; expressions know `null`, durations and records besides.

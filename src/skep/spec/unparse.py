@@ -1,4 +1,4 @@
-"""The IR as entries of the language, ready to be printed: the way back from what `skep.spec.parser` does."""
+"""The IR as entries of the spec language, ready to be printed: the inverse of `skep.spec.parser`."""
 
 from __future__ import annotations
 

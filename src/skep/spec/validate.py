@@ -1,6 +1,6 @@
-"""The validator of the IR: everything a spec may be wrong about beyond its grammar, found in one pass, before anything runs.
+"""The validator of the IR: finds all problems of a spec beyond its grammar in one pass, before anything runs.
 
-It knows no server: what an app asks of the queues that exist is the business of `skep.spec.plan`.
+It knows no server: `skep.spec.plan` compares an app with the queues that exist.
 """
 
 from __future__ import annotations

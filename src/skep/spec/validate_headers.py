@@ -1,6 +1,6 @@
 """The validator of kept headers: names in `keep_headers` that never come, and expressions that read headers which are not kept.
 
-All of it is warned about and not refused, since apps that were applied before must go on.
+These are warnings, not errors, since apps that were applied before must go on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The validator of webhooks: where their messages go, how senders prove themselves, and how repeats are told."""
+"""The validator of webhooks: the targets of their messages, the signatures of senders, and deduplication."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def check_webhook(checking: Checking, name: str, webhook: Webhook, path: Path, c
 
 
 def effective_idempotency(webhook: Webhook) -> Idempotency:
-    """How a webhook tells repeats: as it says, or by what the sender signs, which is the id of Standard Webhooks, or the body.
+    """The deduplication of a webhook: as declared, else by the part that the sender signs (the id of Standard Webhooks, or the body).
 
-    An id that is not signed would not do: whoever overhears one request could post it again under another id.
+    An unsigned id is not enough: an eavesdropper could post a request again under another id.
     """
     if webhook.idempotency is not None:
         return webhook.idempotency

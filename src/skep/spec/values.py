@@ -1,6 +1,6 @@
 """Plain values of a spec from their raw text: words, strings, numbers, durations and lists of strings.
 
-What is not one of them raises a `TextError` at its offset, with what was expected.
+Any other text raises a `TextError` at its offset, with the expected value.
 """
 
 from __future__ import annotations

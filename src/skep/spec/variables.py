@@ -1,4 +1,4 @@
-"""What expressions can read, by where they stand: the one place that both the validator and those who run them ask."""
+"""The variables of expressions, by the expression's place in a spec. The validator and the evaluator both use this list."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skep.spec.types import JSON, STRING, TIME, Type, join, map_of, optional, re
 WEBHOOK: dict[str, Type] = {
     "payload": JSON, "headers": map_of(STRING, STRING), "source_ip": STRING, "received_at": TIME, "tenant": STRING,
 }  # fmt: skip
-"""Of a webhook."""
+"""The variables of a webhook."""
 TENANT: dict[str, Type] = {"payload": JSON}
-"""Of a webhook's tenant: what the sender signed, and nothing else."""
+"""The variables of a webhook's tenant: only the body, since the sender signed it."""
 ENVELOPE = ("payload", "headers", "source_ip", "received_at")
-"""What a webhook pushes unless it says otherwise, as far as the queue's message type has these fields."""
+"""The fields that a webhook pushes by default, as far as the queue's message type has them."""
 SCHEDULE: dict[str, Type] = {"now": TIME}
-"""Of a schedule."""
+"""The variables of a schedule."""
 
 
 def types_of(fields: Fields) -> dict[str, Type]:
@@ -26,12 +26,12 @@ def types_of(fields: Fields) -> dict[str, Type]:
 
 
 def of_queue(queue: Queue) -> dict[str, Type]:
-    """Of a queue: the fields of its messages, or the whole message when it has no type."""
+    """The variables of a queue: the fields of its messages, or the whole message when it has no type."""
     return types_of(queue.message_type) if queue.message_type else {"message": JSON}
 
 
 def of_then(queue: Queue) -> dict[str, Type]:
-    """Of what follows in a queue: its own, and what the command answered, unless a field has that name."""
+    """The variables of `then`: those of the queue, and the command's ``result``, unless a field has that name."""
     return {"result": JSON, **of_queue(queue)} if queue.map_to is not None else of_queue(queue)
 
 

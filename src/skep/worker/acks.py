@@ -1,4 +1,4 @@
-"""What a worker says of a message: done, failed, or given up, and how a refused transaction is told."""
+"""The settlements of a worker: completed, failed or dead letter, and the one after a refused transaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def failed(message: PoppedMessage, error: str) -> Ack:
 
 
 def is_hopeless(error: SkepError) -> bool:
-    """Whether it is not about the messages: the server is away, or does not let this worker do anything."""
+    """Whether an error is not about the messages: the server is away, or refuses this worker altogether."""
     away = error.retryable and error.code is not Code.QUEUE_FULL
     return away or error.code in (Code.UNAUTHENTICATED, Code.FORBIDDEN)
 

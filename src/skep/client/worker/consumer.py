@@ -40,7 +40,7 @@ class Consumer:
         self.loop.rotation.add(source)
 
     async def pop(self, source: Source, free: int, wait_seconds: float) -> Sequence[MessageData]:
-        """What the function gets: something it can settle by itself if it wants to."""
+        """Pop messages for the function; it may settle them itself."""
         asked = calls.pop(source.queue, self._subscription.pop_options(free, wait_seconds)).request
         if self._subscription.is_async:
             found = await source.pop(ApiCall(asked, read_async_messages))
@@ -61,7 +61,7 @@ class Consumer:
         except asyncio.CancelledError as raised:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            error = raised  # not the worker was cancelled, but something that the function waited for
+            error = raised  # the worker was not cancelled: something that the function waited for was
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as raised:

@@ -1,6 +1,6 @@
-"""What a worker logs of a message that failed: a warning while it comes again, an error once it is given up.
+"""The log lines of failed messages: a warning while a message comes again, an error once it is a dead letter.
 
-Whether an attempt was the last one is the server's to say. So the line is written when the settlement is answered.
+Only the server knows whether an attempt was the last one. So the line is written when the settlement is answered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Failure(Struct, frozen=True):
     why: BaseException | str
 
     def log(self, result: AckResult | None) -> None:
-        """Tell of it, once the server has answered the settlement; None means that it could not be said."""
+        """Log the failure, once the server has answered the settlement; None means that the message could not be settled."""
         if result is None or result.status is SettleStatus.REFUSED:
             self._write(logging.WARNING, "and could not be settled: it comes again when its lease runs out")
             return
@@ -48,7 +48,7 @@ class Failure(Struct, frozen=True):
         self._write(level, _ENDS[result.status])
 
     def log_settled(self, status: AckStatus) -> None:
-        """Tell of a function that failed after it had settled its message itself."""
+        """Log a function that failed after it had settled its message itself."""
         self._write(logging.WARNING, f"after its function had settled it ({status})")
 
     def _write(self, level: int, end: str) -> None:

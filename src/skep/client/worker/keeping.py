@@ -1,4 +1,4 @@
-"""Leases, kept while they are worked under: all of a function in one request, well before any runs out."""
+"""Renew the leases of messages in work: all leases of a function in one request, well before one ends."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Keeping:
         self._lost: set[str] = set()
 
     def hold(self, lease_id: str) -> None:
-        """Keep it from now on."""
+        """Renew this lease from now on."""
         self._held[lease_id] += 1
 
     def release(self, lease_id: str) -> None:
-        """It need not be kept for whoever held it."""
+        """One holder has released the lease; it is renewed while others hold it."""
         self._held[lease_id] -= 1
         if not self._held[lease_id]:
             del self._held[lease_id]
             self._lost.discard(lease_id)
 
     def holds(self, lease_id: str) -> bool:
-        """Whether anybody still holds it."""
+        """Whether the lease still has a holder."""
         return lease_id in self._held
 
     def lost(self, lease_id: str) -> bool:

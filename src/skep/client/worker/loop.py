@@ -1,4 +1,4 @@
-"""The consumer loop: it pops what it can begin at once, works through each chain in order, and finishes what it began.
+"""The consumer loop: it pops only messages that it can begin at once, works through each chain in order, and finishes begun messages.
 
 Messages of one lease are a chain: done one after the other. Chains run side by side, at most ``concurrency`` of them; one that has to
 wait keeps its lease and gives its slot to another. `skep.Worker` and the worker of a spec use this loop, and differ in their `Work`.
@@ -35,7 +35,7 @@ class Start(Enum):
 
     NOW = auto()
     NOT_YET = auto()
-    """Something does not let it, and there is no time left to wait: it goes back to its queue."""
+    """The message cannot be begun, and there is no time left to wait: it goes back to its queue."""
     GIVEN_UP = auto()
     """It is settled, and the next one's turn comes."""
 
@@ -51,7 +51,7 @@ class Chain(Generic[M]):
 
 
 class Work(Protocol[M]):
-    """What is done with the messages of a queue: the part of a loop that differs. What may be None is not asked then."""
+    """The work on the messages of a queue: the part of a loop that differs. A method that is None is not called."""
 
     @property
     def may_pop(self) -> Callable[[Source], Awaitable[bool]] | None:
@@ -61,7 +61,7 @@ class Work(Protocol[M]):
         """Lease messages for so many free slots."""
 
     def chain_key(self, message: M) -> object:
-        """What the messages of one chain have in common."""
+        """The key that all messages of one chain have."""
 
     @property
     def whole(self) -> Callable[[Source, list[M]], Awaitable[None]] | None:
@@ -72,7 +72,7 @@ class Work(Protocol[M]):
         """Wait until a message may be begun."""
 
     async def run(self, chain: Chain[M], message: M) -> bool:
-        """Do a message and settle it. Whether that ended the lease, so that those after it come again."""
+        """Handle a message and settle it. Returns whether that ended the lease, so that the messages after it come again."""
 
 
 class ConsumerLoop(Generic[M]):
@@ -98,11 +98,11 @@ class ConsumerLoop(Generic[M]):
     # popping
 
     async def run(self) -> None:
-        """Work until it is time to stop; then finish what was begun."""
+        """Work until the stop; then finish the messages that were begun."""
         await self._finished(self._pop_and_begin(None))
 
     async def until_empty(self) -> int:
-        """Work until nothing is left to be had now; returns how many messages that was."""
+        """Work until no message can be popped; returns the number of messages."""
         before = self.handled
         await self._finished(self._pop_and_begin(set()))
         return self.handled - before
@@ -261,7 +261,7 @@ async def run_loops(
 ) -> int:
     """Run loops side by side until the stop, or until none has anything left. Returns how many messages they did.
 
-    If one cannot go on, nobody does. What one did may have led on to another, so that all are tried until none did anything.
+    If one fails, all end. Work of one loop may push messages for another, so all run until none did anything.
     """
     if until_empty:
         while not stopping.is_set() and any(await _all([one.until_empty() for one in loops])):

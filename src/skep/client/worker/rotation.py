@@ -1,7 +1,7 @@
-"""Whose turn it is: which tenant of a queue is asked for messages next.
+"""The rotation of tenants: whose messages of a queue are popped next.
 
-With one tenant the server is asked to wait for a message. With several nobody can be waited for without keeping the others waiting,
-so each is asked in turn; who has nothing is asked less and less often. With ``fair`` a turn is one batch; without it a tenant is
+With one tenant a pop waits for a message. With several tenants such a wait would hold up the others, so each is asked in turn;
+a tenant without messages is asked less and less often. With ``fair`` a turn is one batch; without it a tenant is
 worked off before the next one's turn comes.
 """
 
@@ -57,7 +57,7 @@ class Rotation:
         self._turns.append(Turn(source))
 
     def next(self) -> Turn | None:
-        """Whose turn it is; None when nobody is due."""
+        """The tenant whose turn it is; None when none is due."""
         now = self._time()
         return next((turn for turn in self._turns if turn.due <= now), None)
 
@@ -74,19 +74,19 @@ class Rotation:
         return max(1, -(-free // max(1, due)))
 
     def found(self, turn: Turn) -> None:
-        """There was something: a fair one goes to the end of the line."""
+        """The pop got messages: with ``fair`` the tenant goes to the end of the line."""
         turn.pause, turn.due = 0.0, 0.0
         if self._fair:
             self._turns.remove(turn)
             self._turns.append(turn)
 
     def nothing(self, turn: Turn, waited: bool) -> None:
-        """There was nothing: the others first, and this one later, unless the server has waited for it."""
+        """The pop got nothing: the tenant comes later, after the others, unless the server has waited for a message."""
         turn.pause = 0.0 if waited else min(max(turn.pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
         self.put_off(turn, turn.pause)
 
     def put_off(self, turn: Turn, seconds: float) -> None:
-        """Not before so long."""
+        """Do not ask this tenant before the pause is over."""
         turn.due = self._time() + seconds
         self._turns.remove(turn)
         self._turns.append(turn)

@@ -1,4 +1,4 @@
-"""Acks, sent together: while one request is under way the next ones gather, so that a busy worker needs few."""
+"""Send acks in batches: while one request runs, the next acks gather, so that a busy worker needs few requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Settling:
     def settle(
         self, message: Settled, ack: Ack, failure: Failure | None = None, left: Left | None = None
     ) -> asyncio.Future[AckResult | None]:
-        """Say this of a message. The result is None when it could not be said: then the lease runs out instead.
+        """Settle a message. The result is None when the server could not be reached: then the lease runs out instead.
 
         A ``failure`` is logged when the server has answered. With what is ``left`` of the lease, messages that are all of that are acked
         with the lease.

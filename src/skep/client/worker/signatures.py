@@ -1,7 +1,7 @@
-"""How a function is called, told by its signature when it is registered: what it cannot be called with is refused there and then.
+"""Read a function's signature when it is registered. A function that cannot be called is refused at once.
 
-A function that takes the wrong arguments would fail with every message. One that makes a coroutine or a generator and leaves it at
-that would be done with every message without having begun.
+A function with the wrong arguments would fail with every message. A function that only makes a coroutine or a generator would
+complete every message without any work.
 """
 
 from __future__ import annotations

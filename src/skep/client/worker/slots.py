@@ -1,4 +1,4 @@
-"""Slots: how many chains are worked on at once. One that waits for something gives its slot away and lines up for another."""
+"""Slots: they limit the chains in work. A waiting chain gives its slot away and lines up for another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Slots:
         return max(0, self.count - self._taken - len(self._line))
 
     def take(self) -> None:
-        """Take one; whoever popped more than there are slots for works on them all the same."""
+        """Take a slot. After a pop of more messages than free slots, the number may exceed the limit."""
         self._taken += 1
 
     async def wait_for_one(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a consumer loop gets messages: one queue of one tenant. Leases are kept while they are worked under, acks sent together."""
+"""The source of a consumer loop: one queue of one tenant. It renews the leases of messages in work, and batches acks."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Source:
         return found
 
     def settle(self, message: Settled, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
-        """Say this of a message, soon and together with others; why it failed is logged."""
+        """Settle a message, soon and together with others. A failure is logged."""
         return self._settling.settle(message, ack, failure, self.leases.get(message.lease_id))
 
     def give_back(self, message: Settled) -> asyncio.Future[AckResult | None]:
-        """It was not worked on, and comes again at once."""
+        """Return a message that was not worked on: it comes again at once."""
         return self.settle(message, Ack(message.lease_id, message.seq, AckStatus.RETRY))
 
     def hold(self, lease_id: str) -> None:
@@ -58,7 +58,7 @@ class Source:
         self.keeping.hold(lease_id)
 
     def release(self, lease_id: str) -> None:
-        """A lease need not be kept for whoever held it, and is forgotten when nobody else does."""
+        """One holder releases the lease; it is forgotten when no other holder is left."""
         self.keeping.release(lease_id)
         if not self.keeping.holds(lease_id):
             self.leases.pop(lease_id, None)
@@ -70,7 +70,7 @@ class Source:
         return self._blocking
 
     async def close(self) -> None:
-        """Keep nothing any more."""
+        """Stop renewing leases."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)

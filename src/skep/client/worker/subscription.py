@@ -1,4 +1,4 @@
-"""A function and the messages it wants."""
+"""A subscription: a function and the queue of its messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skep.errors import Code, SkepError
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """What `Worker.on` was told, and how its function is called. Without a ``type`` it is given the message alone."""
+    """The arguments of `Worker.on`, and how its function is called. Without a ``type`` it is given the message alone."""
 
     queue: str
     function: Function
@@ -54,7 +54,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
         return options
 
     def arguments(self, message: MessageData) -> tuple[Any, ...]:
-        """What the function is called with. A payload that does not fit is rejected: no retry would make it fit."""
+        """The arguments of the function. A payload that does not fit is rejected: no retry would make it fit."""
         if self.type is None:
             return (message,)
         try:

@@ -1,4 +1,4 @@
-"""Plain functions run in threads, with the context variables of whoever calls them."""
+"""Run plain functions in threads, with the caller's context variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function says of its message: nothing is done, an exception is failed, and three exceptions say more than that."""
+"""The outcome of a message by its function: a return completes it, an exception fails it, and three exceptions say more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reject(Exception):  # noqa: N818 - it is what the function wants, not an e
 
 
 class Retry(Exception):  # noqa: N818 - as above
-    """Try the message again after so many seconds, or a timedelta, instead of after the queue's backoff."""
+    """Try the message again after a number of seconds or a timedelta, instead of the queue's backoff."""
 
     def __init__(self, reason: str = "", *, delay: float | timedelta = 0.0) -> None:
         super().__init__(reason)
@@ -35,7 +35,7 @@ class RetryAt(Exception):  # noqa: N818 - as above
 
 
 def verdict(message: MessageData, clock: Clock, error: BaseException | None) -> Ack:
-    """What is told to the server when the function ended so. A delay that is no time does not keep a message from being settled."""
+    """The settlement of a message by how its function ended. An invalid delay does not prevent the settlement."""
     try:
         return _verdict(message, clock, error)
     except (SkepError, OverflowError, ValueError, TypeError) as unusable:

@@ -26,11 +26,11 @@ from skep.errors import Code, SkepError
 F = TypeVar("F", bound=Callable[..., Any])
 
 LEASE_SECONDS = 60.0
-"""How long a worker leases for. It renews, so this is how soon a crash is noticed, not how long a message may take."""
+"""The lease time of a worker. It renews its leases, so this is how soon a crash is noticed, not how long a message may take."""
 
 
 class Worker:
-    """Pops, calls, settles, for any number of functions. Give it a client, or what a client is made of."""
+    """Pops messages, calls functions with them, and settles them. Give it a client, or the arguments of one."""
 
     @spelled_out(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
@@ -87,15 +87,15 @@ class Worker:
         return register
 
     def run(self, *, until_empty: bool = False) -> int:
-        """Work until `stop`, SIGTERM or SIGINT; or until nothing is left to be had now. Returns how many were handled."""
+        """Work until `stop`, SIGTERM or SIGINT; with ``until_empty`` until no message can be popped. Returns the number of messages."""
         return asyncio.run(self._run(until_empty, signals=threading.current_thread() is threading.main_thread()))
 
     async def run_async(self, *, until_empty: bool = False) -> int:
-        """The same in a running event loop; signals are left to whoever runs it."""
+        """As `run`, in a running event loop. The caller handles signals."""
         return await self._run(until_empty, signals=False)
 
     def stop(self) -> None:
-        """Finish what was begun, give back what was not, and return from `run`. Any thread may call it.
+        """Finish the messages that were begun, return the others to the queue, and end `run`. Any thread may call this.
 
         Called before the first `run`, it makes that return at once: a thread that is about to run cannot be missed.
         """
@@ -108,7 +108,7 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Whether it is about to stop: for functions that take long and can end early."""
+        """Whether the worker is stopping: long functions can check this and end early."""
         return self._stopping is not None and self._stopping.is_set()
 
     async def _run(self, until_empty: bool, signals: bool) -> int:
