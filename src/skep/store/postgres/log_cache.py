@@ -1,12 +1,12 @@
-"""What was read of logs as columns, kept in memory: the next reader of the same messages costs PostgreSQL next to nothing.
+"""A cache of log chunks as columns: the next reader of the same messages costs PostgreSQL next to nothing.
 
-Several queries read one queue as a rule, one behind the other. What is kept are whole chunks, which begin at the same seqs for
-all of them. A log is append-only: of what is in it nothing changes, and what goes, goes from its beginning. A message that somebody
-deletes is the exception: so PostgreSQL says each time whether all of a chunk is still there, and a chunk is kept only if that was so
-after it was read. (Dead letters are taken out of the middle all the time, so nothing is kept of queues that hold some.)
-It is asked for the last message, too, since a replica that took over, or a backup that was put back, may have given the same seqs
-to other messages. Where the last was stored by the same transaction, those before it are the same. Its id alone does not say so: what
-was scheduled, queued or spooled is stored again under the id it had.
+As a rule several queries read one queue, one behind the other. The cache keeps whole chunks, which begin at the same seqs for all
+readers. A log is append-only: messages do not change, and are removed from its beginning. A deleted message is the exception. So each
+read asks PostgreSQL whether all messages of the chunk are still there; a chunk is cached only if they were after it was read. (Dead
+letters are often removed from the middle, so dead-letter queues are not cached.)
+The read also compares the last message: after a failover or a restored backup, the same seqs may name other messages. If the same
+transaction stored the last message, the messages before it are the same. Its id alone is no proof: a scheduled, queued or spooled
+message may be stored again under the same id.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 SQL = load_statements(__package__, "log_cache")
 IDLE_SECONDS = 300.0
-"""A chunk that nobody has read for so long is dropped."""
+"""A chunk that was not read for this long is dropped."""
 Place = tuple[QueueKey, int, tuple[str, ...] | None]
 
 
 class Mark(Struct, frozen=True):
-    """What tells a chunk of the log from any other in its place."""
+    """The identity of a chunk's contents: other messages in its place have another mark."""
 
     queue_id: int
     last_id: bytes
@@ -47,7 +47,7 @@ class Mark(Struct, frozen=True):
 
 
 class Chunk(Struct):
-    """Messages of one log, every one from a seq on."""
+    """A chunk: `LOG_CHUNK` consecutive messages of one log, from the seq ``first`` on."""
 
     mark: Mark
     first: int
@@ -56,7 +56,7 @@ class Chunk(Struct):
 
 
 class LogCache:
-    """Chunks of logs, up to so many bytes; those that were read least recently make room."""
+    """Chunks of logs, up to ``max_bytes``; the least recently read ones are dropped first (LRU)."""
 
     def __init__(self, max_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
@@ -65,7 +65,7 @@ class LogCache:
         self.bytes = 0
 
     async def read(self, pool: Pool, key: QueueKey, wanted: LogRange) -> LogPiece:
-        """What comes first of a range: what is kept of it and still in the log, else what PostgreSQL has, which is kept if it can be."""
+        """The first piece of a range: from the cache if its chunk is unchanged, else from PostgreSQL; then it is cached if possible."""
         from skep.store.postgres import log
 
         async with pool.connection() as connection:
@@ -90,7 +90,7 @@ class LogCache:
         if await _mark_of(connection, key, chunk.first) != chunk.mark:
             self._drop(place)
             return None
-        if place in self._chunks:  # nobody made room of it meanwhile
+        if place in self._chunks:  # it was not dropped meanwhile
             chunk.read_at = self._now()
             self._chunks.move_to_end(place)
         return LogPiece(chunk.batch.slice(wanted.first - chunk.first, last - wanted.first + 1), last)
@@ -98,7 +98,7 @@ class LogCache:
     async def _mark(
         self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[RawRange]
     ) -> Mark | None:
-        """What to keep under that was just found over this connection; None when it is no whole chunk, or may change."""
+        """The mark of a range that was just read over this connection; None when it is no whole chunk, or may change."""
         if not self._max_bytes or not comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
             return None
         mark = await _mark_of(connection, key, wanted.first)
@@ -115,7 +115,7 @@ class LogCache:
             self._drop(next(iter(self._chunks)))
 
     def drop_idle(self) -> None:
-        """Give back the memory of chunks that nobody reads any more."""
+        """Drop chunks that were not read for `IDLE_SECONDS`."""
         oldest = self._now() - IDLE_SECONDS
         while self._chunks and next(iter(self._chunks.values())).read_at < oldest:
             self._drop(next(iter(self._chunks)))
@@ -132,7 +132,7 @@ async def _mark_of(connection: Connection, key: QueueKey, first: int) -> Mark | 
 
 
 def _is_chunk(first: Seq, found: Sequence[RawRange]) -> bool:
-    """Whether parts that follow each other are all messages of a chunk that begins at this seq."""
+    """Whether these consecutive parts are a whole chunk that begins at this seq."""
     shapes = [part.shape for part in found if part.shape is not None]
     if first % LOG_CHUNK != 1 or not shapes or shapes[0].first != first:
         return False

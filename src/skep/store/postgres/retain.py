@@ -1,4 +1,4 @@
-"""Retention: deleting from the head of the log what its settings and earlier clearing allow."""
+"""Retention: deleting messages from the head of the log, as far as its settings and earlier clearing allow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = structlog.get_logger("skep.store.postgres")
 
 
 async def retain(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Delete from the head of the log what retention and clearing allow."""
+    """Delete messages from the head of the log, as far as retention and clearing allow."""
     idle_too = db.attendance.may_mark_idle(now)
     await db.pool.transaction(_mark_idle, key, now, idle_too)
     return await db.pool.piece(
@@ -38,7 +38,7 @@ async def retain(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore
 
 
 async def _retain(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
-    """Delete from the head of the log what may go."""
+    """Delete one piece of the messages that may go."""
     queue = await queues.need(connection, key)
     settings = queue.settings
     takes = await _is_ahead(connection, queue, now)
@@ -60,7 +60,7 @@ async def _retain(connection: Connection, key: QueueKey, now: Instant, limit: in
 
 
 class MayGo(Struct, frozen=True):
-    """``upper``: the last seq retention may delete. ``safe``: up to here every group is done. ``settled``: up to here every group in use is."""
+    """Seqs: ``upper`` is the last one that may be deleted, ``safe`` the last settled by all groups, ``settled`` by all groups in use."""
 
     upper: int
     safe: int
@@ -83,7 +83,7 @@ async def _may_go(connection: Connection, queue: Queue, now: Instant) -> MayGo:
 
 
 async def _completed_until(connection: Connection, queue: Queue, now: Instant) -> int:
-    """What was settled by all when completed_retention_seconds ago a pass looked; 0 where that does not decide."""
+    """The last seq that all groups had settled at a pass completed_retention_seconds ago; 0 when this setting does not apply."""
     settings = queue.settings
     if not settings.completed_retention_seconds or settings.retention_ignores_groups:
         return 0
@@ -92,9 +92,9 @@ async def _completed_until(connection: Connection, queue: Queue, now: Instant) -
 
 
 async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
-    """Whether retention is about to delete what some group has not settled: then it has to have the groups alone.
+    """Whether this pass will delete messages that some group has not settled. Then it must lock all groups.
 
-    A look without locks, as most passes need none. What it missed, the next pass finds.
+    This read takes no locks, as most passes need none. The next pass finds messages that it missed.
     """
     if not may_lose_messages(queue.settings, queue.holds_dead_letters):
         return False
@@ -103,9 +103,9 @@ async def _is_ahead(connection: Connection, queue: Queue, now: Instant) -> bool:
 
 
 async def _mark_idle(connection: Connection, key: QueueKey, now: Instant, idle_too: bool) -> None:
-    """Find the groups that nobody used for too long, and say so; unless ``idle_too``, only those that are idle no longer.
+    """Mark groups as idle that were not used for too long, and others as no longer idle; without ``idle_too`` only the latter.
 
-    In a transaction of its own: who holds a log waits for no group.
+    This is a transaction of its own, as a holder of a log's lock must not wait for a group.
     """
     queue = await queues.need(connection, key)
     limit = idle_micros(queue.settings)
@@ -119,17 +119,17 @@ async def _mark_idle(connection: Connection, key: QueueKey, now: Instant, idle_t
 
 
 def removal_age_of(queue: Queue) -> int | None:
-    """The age at which a queue's messages leave its log whoever has read them."""
+    """The age at which a queue's messages leave its log, also unread."""
     return removal_age(queue.settings, queue.holds_dead_letters)
 
 
 async def _seq_before(connection: Connection, queue: Queue, age: int, now: Instant) -> int:
-    """The last seq whose message has this age; 0 when the age is 0, which stands for none."""
+    """The last seq whose message has this age; 0 when the age is 0 (off)."""
     return int(await connection.fetchval(SQL["seq_before"], queue.id, now - age)) if age else 0
 
 
 async def _past_age(connection: Connection, queue: Queue, now: Instant) -> int:
-    """The last seq that is past the age at which it leaves the log, once it is buried where that has to be."""
+    """The last seq past its removal age. If the queue buries such messages, all popping groups must have settled them first."""
     old = await _seq_before(connection, queue, removal_age_of(queue) or 0, now)
     if old and dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters) is not None:
         return min(old, await connection.fetchval(SQL["settled_by_poppers"], queue.id) or 0)
@@ -144,7 +144,7 @@ async def _next_pass(connection: Connection, queue: Queue, now: Instant) -> Inst
         times.append(now + seconds(min(max(min(kept) / 10, 1.0), LOOK_AGAIN_SECONDS)))
     age = removal_age_of(queue)
     if age is not None:
-        # Letters come without a word to whoever runs the passes, and the next one to come is not older than this.
+        # New dead letters are not announced to this chore. The next letter is not older than this one, so its pass is in time.
         oldest_at = await connection.fetchval(SQL["oldest_at"], queue.id)
         due = age + (now if oldest_at is None else oldest_at)
         times.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
@@ -155,6 +155,6 @@ async def _next_pass(connection: Connection, queue: Queue, now: Instant) -> Inst
 
 
 async def _bounded(connection: Connection, queue_id: int, upper: int, limit: int) -> tuple[int, bool]:
-    """The greatest seq up to ``upper`` with at most ``limit`` messages below, and whether some are left."""
+    """The greatest seq up to ``upper`` within the first ``limit`` messages of the log, and whether more are left."""
     last: int | None = await connection.fetchval(SQL["nth_from_head"], queue_id, limit)
     return (upper, False) if last is None or last >= upper else (last, True)

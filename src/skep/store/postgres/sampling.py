@@ -1,8 +1,9 @@
-"""Looks at all queues and groups, every few seconds: what changed since it was last noted is noted, nothing else.
+"""Samples the counters of all queues and groups, every few seconds. Only changed counters are written.
 
-A row says how something stood at an instant. Between two rows that say the same, and after the last one, nothing changed. So before
-a change is noted after some quiet, the last look that saw none is noted too. A row is at most `KEYFRAME_SECONDS` old: what is older
-ages out. A look is made of many short transactions. Servers look independently, and find what another has noted.
+A row has the counters of a queue, group or tenant at an instant. Between two equal rows, and after the last row, nothing changed. So
+when counters change after a quiet time, the last unchanged sample is written, too. Counters are written again after
+`KEYFRAME_SECONDS`, as older rows age out. A look consists of many short transactions. Servers sample independently, and find the
+rows of each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "sampling")
 
 PIECE = 200
-"""Queues that one transaction looks at; or tenants."""
+"""How many queues or tenants one transaction looks at."""
 MINUTE = seconds(60)
 _FIGURES = ("created_at", "pushed", "completed", "retried", "dead", "depth")
 
@@ -28,13 +29,13 @@ Transact = Callable[[Callable[[Connection], Awaitable[Rows]]], Awaitable[Rows]]
 
 
 class Sampling:
-    """Remembers when it last looked."""
+    """Remembers the time of the last look."""
 
     def __init__(self) -> None:
         self._looked_at: int | None = None
 
     async def look(self, transact: Transact, now: Instant) -> None:
-        """Look at everything once. ``transact`` runs a piece in a transaction."""
+        """Sample all queues and tenants once. ``transact`` runs a piece in a transaction."""
         at = now - now % seconds(SAMPLE_EVERY_SECONDS)
         look = Look(at, self._held_at(at), now)
         tenants: dict[str, list[int]] = {}
@@ -52,30 +53,30 @@ class Sampling:
         self._looked_at = at
 
     def _held_at(self, at: int) -> int:
-        """Until when what has changed is known to have been as noted."""
+        """The last time at which changed counters still had their old values."""
         usual = at - seconds(SAMPLE_EVERY_SECONDS)
         return usual if self._looked_at is None else min(self._looked_at, usual)
 
 
 class Look:
-    """One look, noted as of one instant."""
+    """One look at all counters; all its rows have the same time."""
 
     def __init__(self, at: int, held_at: int, now: Instant) -> None:
         self._at, self._held_at, self._now = at, held_at, now
         self._keyframe = at - seconds(KEYFRAME_SECONDS)
 
     async def at_queues(self, connection: Connection, after: int) -> Rows:
-        """A page of queues; what tenants have of them."""
+        """Sample a page of queues; returns their sums by tenant."""
         kept = self._at - seconds(KEPT_SAMPLES_SECONDS)
         await connection.fetchval(SQL["sample"], after, PIECE, self._at, self._held_at, self._keyframe, kept)
         return await self._note_past(connection, after, PIECE, {})
 
     async def at_tenants(self, connection: Connection, tenants: dict[str, list[int]]) -> Rows:
-        """Tenants as wholes."""
+        """Sample whole tenants."""
         return await self._note_past(connection, 0, 0, tenants)
 
     async def _note_past(self, connection: Connection, after: int, limit: int, tenants: dict[str, list[int]]) -> Rows:
-        # In an earlier minute: the row of this one will tell of the change.
+        # In an earlier minute, as the row of this minute will have the change.
         held_at = min(self._held_at, self._at // MINUTE * MINUTE - 1)
         columns = [list(column) for column in zip(*tenants.values(), strict=True)] or [[] for _ in _FIGURES]
         return await connection.fetch(
@@ -85,7 +86,7 @@ class Look:
 
 
 def _add(tenants: dict[str, list[int]], row: asyncpg.Record) -> None:
-    """Add what a page has of a tenant, unless all of it is of dead letters."""
+    """Add a page's sums of a tenant, unless all its queues hold dead letters."""
     if row["created_at"] is None:
         return
     created_at, *figures = (row[name] for name in _FIGURES)

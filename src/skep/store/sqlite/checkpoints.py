@@ -1,8 +1,8 @@
-"""Moving the write-ahead log into the database, once it is long, and cutting it, once something was destroyed.
+"""Checkpoints: moving the write-ahead log into the database when it is long, and truncating it when data was destroyed.
 
-SQLite would do it at the end of a commit, and let everybody who is in it wait. What is committed is safe before that, so here most of
-it is moved beside the writer, by a thread with a connection of its own. What the writer adds meanwhile it moves itself, which is
-little: only when all is moved can the log begin anew, and would grow for ever otherwise.
+SQLite would do this at the end of a commit, and all calls in the commit would wait. Committed data is safe before that. So a thread
+with a connection of its own moves most of the log, while the writer goes on. The writer itself moves the little that it adds meanwhile:
+the log can start again from its beginning only when all of it is moved, and would grow for ever otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import apsw
 
 CUT_LOG_BYTES = 128 * 1024 * 1024
 CUT_WAIT_MS = 100
-"""How long the writer waits for readers of the log when it is to be cut; everybody else waits meanwhile."""
+"""How long the writer waits for readers of the log before a cut; all calls wait meanwhile."""
 
 
 class Checkpoints:
@@ -27,7 +27,7 @@ class Checkpoints:
         self._db = db
         self._after_pages = after_pages
         self._connect = connect
-        self._log = Path(db.filename_wal)  # the connection itself may be in a thread when somebody asks
+        self._log = Path(db.filename_wal)  # kept, as the connection may be in use by a thread later
         self._log_pages = 0
         self._cut_due = False
         self._thread = ThreadPoolExecutor(1, "skep-sqlite-checkpoint")
@@ -45,19 +45,19 @@ class Checkpoints:
         return self._log_pages >= self._after_pages and self._moving is None
 
     def begin(self, done: Callable[[], object]) -> None:
-        """Move what is there now beside the writer; it calls ``done``, and then `end` is for the writer to call."""
+        """Move the present log in the thread, beside the writer. It calls ``done`` at the end; then the writer must call `end`."""
         self._moving = self._thread.submit(self._move)
         self._moving.add_done_callback(lambda _: done())
 
     def _move(self) -> None:
-        # What cannot be moved, because someone reads it or the disk is full, stays in the log, as safe as before.
+        # Pages that cannot be moved, because of a reader or a full disk, stay in the log, as safe as before.
         with suppress(apsw.Error):
             if self._mover is None:
                 self._mover = self._connect()
             self._mover.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def end(self) -> None:
-        """Move what was committed meanwhile."""
+        """Move the pages that were committed meanwhile."""
         self._wait()
         self._log_pages = 0
         with suppress(apsw.Error):
@@ -69,20 +69,20 @@ class Checkpoints:
             moving.result()
 
     def cut_soon(self) -> None:
-        """Something was destroyed that the log may still hold: the next upkeep cuts it."""
+        """Let the next upkeep cut the log, as it may still hold destroyed data."""
         self._cut_due = True
 
     @property
     def wants_cut(self) -> bool:
-        """Whether the log may hold what was destroyed, or has outgrown its checkpoints: a reader was in their way."""
+        """Whether the log may hold destroyed data, or is very long because readers blocked its checkpoints."""
         return self._cut_due or (self._log.is_file() and self._log.stat().st_size >= CUT_LOG_BYTES)
 
     def move_ahead(self) -> Future[None]:
-        """Move what is there now beside the writer, so that the cut which follows has little left to move."""
+        """Move the present log in the thread, beside the writer, so that little is left for the cut that follows."""
         return self._thread.submit(self._move)
 
     def cut(self) -> bool:
-        """Move the whole log into the database and leave nothing of it; False while someone reads what is in it."""
+        """Move the whole log into the database and truncate it; False while a reader uses the log."""
         self._wait()
         self._cut_due = True
         waits_ms = self._db.pragma("busy_timeout")
@@ -97,7 +97,7 @@ class Checkpoints:
         return True
 
     def close(self) -> None:
-        """Let go of the thread and its connection."""
+        """Close the thread and its connection."""
         self._thread.shutdown()
         if self._mover is not None:
             self._mover.close()

@@ -48,12 +48,12 @@ def retain_some(session: Session, key: QueueKey, now: Instant, limit: int) -> Ch
 
 
 def settled_seq(session: Session, queue: QueueRow) -> int | None:
-    """The least progress over all groups that hold back anything; None without groups."""
+    """The least progress of the groups that hold back retention; None without groups."""
     return min((progress_of(session, queue, group) for group in session.holding_groups(queue)), default=None)
 
 
 def _mark_idle(session: Session, queue: QueueRow, now: Instant) -> None:
-    """Find the groups that nobody used for too long. The one that was used last never is one of them."""
+    """Mark groups as idle that were not used for too long, and others as no longer idle. The last used group is never idle."""
     may_mark_idle = session.attendance.may_mark_idle(now)
     limit = idle_micros(queue.settings)
     groups = sorted(session.groups(queue).values(), key=lambda group: (group.active_at, group.id))
@@ -103,7 +103,7 @@ def _completed_until(session: Session, queue: QueueRow, settled: int | None, now
 
 
 def _past_age_until(session: Session, queue: QueueRow, now: Instant) -> int:
-    """The last seq past its removal age. Where such messages must be buried first, only buried ones count."""
+    """The last seq past its removal age. If the queue buries such messages, all popping groups must have settled them first."""
     age = removal_age(queue.settings, queue.holds_dead_letters)
     if age is None:
         return 0
@@ -153,13 +153,13 @@ def _record(session: Session, queue: QueueRow, deleted: int, settled: int, now: 
 
 
 def _next_pass(session: Session, queue: QueueRow, settled: int | None, now: Instant) -> Instant | None:
-    """When a message that may go will be old enough, as far as that is known."""
+    """When the next message will be old enough to go, as far as this is known."""
     settings = queue.settings
     oldest = message_at_or_after(session, queue, 1)
     known: list[int] = []
     age = removal_age(settings, queue.holds_dead_letters)
     if age is not None:
-        # Letters come without a word to whoever runs the passes, and the next one to come is not older than this.
+        # New dead letters are not announced to this chore. The next letter is not older than this one, so its pass is in time.
         due = age + (now if oldest is None else oldest[1])
         known.append(due if due > now else now + seconds(LOOK_AGAIN_SECONDS))
     limit = idle_micros(settings)

@@ -1,8 +1,8 @@
-"""Looks at all queues and groups, every few seconds: what changed since it was last noted is noted, nothing else.
+"""Samples the counters of all queues and groups, every few seconds. Only changed counters are written.
 
-A row says how something stood at an instant. Between two rows that say the same, and after the last one, nothing changed. So before
-a change is noted after some quiet, the last look that saw none is noted too. A row is at most `KEYFRAME_SECONDS` old: what is older
-ages out. A look is made of many short transactions, so that callers come in between.
+A row has the counters of a queue, group or tenant at an instant. Between two equal rows, and after the last row, nothing changed. So
+when counters change after a quiet time, the last unchanged sample is written, too. Counters are written again after
+`KEYFRAME_SECONDS`, as older rows age out. A look consists of many short transactions, so that other calls come in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "sampling")
 
 PIECE = 100
-"""Queues that one transaction looks at, at the most; or tenants."""
+"""How many queues or tenants one transaction looks at, at most."""
 MINUTE = seconds(60)
 _WHOLE_TENANT = 0
 _QUEUE_ITSELF = 0
@@ -34,21 +34,21 @@ PastKey = tuple[str, int]
 
 
 class Noted(NamedTuple):
-    """The newest row of something."""
+    """The newest row of a queue, group or tenant."""
 
     at: int
     figures: Figures
 
 
 class Tenant(NamedTuple):
-    """All queues of a tenant together, without those of dead letters, and when the first of them was made."""
+    """The sums of a tenant's queues, without dead-letter queues, and when the first of them was made."""
 
     figures: Figures
     created_at: int
 
 
 class Seen(NamedTuple):
-    """What one transaction saw: the newest rows now, what tenants have of it, and the last queue; None when there is no other."""
+    """The result of one transaction: the newest rows, its sums by tenant, and the last queue (None when no queue is left)."""
 
     samples: dict[SampleKey, Noted]
     past: dict[PastKey, Noted]
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 
 class Sampling:
-    """Remembers the newest row of each queue and group. The file is read where the memory has none: after a start."""
+    """Remembers the newest row of each queue and group. After a start the rows are read from the file."""
 
     def __init__(self) -> None:
         self._samples: dict[SampleKey, Noted] = {}
@@ -65,7 +65,7 @@ class Sampling:
         self._looked_at: Instant | None = None
 
     async def look(self, run: Pieced, now: Instant) -> None:
-        """Look at everything once. ``run`` does a piece in a transaction; only what was committed is remembered."""
+        """Sample all queues and tenants once. ``run`` does a piece in a transaction; only committed rows are remembered."""
         samples: dict[SampleKey, Noted] = {}
         past: dict[PastKey, Noted] = {}
         tenants: dict[str, Tenant] = {}
@@ -82,7 +82,7 @@ class Sampling:
             seen = await run("sample tenants", partial(self._look_at_tenants, left, now), PIECE, _has_more)
             past |= seen.past
             del left[: len(seen.past)]
-        # Those that are gone are forgotten with the old memory.
+        # Deleted queues and groups are forgotten with the old memory.
         self._samples, self._past, self._looked_at = samples, past, now
 
     def _look_at_queues(self, after: int, now: Instant, session: Session, size: int) -> Seen:
@@ -114,13 +114,13 @@ class Sampling:
         return Seen({}, past.newest, {}, None)
 
     def _held_at(self, now: Instant) -> int:
-        """Until when what has changed now is known to have been as noted. Nothing changes while there is no server."""
+        """The last time at which changed counters still had their old values. Nothing changes while no server runs."""
         usual = now - seconds(SAMPLE_EVERY_SECONDS)
         return usual if self._looked_at is None else min(self._looked_at, now - 1)
 
 
 class Samples:
-    """Counters of queues and groups at each look, as rates want them: only those of the last minute or so are kept."""
+    """Samples of queues and groups, for rates. Only those of the last minute or so are kept."""
 
     def __init__(self, session: Session, known: dict[SampleKey, Noted], held_at: int, now: Instant) -> None:
         self._session, self._known, self._held_at, self._now = session, known, held_at, now
@@ -128,7 +128,7 @@ class Samples:
         self.newest: dict[SampleKey, Noted] = {}
 
     def see(self, key: SampleKey, figures: Figures) -> None:
-        """Note it, if it is not as it was."""
+        """Add a row if the counters changed."""
         last = _believed(self._known.get(key), self._now)
         if last is None and (row := self._session.row(SQL["newest_sample"], key)) is not None:
             last = Noted(row[0], row[1:])
@@ -141,7 +141,7 @@ class Samples:
         self.newest[key] = Noted(self._now, figures)
 
     def write(self) -> None:
-        """Write what changed; older rows of the same that nobody reads any more go."""
+        """Write the new rows, and delete older rows of these queues and groups that rates no longer need."""
         if self._rows:
             self._session.db.executemany(SQL["add_sample"], self._rows)
             before = self._now - seconds(KEPT_SAMPLES_SECONDS)
@@ -151,17 +151,17 @@ class Samples:
 
 
 class Past:
-    """Figures of queues and tenants by the minute, as charts want them."""
+    """Figures of queues and tenants by the minute, for charts."""
 
     def __init__(self, session: Session, known: dict[PastKey, Noted], held_at: int, now: Instant) -> None:
         self._session, self._known, self._now = session, known, now
-        # In an earlier minute: the row of this one will tell of the change.
+        # In an earlier minute, as the row of this minute will have the change.
         self._held_at = min(held_at, now // MINUTE * MINUTE - 1)
         self._rows: list[tuple[object, ...]] = []
         self.newest: dict[PastKey, Noted] = {}
 
     def see(self, key: PastKey, figures: Figures, created_at: int) -> None:
-        """Note it, if it is not as it was; of something new, that it began with nothing."""
+        """Add a row if the figures changed; for a new queue or tenant also a row of zeros before it."""
         last = _believed(self._known.get(key), self._now)
         if last is None and (row := self._session.row(SQL["newest_past"], key)) is not None:
             last = Noted(row[0], row[1:])
@@ -176,13 +176,13 @@ class Past:
         self.newest[key] = Noted(self._now, figures)
 
     def write(self) -> None:
-        """Write what changed."""
+        """Write the new rows."""
         if self._rows:
             self._session.db.executemany(SQL["note_figures"], self._rows)
 
 
 def _believed(noted: Noted | None, now: Instant) -> Noted | None:
-    """Not what a clock noted that was put back since: such rows are dropped."""
+    """The row, unless it is in the future: then the clock was put back since, and the row does not count."""
     return None if noted is None or noted.at > now else noted
 
 

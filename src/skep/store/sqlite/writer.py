@@ -36,9 +36,9 @@ TELL_SECONDS = 60
 SLOW_COMMIT_SECONDS = 0.001
 """A disk that takes longer for a commit is waited for in the thread, while the event loop goes on."""
 NEWEST_SHARE = 0.2
-"""What the latest commit counts for in how long commits take."""
+"""The weight of the latest commit in the moving average of commit times."""
 CALLERS_SECONDS = 0.1
-"""A caller who came within this time is followed by others, who should not meet a chore each time."""
+"""After a call, more calls are expected for this time; chores make room for them."""
 REST = 2.0
 """So many times as long as a piece of a chore took is left to such callers: a third of the time is for chores."""
 LONGEST_REST_SECONDS = 1.0
@@ -69,7 +69,7 @@ class Writer:
         self._begun_at = 0.0
         self._at_a_piece = False
         self._callers_seconds = 0.0
-        """How long the last calls took that were served together, before they were committed: a slow disk is no reason to write more."""
+        """How long the calls of the last transaction took, without its commit: a slow disk is no reason for longer chores."""
         self._rest_ends_at = 0.0
         self._resting: asyncio.TimerHandle | None = None
         self._away = False
@@ -135,18 +135,18 @@ class Writer:
 
     @property
     def piece_seconds(self) -> float:
-        """How long the next piece of a chore may work, about: longer where callers take long, so that chores keep up with them."""
+        """About how long the next piece of a chore may work: longer when calls take long, so that chores keep up with them."""
         return min(LONGEST_PIECE_SECONDS, max(PIECE_SECONDS, self._callers_seconds / REST))
 
     async def cut_log_if_due(self) -> None:
-        """Leave nothing in the write-ahead log if it holds what it must not, or is very long. Callers wait for the end of that only."""
+        """Cut the write-ahead log if it may hold destroyed data, or is very long. Calls wait only for the last part of that."""
         checkpoints = self._session.checkpoints
         if checkpoints is not None and checkpoints.wants_cut:
             await asyncio.wrap_future(checkpoints.move_ahead())
             await self.call(_cut, bare=True)
 
     async def cut_log(self, done: str) -> None:
-        """Leave nothing in the write-ahead log; STORE_BUSY, with what was ``done``, when someone keeps reading it."""
+        """Cut the write-ahead log; STORE_BUSY, with the text ``done``, when a reader keeps using it."""
         for _ in range(CUT_TRIES):
             if await self.call(_cut, bare=True):
                 return
@@ -203,7 +203,7 @@ class Writer:
             self._idle.set()
 
     def _end(self) -> None:
-        """What was begun is done. After a piece of a chore the next one waits, if callers are about."""
+        """Note the end of a turn. After a piece of a chore the next piece waits, if there were calls lately."""
         if not self._begun_at:
             return
         now = time.perf_counter()
@@ -214,7 +214,7 @@ class Writer:
 
     def _rest_left(self) -> float:
         left = self._rest_ends_at - time.perf_counter()
-        # More than it can be: whatever the clock showed when it began, chores must not wait for that to come.
+        # A longer rest is impossible, so the clock has jumped: chores must not wait for it.
         return 0.0 if self._stopping or left > LONGEST_REST_SECONDS else left
 
     def _rest(self) -> None:
@@ -251,7 +251,7 @@ class Writer:
             checkpoints.begin(lambda: self._loop.call_soon_threadsafe(self._end_checkpoint))
 
     def _end_checkpoint(self) -> None:
-        """What was committed while a checkpoint ran is moved by the writer itself, so that the log begins anew."""
+        """Let the writer move the pages that were committed during a checkpoint, so that the log can start again."""
         if not self._stopping:
             self._long.append(StoreCall(_end_checkpoint, (), self._loop.create_future(), bare=True, long=True))
             self._plan()
