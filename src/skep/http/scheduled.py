@@ -1,4 +1,4 @@
-"""Which scheduled messages a request means, and how they are shown."""
+"""Filters of scheduled messages from requests, and their views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACE_PATTERN = f"^{parameters.POSITION_PATTERN}-{parameters.POSITION_PATTERN}$"
 
 
 def of_query(query: dict[str, str], tenant: str, queue: str | None) -> ScheduledFilter:
-    """The filter that a query writes."""
+    """The filter of a query."""
     trace_id = query.get("traceId")
     return ScheduledFilter(
         tenant=tenant,
@@ -30,7 +30,7 @@ def of_query(query: dict[str, str], tenant: str, queue: str | None) -> Scheduled
 
 
 def of_selection(selection: ScheduledSelection, tenant: str) -> ScheduledFilter:
-    """The filter that a body writes."""
+    """The filter of a body."""
     return ScheduledFilter(
         tenant=tenant,
         queue=selection.queue,

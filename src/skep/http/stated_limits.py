@@ -1,4 +1,4 @@
-"""The limits that OpenAPI states, taken from the checks that refuse what is beyond, so that both say the same.
+"""The limits that OpenAPI states, taken from the checks themselves, so that both agree.
 
 A rule is a piece of JSON Schema. Names of requests have theirs by the word that they go by (`queue`, `partition`) wherever they stand, in a
 path, a query or a body; what differs in one place is listed under that place. Limits that are settings are those of the server

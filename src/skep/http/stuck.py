@@ -23,7 +23,7 @@ class Stuck(NamedTuple):
 
 
 async def stuck_partitions(engine: Engine, seen: TenantScan, older_than_seconds: float, limit: int) -> Stuck:
-    """Those that are stuck, most attempts first, then the oldest.
+    """The stuck partitions, most attempts first, then the oldest.
 
     Groups are looked at from the one that lags most, so that a cut walk has seen where it matters.
     """

@@ -1,4 +1,4 @@
-"""What is known of queues beside their logs, as Arrow tables: lease history, dead letters, queues and groups.
+"""Tables about queues beside their logs, as Arrow: lease history, dead letters, queues and groups.
 
 Imported only when a table is asked for, since that needs the extra. A table is read page by page, each page a short look at the
 store that goes on after the last row of the one before, so a slow reader holds nothing open.
@@ -59,7 +59,7 @@ class TableWish(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Columns, and what reads their rows."""
+    """The columns of a table, and the function that reads its rows."""
 
     schema: pa.Schema
     pages: Callable[[Engine, TableWish], Pages]

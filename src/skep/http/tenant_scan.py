@@ -1,4 +1,4 @@
-"""Looking at all queues of a tenant, up to a bound: an answer that saw only some of them says so."""
+"""Read all queues of a tenant, up to a bound. An answer that saw only some of them says so."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scanned(NamedTuple):
 
 
 class TenantScan(NamedTuple):
-    """What one look took in; not complete when there are more queues."""
+    """The queues of one scan; not complete when there are more."""
 
     queues: list[Scanned]
     complete: bool
@@ -81,7 +81,7 @@ async def listed(
 
 
 async def known_tenants(engine: Engine, call: Call, after: str, limit: int) -> list[str]:
-    """A page of the tenants that whoever asks has to do with, by name; full as long as there are more, as `listed` is."""
+    """A page of the tenants that the caller has a grant for, by name; full as long as there are more, as `listed` is."""
     found: list[str] = []
     while len(found) < limit:
         page = await engine.tenants(after=after, limit=limit)

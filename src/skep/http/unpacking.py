@@ -1,4 +1,4 @@
-"""What a stream takes once it is unpacked, told before anything is.
+"""The unpacked size of a compressed stream, read before anything is unpacked.
 
 Each buffer of a compressed batch begins with its own unpacked size, and Arrow makes room for as much as is said there: some
 kilobytes may say gigabytes. Arrow does not tell these sizes, so they are read from its metadata: a FlatBuffer, which Arrow has

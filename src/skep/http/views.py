@@ -1,4 +1,4 @@
-"""From the engine's structs to the wire's: queues, groups, messages, dead letters as one sees them when looking around."""
+"""Convert the engine's structs to the wire's: queues, groups, messages and dead letters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ShownPayload(NamedTuple):
 
 
 def shown_payload(payload: bytes, content_type: str | None, *, is_whole: bool) -> ShownPayload:
-    """What of a payload can be shown."""
+    """The part of a payload that can be shown."""
     if is_whole:
         return ShownPayload(json_payload(payload, content_type), None)
     if content_type is None:
@@ -72,7 +72,7 @@ def wanted_id(text: str, code: Code = Code.INVALID_REQUEST) -> Id:
 
 
 def consumer_view(kept: str | None) -> ConsumerView | None:
-    """Who consumes, as it said with its pop."""
+    """The consumer, as its pop named itself."""
     if kept is None:
         return None
     who = consumer_of(kept)
@@ -80,7 +80,7 @@ def consumer_view(kept: str | None) -> ConsumerView | None:
 
 
 def attempt_view(one: Attempt) -> AttemptView:
-    """An attempt as the wire tells it."""
+    """An attempt as a struct of the wire."""
     return AttemptView(
         one.group, one.attempt, one.outcome, to_datetime(one.leased_at),
         None if one.settled_at is None else to_datetime(one.settled_at),
@@ -115,7 +115,7 @@ def queue_detail(queue: Queue, stats: QueueStats) -> QueueDetail:
 
 
 def queue_figures(stats: QueueStats) -> QueueFigures:
-    """How a queue stands."""
+    """The figures of a queue."""
     return QueueFigures(
         stats.first_seq, stats.last_seq, stats.depth, stats.scheduled, stats.in_flight, stats.dead_letters,
         stats.oldest_age_seconds, stats.rates,
@@ -123,7 +123,7 @@ def queue_figures(stats: QueueStats) -> QueueFigures:
 
 
 class Held(NamedTuple):
-    """What one group alone holds back: messages from retention, and by how much the queue is deeper for it."""
+    """What one group alone holds back: messages that retention keeps for it, and its part of the queue's depth."""
 
     messages: int
     depth: int
@@ -185,7 +185,7 @@ def dead_letter_view(letter: DeadLetter, preview_bytes: int | None = None) -> De
 
 
 def dead_letter_story(origin: DeadLetterOrigin) -> DeadLetterStory:
-    """Where a delivered dead letter comes from."""
+    """The source of a delivered dead letter."""
     return DeadLetterStory(
         origin.source_queue, origin.source_seq, origin.partition, origin.group, origin.reason, origin.error,
         origin.attempts, to_datetime(origin.failed_at),

@@ -1,1 +1,1 @@
-"""The routes, one module per noun. Each gives a list of operations, which is also what the OpenAPI document is made of."""
+"""The routes, one module per noun. Each gives a list of routes, from which the OpenAPI document is made, too."""

@@ -1,4 +1,4 @@
-"""`/api/v1/keys…` and `/api/v1/audit`: who may do what, and what admins did."""
+"""`/api/v1/keys…` and `/api/v1/audit`: API keys and the audit log."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _desk(engine: Engine) -> KeyDesk:
 
 
 def grants_of(request: KeyRequest) -> list[Grant]:
-    """The grants that a request means."""
+    """The grants of a request."""
     grants = [item.grant for item in request.grants]
     meant = [grant for grant in grants if grant is not None]
     if len(meant) < len(grants):
@@ -112,7 +112,7 @@ def grants_of(request: KeyRequest) -> list[Grant]:
 
 
 def key_view(record: KeyRecord) -> KeyView:
-    """A key as the wire tells it."""
+    """A key as a struct of the wire."""
     detail = detail_of(record)
     return KeyView(
         record.id, detail.name, list(detail.grants), to_datetime(record.created_at), detail.created_by,
@@ -122,7 +122,7 @@ def key_view(record: KeyRecord) -> KeyView:
 
 
 def grants_text(record: KeyRecord) -> str:
-    """What a key grants, as the audit log tells it."""
+    """The grants of a key in words, for the audit log."""
     grants = detail_of(record).grants
     return "; ".join(f"{'+'.join(one.verbs)} on {','.join(one.queues)} of {','.join(one.tenants)}" for one in grants)
 
@@ -133,7 +133,7 @@ def _note(call: Call, id_: str) -> None:
 
 
 def audit_view(one: AuditEntry) -> AuditView:
-    """An entry as the wire tells it."""
+    """An entry as a struct of the wire."""
     shown = told(one)
     detail = shown.detail
     return AuditView(

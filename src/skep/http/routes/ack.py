@@ -1,4 +1,4 @@
-"""`POST /api/v1/ack`, `ack/batch` and `lease/…/extend`: settling what was popped, by messages or by leases."""
+"""`POST /api/v1/ack`, `ack/batch` and `lease/…/extend`: settle popped messages, one by one or by lease."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
 
 
 def _lease_operations(engine: Engine) -> list[Route]:
-    """Keeping leases for longer, and releasing them."""
+    """Extending and releasing leases."""
 
     async def extend(call: Call) -> Answer:
         request = await call.json(_decode_extend, empty=ExtendRequest())
@@ -175,7 +175,7 @@ def _check_group(acks: Sequence[Ack], group: str, call: Call) -> None:
 
 
 def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
-    """The settlements the acks mean, if they may be made."""
+    """The settlements of the acks, if the caller may make them."""
     leases: dict[str, LeaseName] = {}
     meant = []
     for ack in acks:
@@ -206,7 +206,7 @@ def settlements(acks: Sequence[Ack], call: Call) -> list[Settlement]:
 
 
 def _lease_settlement(ack: Ack, lease: LeaseName) -> Settlement:
-    """The settlement that an ack without a seq means: the lease is done, all of it or up to a seq."""
+    """The settlement of an ack without a seq: it completes the lease, whole or up to a seq."""
     if ack.status is not AckStatus.COMPLETED or ack.error is not None or ack.retry_at is not None:
         raise SkepError(
             Code.INVALID_REQUEST,
@@ -220,7 +220,7 @@ def _lease_settlement(ack: Ack, lease: LeaseName) -> Settlement:
 
 
 def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[SettleResult]) -> None:
-    """Count what settlements did."""
+    """Count the results of settlements."""
     for settlement, result in zip(settled, done, strict=True):
         if result.repeated:
             continue
@@ -239,7 +239,7 @@ def count_settled(meter: Meter, settled: Sequence[Settlement], done: Sequence[Se
 
 
 def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckResult]:
-    """The results as the wire tells them."""
+    """The results as structs of the wire."""
     return [
         AckResult(
             seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
@@ -256,7 +256,7 @@ def lease_result(result: SettleResult) -> AckResult:
 
 
 def refusal(code: Code | None) -> SkepError:
-    """The error that one refused settlement is."""
+    """The error of a refused settlement."""
     return SkepError(code or Code.INTERNAL, _REASONS.get(code or Code.INTERNAL, "refused"))
 
 
@@ -274,7 +274,7 @@ def _keys(names: Sequence[LeaseName]) -> set[QueueKey]:
 
 
 async def _lease_seconds(engine: Engine, key: QueueKey) -> float:
-    """The queue's own; whatever for one that is gone, whose leases are stale anyway."""
+    """The queue's lease_seconds; any value for a deleted queue, whose leases are stale anyway."""
     try:
         return (await engine.get_queue(key)).settings.lease_seconds
     except SkepError as error:

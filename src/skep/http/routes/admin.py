@@ -1,4 +1,4 @@
-"""`/admin`: the few figures and deeds that an operator's first tools ask for, with names of their own."""
+"""`/admin`: a few figures and actions for an operator's first tools, with names of their own."""
 
 from __future__ import annotations
 

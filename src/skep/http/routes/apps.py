@@ -1,4 +1,4 @@
-"""`/api/v1/apps…`: the applied specs. They are the server's, not a tenant's."""
+"""`/api/v1/apps…`: the applied specs. They belong to the server, not to a tenant."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _summary(record: AppRecord, catalogue: Catalogue) -> AppSummary:
 
 
 def _read(record: AppRecord) -> App:
-    """What can be told of an app that cannot be used."""
+    """The readable part of an app that cannot be used."""
     try:
         return from_json(record.document, record.name)
     except SpecError:

@@ -1,6 +1,6 @@
 """`POST /api/v1/push` with an Arrow stream for a body.
 
-Nothing but a partition and a payload per message goes to the store as columns, without a Python object per message. A stream
+A stream with only partitions and payloads goes to the store as columns, without a Python object per message. A stream
 with more columns (ids, headers, times, several queues) is pushed message by message, within the limits of a push.
 """
 
@@ -21,7 +21,7 @@ from skep.wire.log import BulkPushResponse
 from skep.wire.messages import QueueDepth
 
 ENVELOPE_BYTES = 16 * 1024 * 1024
-"""What partitions, ids and Arrow's own bookkeeping may add to the payloads."""
+"""The bytes that partitions, ids and Arrow's own data may add to the payloads."""
 
 
 async def read_body(engine: Engine, call: Call) -> bytes:
@@ -84,5 +84,5 @@ def check_queues(call: Call, messages: Sequence[NewMessage]) -> None:
 
 
 def names_messages(engine: Engine, queue: str, tenant: str) -> bool:
-    """Whether messages of a queue get a transaction id, so that they are no mere columns."""
+    """Whether messages of a queue get a transaction id, and so cannot be pushed as columns."""
     return engine.declared is not None and engine.declared.names_messages(QueueKey(queue, tenant))

@@ -1,4 +1,4 @@
-"""`/api/v1/dlq…`: messages given up on, and what becomes of them."""
+"""`/api/v1/dlq…`: look at dead letters, replay and purge them."""
 
 from __future__ import annotations
 

@@ -79,12 +79,12 @@ async def shred(engine: Engine, call: Call) -> Answer:
         found = await engine.encryption.shred(call.tenant, wanted.queue)
     call.note(target=target, count=found, dry_run=wanted.dry_run)
     if not found and wanted.queue is not None:
-        await engine.get_queue(call.queue(wanted.queue))  # whoever misspells a name must hear of it
+        await engine.get_queue(call.queue(wanted.queue))  # a misspelt name must be an error
     return json_answer(Shredded(found))
 
 
 def routes(engine: Engine) -> list[Route]:
-    """Looking after keys."""
+    """Keys of encrypted queues."""
     return ROUTES.serve(engine)
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/endpoints…`: addresses that messages are delivered to, for those who deliver and those who look after them."""
+"""`/api/v1/endpoints…`: addresses of deliveries, for workers and for admins."""
 
 from __future__ import annotations
 

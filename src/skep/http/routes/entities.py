@@ -1,4 +1,4 @@
-"""`/api/v1/entities…`: what commands made, its history, and reading much of it at once."""
+"""`/api/v1/entities…`: entities, their events, and reads of many at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api/v1/consumer-groups…`: how far groups have come, and moving them."""
+"""`/api/v1/consumer-groups…`: see the progress of consumer groups, and move them."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def _in_question(engine: Engine, call: Call) -> TenantScan:
 
 
 def start_of(request: SeekRequest) -> Start:
-    """The position that a request means."""
+    """The position of a request."""
     if (request.time is not None) != (request.to is SeekTo.TIME) or (request.seq is not None) != (
         request.to is SeekTo.SEQ
     ):
@@ -184,7 +184,7 @@ def start_of(request: SeekRequest) -> Start:
 
 
 async def reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start) -> int:
-    """The seq up to which all would count as read."""
+    """The seq up to which all messages would count as read."""
     first = await _first(engine, key, stats, start)
     return min(max(first, stats.first_seq), stats.last_seq + 1) - 1
 

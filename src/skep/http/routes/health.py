@@ -15,12 +15,12 @@ from skep.http.routes.route_table import RouteTable
 
 
 class Health(Struct):
-    """How it stands; ``reason`` says why it is not ready."""
+    """The state of the server; ``reason`` says why it is not ready."""
 
     status: str
     reason: str | None = None
     warnings: list[str] = []
-    """What someone should look at, although the server is well."""
+    """Warnings, although the server is well."""
 
 
 ROUTES: RouteTable[Engine] = RouteTable("Server")

@@ -1,4 +1,4 @@
-"""`POST /hook/…`: messages from outside. What senders are to try again is 503, which they all understand, and never 429."""
+"""`POST /hook/…`: webhooks. A request that its sender should repeat gets 503, which all senders understand, and never 429."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESCRIPTION = (
 
 
 def hook_status(code: Code) -> int:
-    """The status that a sender gets: what is to be tried again is 503."""
+    """The status for a sender: 503 when it should repeat the request."""
     status = status_of(code)
     return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.TOO_MANY_REQUESTS else status
 
@@ -34,7 +34,7 @@ def routes(intake: Intake) -> list[Route]:
 
     async def receive(call: Call) -> Answer:
         name = call.path("webhook")
-        webhook = intake.find(name)  # first: the body of a request that goes nowhere need not be taken in
+        webhook = intake.find(name)  # first: the body of a request to an unknown webhook is not read
         client = call.scope["client"]
         tenant = call.path("tenant") if "tenant" in call.scope["path_params"] else None
         source_ip = client[0] if client is not None else ""

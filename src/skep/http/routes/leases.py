@@ -1,4 +1,4 @@
-"""`/api/v1/status/leases` and the histories: who works on what, how it ended, and what retention took away."""
+"""`/api/v1/status/leases` and the histories: live leases, ended leases, and the passes of retention."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def leases(engine: Engine, call: Call) -> Answer:
         call.tenant,
         key=call.queue(query["queue"]) if "queue" in query else None,
         expiring_before=None if within is None else Instant(now + seconds(within)),
-        # Who may not see all of them sees those that run out first among so many.
+        # A caller that may not see all queues sees only its own among the leases that end first.
         limit=limit if call.sees_all else engine.settings.limits.page,
     )
     return json_answer(LeasesResponse([_live(one, now) for one in found if sees(one.queue)][:limit]))

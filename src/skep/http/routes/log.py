@@ -113,7 +113,7 @@ async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, las
     bounds = await served.engine.log.bounds(key)  # an unknown queue is told before the stream begins
     wish = LogWish(
         max(first, bounds.first_seq),
-        # What is pushed while the stream runs is not part of it, or it might never end.
+        # Messages that are pushed while the stream runs are not part of it, or it might never end.
         min(last, bounds.last_seq),
         parameters.count(call.query, "limit", ARROW_MESSAGES),
         columns,
@@ -147,7 +147,7 @@ async def bounds_of_many(served: Served, call: Call) -> Answer:
 
 
 def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """The raw log. What is read as JSON is held in the room of ``answers``."""
+    """The raw log. Answers as JSON reserve their memory in ``answers``."""
     return ROUTES.serve(Served(engine, answers))
 
 
@@ -179,7 +179,7 @@ def _told_bounds(queue: str, found: LogBounds) -> LogBoundsResponse:
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """How many of them, and at least one, come before their sum reaches the most."""
+    """How many messages an answer takes: up to the one whose size reaches the bound, at least one."""
     return 1 + sum(total < most for total in accumulate(sizes[:-1]))
 
 

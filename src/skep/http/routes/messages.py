@@ -113,7 +113,7 @@ async def attempts(served: Served, call: Call) -> Answer:
 
 
 def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """Browsing. What is shown of payloads is held in the room of ``answers``."""
+    """Browsing. Payloads in answers reserve their memory in ``answers``."""
     return ROUTES.serve(Served(engine, answers))
 
 

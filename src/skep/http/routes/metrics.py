@@ -23,7 +23,7 @@ MS_PER_SECOND = 1_000
 
 
 def routes(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answers: Answers) -> list[Route]:
-    """Metrics. ``total`` gives the counters: those of this process, or of all that share its port."""
+    """Metrics. ``total`` gives the counters of this process, or of all processes on its port."""
     gauges = GaugeReader(engine, limits, answers)
     exposition = Exposition()
     throughput = Throughput(engine.now())

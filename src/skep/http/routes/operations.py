@@ -1,4 +1,4 @@
-"""`/api/v1/operations…`: calls that were queued, how far each is, and how the queue stands."""
+"""`/api/v1/operations…`: queued calls, their states, and the figures of their queue."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def routes(engine: Engine) -> list[Route]:
 
 
 def view(one: Kept, now: Instant) -> OperationView:
-    """An operation as the wire tells it."""
+    """An operation as a struct of the wire."""
     return OperationView(
         id_text(one.id), one.kind, one.queue.name, one.partition, one.priority, one.status, one.messages, one.size_bytes,
         to_datetime(one.created_at), _time(one.started_at), _time(one.processed_at), _time(one.ready_at) if one.live else None,
@@ -138,7 +138,7 @@ def _time(at: Instant | None) -> datetime | None:
 
 
 def _result(result: Result) -> Raw:
-    """What the call would have been answered."""
+    """The answer of the call."""
     if result.settled is not None:
         acks = [
             lease_result(one)

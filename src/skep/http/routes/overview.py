@@ -1,4 +1,4 @@
-"""`/api/v1/resources/…`: what a tenant has, as a whole."""
+"""`/api/v1/resources/…`: totals, namespaces and tasks of a tenant."""
 
 from __future__ import annotations
 

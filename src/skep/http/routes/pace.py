@@ -1,4 +1,4 @@
-"""`/api/v1/status/queues/{queue}/pace` and `/api/v1/status/consumers`: how a queue keeps up, and who consumes it."""
+"""`/api/v1/status/queues/{queue}/pace` and `/api/v1/status/consumers`: how a queue keeps up, and its consumers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def pace_of(engine: Engine, stats: QueueStats, *, paused: bool) -> tuple[P
 
 
 async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Connected]:
-    """The consumers that whoever asks may see, of a queue or of all."""
+    """The consumers that the caller may see, of a queue or of all queues."""
     leases = await engine.browse.leases(call.tenant, key=key, limit=LEASES)
     sees, sees_all = call.visible, call.sees_all
     return [
@@ -63,7 +63,7 @@ async def consumers(engine: Engine, call: Call) -> Answer:
 
 
 def routes(engine: Engine) -> list[Route]:
-    """How queues keep up, and who consumes them."""
+    """The pace of queues, and their consumers."""
     return ROUTES.serve(engine)
 
 

@@ -1,4 +1,4 @@
-"""`/api/v1/pipelines…`: runs of pipelines tell of themselves here, for whoever looks at the dashboard."""
+"""`/api/v1/pipelines…`: runs of pipelines report here, and the dashboard shows the reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /api/v1/pop…`, or GET as the first clients did: leasing messages, at once or when there are some."""
+"""`POST /api/v1/pop…`, or GET as the first clients did: lease messages, at once or after a wait (long poll)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from skep.wire.messages import PoppedMessage, PopResponse
 from skep.wire.times import to_datetime
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
-"""How long a pop with ``wait`` waits when it does not say."""
+"""The default wait of a pop with ``wait``."""
 
 
 class SubscriptionMode(StrEnum):
-    """Where a new group starts: at the beginning, or with what comes from now on."""
+    """Where a new group starts: at the beginning, or with new messages."""
 
     ALL = "all"
     NEW = "new"
@@ -69,7 +69,7 @@ MATCHING = (
 
 
 def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
-    """Popping; what is popped is held in the room of ``answers``."""
+    """Popping. Popped payloads reserve their memory in ``answers``."""
 
     async def pop(call: Call) -> Answer:
         check(call)
@@ -142,7 +142,7 @@ def _declared(pop: Handler, pop_matching: Handler) -> list[Route]:
 
 
 def check(call: Call) -> None:
-    """A pop changes something, so a browser does it for no page but ours; and it says in the query what it wants."""
+    """Check a pop: it changes something, so a browser may make it only for our own pages; its options are in the query."""
     is_get = call.scope["method"] == "GET"
     if is_get:
         check_popper(call.scope)
@@ -159,7 +159,7 @@ def read_wait_seconds(query: dict[str, str]) -> float:
 
 
 def read(call: Call, queue: QueueKey) -> PopRequest:
-    """What the path and the query of a pop ask for."""
+    """The options of a pop, from its path and query."""
     query = call.query
     return PopRequest(
         queue=queue,
@@ -206,7 +206,7 @@ def arrow_answer(deliveries: Sequence[Delivery]) -> Answer:
 
 
 def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:
-    """Count what was handed out, queue by queue: the deliveries of one lie together."""
+    """Count the deliveries, queue by queue: those of one queue are neighbours."""
     start = 0
     while start < len(deliveries):
         key = deliveries[start].queue
@@ -220,7 +220,7 @@ def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:
 
 
 def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
-    """The deliveries as the wire tells them. Neighbours mostly share lease and times, which are written once."""
+    """The deliveries as structs of the wire. Neighbours mostly share lease and times, which are written once."""
     told = []
     lease: tuple[object, ...] = ()
     lease_text, deadline = "", to_datetime(0)

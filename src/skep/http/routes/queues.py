@@ -1,4 +1,4 @@
-"""`POST /api/v1/configure`, `/api/v1/resources/queues…` and what is done to a queue as a whole."""
+"""`POST /api/v1/configure`, `/api/v1/resources/queues…` and the calls about a whole queue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIST_PARAMETERS = (
 
 
 class _Configure(Struct, forbid_unknown_fields=True):
-    """As `ConfigureRequest`, with settings left as they are written: the engine has a better word for an unknown one."""
+    """As `ConfigureRequest`, with raw settings: the engine has a better error for an unknown one."""
 
     queue: str
     settings: dict[str, Any] = {}
@@ -165,6 +165,6 @@ def queue_key(call: Call) -> QueueKey:
 
 
 def check_burial(call: Call, changes: QueueChanges) -> None:
-    """Refuse to bury where one may not: a dead-letter queue that settings name is made when it is missing, and filled from here."""
+    """Check that the caller may use the dead-letter queue of the settings: it is created when it is missing, and filled from this queue."""
     if isinstance(changes.dead_letter_queue, str) and changes.dead_letter_queue != NO_DEAD_LETTER_QUEUE:
         call.queue(changes.dead_letter_queue)

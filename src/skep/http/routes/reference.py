@@ -1,4 +1,4 @@
-"""`/openapi.json` and `/docs`: what the server can do, for programs and for people."""
+"""`/openapi.json` and `/docs`: the reference of the API, for programs and for people."""
 
 from __future__ import annotations
 

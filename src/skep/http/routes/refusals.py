@@ -1,6 +1,6 @@
 """`/api/v1/webhooks/{webhook}/refusals`: the last requests that a webhook refused.
 
-Who may read the webhook's queue sees those of the tenant; what is of no proven tenant is for who may read everything.
+A caller who may read the webhook's queue sees the refusals of the tenant. Refusals without a verified tenant need the right to read all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
 
 
 def visible_refusal(call: Call, tenant: str) -> Callable[[Refusal], bool]:
-    """Whether whoever asks may see a refusal: as they may the webhook's queue, or all of the tenant where it has none."""
+    """Whether the caller may see a refusal: by the webhook's queue, or for a webhook without one by all queues of the tenant."""
     sees_queue, sees_all, sees_server = call.visible, call.sees_all, call.sees_server
 
     def visible(one: Refusal) -> bool:
@@ -67,7 +67,7 @@ def visible_refusal(call: Call, tenant: str) -> Callable[[Refusal], bool]:
 
 
 def refusal_view(one: Refusal) -> RefusalView:
-    """A refusal as the wire tells it."""
+    """A refusal as a struct of the wire."""
     return RefusalView(
         one.webhook, to_datetime(one.at), one.code, one.status, one.message, one.remote, one.excerpt,
         None if one.tenant == SERVER else one.tenant, one.queue or None,

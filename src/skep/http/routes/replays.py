@@ -1,4 +1,4 @@
-"""`/api/v1/dlq…/replay…`: dead letters that go back to their queues, and what became of those that did."""
+"""`/api/v1/dlq…/replay…`: replay dead letters, and see the outcomes of replays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api/v1/scheduled…`: messages that wait for their time, and changing them until they are due."""
+"""`/api/v1/scheduled…`: look at scheduled messages, and change them before they are due."""
 
 from __future__ import annotations
 

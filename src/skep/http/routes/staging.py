@@ -1,4 +1,4 @@
-"""`/api/v1/staging…`: messages that enter their logs all at once, and once, when someone says which of them count."""
+"""`/api/v1/staging…`: staged messages: they enter their logs all at once, and once, when they are published."""
 
 from __future__ import annotations
 

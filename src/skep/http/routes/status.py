@@ -1,4 +1,4 @@
-"""`/api/v1/status…`: how things stand, at one look or queue by queue."""
+"""`/api/v1/status…`: the status of the tenant, and of each queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api/v1/tables/{table}`: what is known of queues beside their logs, as Arrow, for those who compute with it."""
+"""`/api/v1/tables/{table}`: lease history, dead letters, queues and groups as Arrow tables, for Spark and other readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLE_ROWS = 1_000_000
 
 
 class TableName(StrEnum):
-    """Which table."""
+    """The name of a table."""
 
     LEASES = "leases"
     DEAD_LETTERS = "dead_letters"

@@ -1,4 +1,4 @@
-"""`/api/v1/traces…`: following a trace across queues, and the events that workers tell of."""
+"""`/api/v1/traces…`: follow a trace across queues, with the events of workers."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def routes(engine: Engine) -> list[Route]:
 
 
 def is_seen(event: TraceEvent, call: Call) -> bool:
-    """Whether an event may be in an answer; what is of no queue is only for who sees all of them."""
+    """Whether an event may be in an answer. An event of no queue is only for callers who see all queues."""
     sees = call.visible
     return call.sees_all if event.queue is None else sees(QueueKey(event.queue, call.tenant))
 

@@ -74,7 +74,7 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
 
 
 def conflict(code: Code, at: int | None) -> SkepError:
-    """The error that a transaction is which came too late; ``at`` is the index of the receipt or effect."""
+    """The error of a transaction that conflicts with an earlier one; ``at`` is the index of the receipt or effect."""
     if code is Code.RECEIPT_EXISTS:
         return SkepError(
             code, f"nothing of the transaction happened, since it was done before: receipt {at} exists", index=at
