@@ -1,4 +1,4 @@
-"""Changes that servers tell each other through the store: noted in the transaction that makes them, read in its order."""
+"""Changes that servers announce to each other through the store: written in the transaction that makes them, read in commit order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PAGE = 1_000
 
 
 async def note(connection: Connection, kind: SystemEventKind, key: QueueKey, now: Instant) -> None:
-    """Tell the other servers, once this transaction commits. It is the last thing the transaction does."""
+    """Announce a change to the other servers when this transaction commits. This must be its last statement."""
     await connection.execute(SQL["note"], kind, key.tenant, key.name, now)
 
 
 async def read(connection: asyncpg.Connection[asyncpg.Record], after: EventPosition | None) -> SystemEvents:
-    """What was noted after a position; with None nothing, but the position to begin from.
+    """The changes after a position; with None no changes, only the present position.
 
-    The change at the position must be the one that was read there. If not, nothing that follows it can be trusted to be all.
+    The change at the position must be the same as before. If not, changes may be missing, and the answer is not ``complete``.
     """
     if after is None:
         return SystemEvents(await _end(connection), [])
@@ -48,7 +48,7 @@ def _place(row: asyncpg.Record) -> EventPosition:
 
 
 def _follow(rows: Sequence[asyncpg.Record], after: EventPosition) -> bool:
-    """Whether what was read follows the position: the sweep leaves the newest change, so who has read it finds it again."""
+    """Whether these rows follow the position. A sweep keeps the newest change, so a server that has read it finds it again."""
     first: tuple[int | None, str | None] = (rows[0]["position"], rows[0]["mark"])
     return first == (after.number, after.mark) if after.number else first[0] in (None, 1)
 

@@ -1,4 +1,4 @@
-"""Rows of `partition_lease`: read as leases, and written back. What becomes of them is decided in `skep.store.lease`."""
+"""Rows of `partition_lease`: read as leases, and written back. `skep.store.lease` decides about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = load_statements(__package__, "leases")
 
 
 class Account(Struct, frozen=True):
-    """A queue and one group of it, as rows know them."""
+    """A queue and one of its groups, with their ids."""
 
     queue: Queue
     group_id: int
@@ -52,7 +52,7 @@ def set_of(row: asyncpg.Record) -> SetRow:
 
 
 async def undoable(connection: Connection, account: Account, lease: Lease) -> int | None:
-    """How many of a lease's messages are still in the log; None when one behind its first was settled: one row more would show it."""
+    """How many of a lease's messages are still in the log; None when a message behind its first was settled (an extra row shows it)."""
     if lease.attempts > 1:
         return len(lease.open)
     rows = await connection.fetch(
@@ -65,9 +65,9 @@ async def undoable(connection: Connection, account: Account, lease: Lease) -> in
 async def write_leases(
     connection: Connection, account: Account, leases: Sequence[Lease], now: Instant, effects: Effects
 ) -> None:
-    """Write changed rows back: delete the empty, look up what is now oldest in the others.
+    """Write changed rows back: delete empty rows, and look up the oldest message of the others.
 
-    A message from ahead, since the clock was put back, counts as created now.
+    If the clock was put back, a message from the future counts as created now.
     """
     await _drop_gone(connection, account, leases, effects)
     left = [lease for lease in leases if not lease.is_empty]
@@ -80,7 +80,7 @@ async def write_leases(
             if head["created_at"] is not None:
                 lease.oldest_at = min(head["created_at"], now)
                 if head["next_seq"] is not None:
-                    # Up to the next message everything here is settled: with that the group's progress is exact.
+                    # All messages before the next one are settled: so the group's progress is exact.
                     lease.delivered_seq = head["next_seq"] - 1
                 if lease.token is not None:
                     continue
@@ -89,11 +89,11 @@ async def write_leases(
                 elif not lease.is_resting:
                     lease.ready_at = lease.oldest_at
             elif not lease.open:
-                # What was pending here has been deleted from the log.
+                # The pending messages have been deleted from the log.
                 effects.expired += lease.pending
                 lease.pending = 0
             elif lease.token is None and not lease.is_resting:
-                # The next open one has been deleted: it expires when it is claimed, which may be at once.
+                # The next open message has been deleted: it expires at the next claim, which may be at once.
                 lease.ready_at = min(lease.oldest_at, now)
     gone = [lease.partition for lease in leases if lease.is_empty]
     if gone:
@@ -111,7 +111,7 @@ async def write_leases(
 
 
 async def _drop_gone(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
-    """Take what is no longer in the log out of rows whose lease is over; it counts as expired."""
+    """Remove messages that are no longer in the log from rows without a lease; they count as expired."""
     if not may_lose_messages(account.queue.settings, account.queue.holds_dead_letters):
         return
     over = [lease for lease in leases if lease.token is None and lease.open]
@@ -121,7 +121,7 @@ async def _drop_gone(connection: Connection, account: Account, leases: Sequence[
 
 
 async def present(connection: Connection, account: Account, seqs: Sequence[int]) -> set[int]:
-    """Which of some messages are still in the log."""
+    """The seqs that are still in the log."""
     if not seqs:
         return set()
     return {row["seq"] for row in await connection.fetch(SQL["present"], account.queue.id, seqs)}

@@ -1,4 +1,4 @@
-"""News between servers: who pushed to a queue that someone elsewhere waits for, who has operations that wait.
+"""News between servers: pushes to queues that another server watches, and waiting operations.
 
 NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
 milliseconds, for all queues that had news, and of pushes only when a watcher of another server is registered.
@@ -21,7 +21,7 @@ CHANNEL = "skep_news"
 OPERATIONS_CHANNEL = "skep_operations"
 COALESCE_SECONDS = 0.01
 PATIENCE_SECONDS = 5.0
-"""How long the connection may take to open, to answer, or to close: one that leads nowhere is given up, and another is opened."""
+"""How long the connection may take to open, to answer, or to close. After that it is given up, and another is opened."""
 
 NOTIFY = """
 SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
@@ -32,7 +32,7 @@ log = structlog.get_logger("skep.store.postgres")
 
 
 class News:
-    """One listening connection per server, opened when someone first waits; notices sent are coalesced."""
+    """One listening connection per server, opened at the first wait. Several notices are sent together."""
 
     def __init__(self, dsn: str) -> None:
         self.server = secrets.token_bytes(16)
@@ -55,7 +55,7 @@ class News:
         self._on_operations = callback
 
     async def listen(self) -> None:
-        """Be connected. A connection that was lost is opened anew with the next wait."""
+        """Connect, if there is no connection. A lost connection is opened again at the next call."""
         async with self._opening:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await asyncpg.connect(
@@ -69,7 +69,7 @@ class News:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """The connection, for one who has it alone: what must not wait for the pool goes over it."""
+        """The connection, for exclusive use by calls that must not wait for the pool."""
         async with self._using:
             await self.listen()
             connection = self._connection
@@ -92,7 +92,7 @@ class News:
         self._send_soon()
 
     async def close(self) -> None:
-        """Send what is pending and disconnect."""
+        """Send pending notices and disconnect."""
         if self._sender is not None:
             await self._sender
         if self._connection is not None:
@@ -106,7 +106,7 @@ class News:
             self._sender = asyncio.get_running_loop().create_task(self._send())
 
     async def _send(self) -> None:
-        # What is announced while a notice is on its way goes with the next one.
+        # Announcements during a send go out with the next one.
         while self._pending or self._operations_pending:
             await asyncio.sleep(COALESCE_SECONDS)
             ids, self._pending = self._pending, set()
@@ -118,7 +118,7 @@ class News:
                     if operations:
                         await connection.execute(NOTIFY_OPERATIONS, OPERATIONS_CHANNEL, self.server)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                # Waiters look by themselves every few seconds, so a lost notice costs time and nothing else.
+                # Waiting polls look by themselves every few seconds, so a lost notice costs only time.
                 log.warning("news not sent", error=str(error))
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:

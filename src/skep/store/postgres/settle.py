@@ -46,7 +46,7 @@ LeaseKey = tuple[str, bytes]
 
 
 class AckedLease(NamedTuple):
-    """A lease, the places of what is said of it, and what is acked: these seqs, or all of it up to one."""
+    """A lease, the indexes of its settlements in the call, and the acked seqs: a list, or all up to ``through``."""
 
     partition: str
     token: bytes
@@ -68,7 +68,7 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: Instant) 
 async def settle_rest(
     db: Database, settlements: Sequence[Settlement], quick: Sequence[SettleResult | None], now: Instant
 ) -> list[SettleResult]:
-    """What the fast way left alone it did not touch, so a transaction of its own decides about it."""
+    """Settle the rest, which the fast way did not touch, in a transaction of its own."""
     left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
     careful = iter(await db.pool.transaction(settle_once, left, now, db.shard) if left else [])
     return [next(careful) if result is None else result for result in quick]
@@ -85,7 +85,7 @@ async def settle_acks(
 
 
 def columns(first: Settlement, leases: Sequence[AckedLease], now: Instant, shard: int) -> tuple[object, ...]:
-    """What `settle_acks` takes."""
+    """The parameters of the statement `settle_acks`."""
     ends = list(accumulate(len(lease.seqs) for lease in leases))
     return (
         first.queue.tenant, first.queue.name, first.group,
@@ -102,7 +102,7 @@ def acked(
     numbers: Sequence[int] | None,
     completed_messages: Sequence[int] | None,
 ) -> list[SettleResult | None]:
-    """What `settle_acks` answered, settlement by settlement."""
+    """The results of `settle_acks` by settlement; None for those that it did not touch."""
     results: list[SettleResult | None] = [None] * len(settlements)
     for number, messages in zip(numbers or (), completed_messages or (), strict=True):
         lease = leases[abs(number) - 1]
@@ -118,7 +118,7 @@ def acked(
 
 
 def acked_leases(settlements: Sequence[Settlement]) -> list[AckedLease]:
-    """The leases that the fast way may take. One that is acked as a whole is, unless the call says more of it than that."""
+    """The leases for the fast way. A lease with an ACK_THROUGH is one only if the call has no other settlement of it."""
     found = []
     for (partition, token), indexes in _by_lease(settlements).items():
         if not any(settlements[i].outcome is Outcome.ACK_THROUGH for i in indexes):
@@ -130,7 +130,7 @@ def acked_leases(settlements: Sequence[Settlement]) -> list[AckedLease]:
 
 
 def is_simple(settlements: Sequence[Settlement]) -> bool:
-    """Whether the fast way may be tried: only acks, of one queue and group, and of messages that can be."""
+    """Whether the fast way may be tried: only acks, all of one queue and group, with seqs in range."""
     first = settlements[0]
     return all(
         s.outcome in (Outcome.ACK, Outcome.ACK_THROUGH)
@@ -144,7 +144,7 @@ def is_simple(settlements: Sequence[Settlement]) -> bool:
 async def settle_once(
     connection: Connection, settlements: Sequence[Settlement], now: Instant, shard: int
 ) -> list[SettleResult]:
-    """Settle each message; what was settled before gets its first answer in place of a refusal."""
+    """Settle each message. A repeated settlement gets its first answer in place of a refusal."""
     results = await settle_each(connection, settlements, now, shard)
     lost: dict[tuple[QueueKey, str], list[int]] = {}
     for place, result in enumerate(results):

@@ -1,4 +1,4 @@
-"""Acks that claim what they free for those who wait for it (functions/settle_and_pop.sql)."""
+"""Acks that also lease the freed messages to waiting pops (functions/settle_and_pop.sql)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SQL = load_statements(__package__, "settle_and_pop")
 
 
 def first_shape(settlements: Sequence[Settlement], requests: Sequence[PopRequest]) -> list[int]:
-    """The numbers of those requests that can be served with these: of their group, of one shape, and none settled as it is handed out."""
+    """The indexes of the requests that these acks can serve: of the same queue and group, of one shape, without auto-ack."""
     if not settlements or not settle.is_simple(settlements):
         return []
     if sum(len(lease.indexes) for lease in settle.acked_leases(settlements)) < len(settlements):
-        return []  # the careful way decides about some, and may fail: nobody would be told of what was claimed
+        return []  # the careful way must settle some, and may fail: then the claimed messages would reach nobody
     account = (settlements[0].queue, settlements[0].group)
     mine = [i for i, one in enumerate(requests) if (one.queue, one.group) == account and not one.auto_ack]
     return [i for i in mine if pop.shape_of(requests[i]) == pop.shape_of(requests[mine[0]])]
@@ -29,7 +29,7 @@ def first_shape(settlements: Sequence[Settlement], requests: Sequence[PopRequest
 async def settle_and_pop(
     db: Database, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
 ) -> tuple[list[SettleResult], list[PopResult | None]]:
-    """Settle, and lease what that frees to those of one shape, in one transaction."""
+    """Settle, and lease the freed messages to the requests of one shape, in one transaction."""
     popped: list[PopResult | None] = [None] * len(requests)
     numbers = first_shape(settlements, requests)
     if not numbers:
@@ -44,7 +44,7 @@ async def settle_and_pop(
 async def _settle_and_pop(
     connection: Connection, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant, shard: int
 ) -> tuple[list[SettleResult | None], list[PopResult | None]]:
-    """Ack, as `settle_acks` does, and pop for requests of one shape; None where nobody looked."""
+    """Ack, as `settle_acks` does, and pop for requests of one shape; None for results that were not served."""
     leases = settle.acked_leases(settlements)
     shape = pop.shape_of(requests[0])
     lease_us = None if shape.lease_seconds is None else seconds(shape.lease_seconds)

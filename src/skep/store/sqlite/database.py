@@ -1,4 +1,4 @@
-"""One SQLite file, or a database in memory: who writes it, who reads it, and how a verb reaches them.
+"""One SQLite file, or a database in memory: its writer, its readers, and how verbs use them.
 
 A verb is one function of one session, run whole or not at all by the writer, or in one snapshot by a reader. `written` and `read` make
 methods of a store from such functions. In `:memory:` there is one connection, so reads go through the writer too.

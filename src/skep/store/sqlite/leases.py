@@ -1,8 +1,8 @@
-"""Rows of `partition_lease` as structs, and what must hold of them whoever changes them.
+"""Rows of `partition_lease` as structs, and their invariants.
 
-A row exists only while its partition has something unsettled for its group. Whoever changes one calls `save`, which
-writes it or, when nothing is open and nothing pending, deletes it. `settle_down` makes a row free with its head, its
-age and its time to be ready taken from the log, so that no other code computes them.
+A row exists only while its partition has unsettled messages for its group. After a change call `save`: it writes the row, or deletes a
+row without open and pending messages. `settle_down` frees a row, and takes its head, its age and its ready time from the log, so that
+no other code computes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LeaseRow(Lease):
 
 
 PARTITION, OPEN, LEASED, TOKEN = 0, 3, 4, 6
-"""Columns of such a row, before it is unpacked."""
+"""Indexes of columns in a row of `partition_lease`, before it is unpacked."""
 
 
 def pack(seqs: Iterable[int]) -> bytes | None:
@@ -39,7 +39,7 @@ def pack(seqs: Iterable[int]) -> bytes | None:
 
 
 def unpack(packed: bytes | None) -> list[int]:
-    """What `pack` packed."""
+    """The seqs that `pack` packed."""
     return array("q", packed).tolist() if packed else []
 
 
@@ -57,12 +57,12 @@ def find_lease(session: Session, group: GroupRow, partition: str) -> LeaseRow | 
 
 
 def save(session: Session, lease: LeaseRow) -> None:
-    """Write the row, or delete it when it has nothing left to do."""
+    """Write the row, or delete it when it has no open or pending messages."""
     save_all(session, [lease])
 
 
 def save_all(session: Session, leases: list[LeaseRow]) -> None:
-    """Write or delete rows, each of which is in the list once."""
+    """Write or delete rows; no row may be in the list twice."""
     over = [(lease.group_id, lease.partition) for lease in leases if lease.is_empty]
     if over:
         session.db.executemany(SQL["delete_lease"], over)
@@ -80,7 +80,7 @@ def _columns(lease: LeaseRow) -> Row:
 
 
 def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, limit: int) -> Iterable[Row]:
-    """The next discovered messages beyond ``delivered_seq``, in order; those that nobody takes are not read."""
+    """The next discovered messages beyond ``delivered_seq``, in order. They are read lazily."""
     if limit == 1:
         # The row knows its head, and a look-up by position costs a fraction of one by partition.
         head = session.row(SQL["message_at"], (queue.base | lease.head_seq,))
@@ -94,9 +94,9 @@ def read_next(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRo
 
 
 def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
-    """Make the row free, with head, age and ready_at from its next message. What cannot be read counts as expired.
+    """Free the row, with head, age and ready_at from its next message. Messages that are no longer in the log count as expired.
 
-    It does not wait for a time that lies ahead since the clock was put back: such a message counts as created now.
+    If the clock was put back, a message from the future counts as created now.
     """
     release(lease, head_stays=False)
     lease.last_error = None
@@ -108,7 +108,7 @@ def settle_down(session: Session, queue: QueueRow, group: GroupRow, lease: Lease
 
 
 def put_in_order(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, head: int, now: Instant) -> None:
-    """Take head, age and time to be ready of a row that was settled from the log; ``head`` is the first that was open before."""
+    """Take head, age and ready time of a settled row from the log; ``head`` is the first open message before the settlement."""
     if lease.token is None and not lease.is_resting:
         settle_down(session, queue, group, lease, now)
         return
@@ -119,7 +119,7 @@ def put_in_order(session: Session, queue: QueueRow, group: GroupRow, lease: Leas
 
 
 def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow) -> None:
-    """Take head and age from the first unsettled message, dropping what is no longer in the log."""
+    """Take head and age from the first unsettled message, and drop messages that are no longer in the log."""
     while lease.open:
         found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
         if found is not None:

@@ -1,8 +1,8 @@
-"""Settling and renewing, fenced by the lease's token (I6): a stale one changes nothing and is told so.
+"""Settling and renewing, fenced by the lease's token (I6): a settlement with a stale token is refused and changes nothing.
 
-A call's settlements are taken together per lease: first all acks and rejects, then the nacks. Each message is settled
-on its own merits; a refused one does not hinder the others. An ack of the whole lease is about those that the call does not name; alone
-it goes the short way (`sweep`). What a lease's settlements were answered goes with its row of the history.
+The settlements of a call are grouped by lease. Each message is settled by itself; a refused one does not affect the others. Acks of
+the whole lease come last, for the messages that the call does not name; a single such ack takes a shortcut (`sweep_partition`,
+`sweep_sets`). The answers are kept in the lease's row of the history.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Held(Struct):
 
 
 def settle(session: Session, settlements: Sequence[Settlement], now: Instant) -> Results:
-    """Settle each message; one result for each, in order. What was settled before gets its first answer."""
+    """Settle each message; returns a result for each, in order. A repeated settlement gets its first answer."""
     results, ended = settle_new(session, settlements, now)
     for row in ended:
         session.add_history(row)
@@ -48,7 +48,7 @@ def settle(session: Session, settlements: Sequence[Settlement], now: Instant) ->
 
 
 def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant) -> tuple[Results, list[Row]]:
-    """Settle what is under a lease and refuse the rest; also the rows that the lease history is to get."""
+    """Settle messages under a lease and refuse the others; also returns the new rows of the lease history."""
     results: Results = [REFUSED_STALE] * len(settlements)
     changed: list[LeaseRow] = []
     ended: list[Row] = []
@@ -107,7 +107,7 @@ def _settle_partition(
 
 
 def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant) -> Iterable[Held]:
-    """Settlements by lease, those of unknown queues and groups left out. One lease's mostly come in a row."""
+    """Settlements by lease, without those of unknown queues and groups. Those of one lease mostly follow each other."""
     leases: dict[tuple[int, str, bytes], Held] = {}
     previous: Settlement | None = None
     held: Held | None = None
@@ -128,7 +128,7 @@ def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant)
 
 
 def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes], Held], now: Instant) -> Held | None:
-    """What the settlements of this one's lease are gathered in."""
+    """The group of settlements for the lease of this settlement; None when its queue or group is unknown."""
     queue = session.find_queue(s.queue)
     group = None if queue is None else session.find_group(queue, s.group)
     if queue is None or group is None:
@@ -144,7 +144,7 @@ def _held_by(session: Session, s: Settlement, leases: dict[tuple[int, str, bytes
 
 
 def _undoable(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow) -> int | None:
-    """How many of a lease's messages are still in the log; None when one behind its first was settled: one row more would show it."""
+    """How many of a lease's messages are still in the log; None when a message behind its first was settled (an extra row shows it)."""
     if lease.attempts > 1:
         return len(lease.open)
     first, until = queue.base | lease.open[0], queue.base | lease.delivered_seq

@@ -1,9 +1,9 @@
-"""Giving room back: a little at a time while the store is open, or all of it by writing the file anew while nobody has it.
+"""Shrinking the file (vacuum): a little at a time while the store is open, or at once by rewriting a closed file.
 
-Deleted rows leave free pages, which the next messages fill. When there are far more of these than the file needs, `Shrinking` moves pages
-from the end of the file into them, a few at a time, and cuts the file. SQLite can do that in files that were made for it: all
-new ones, and those that `rewrite` has written anew. Free pages hold zeros already (secure_delete); what a page held at its old place is
-cut off with the file's end, as the write-ahead log is (ADR 0026).
+Deleted rows leave free pages, which later messages fill. When there are far too many, `Shrinking` moves pages from the end of the file
+into free pages, a few at a time, and truncates the file. SQLite can do this in files with incremental auto_vacuum: all new files, and
+files that `rewrite` has written. Free pages hold zeros already (secure_delete). The old place of a moved page is cut off with the end
+of the file, and the write-ahead log is cut, too (ADR 0026).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEP_PAGES = 32
 STEPS = 16
 """Steps of one upkeep; callers come in between."""
 LEAST_FREE_PAGES = 1_024
-"""Less than so many free pages are not worth the moving."""
+"""Fewer free pages are not worth the effort."""
 BEGIN_SHARE = 4
 KEEP_SHARE = 8
 """Room is given back when a fourth of the file is free, until an eighth is: what a queue needs again at once need not be moved."""

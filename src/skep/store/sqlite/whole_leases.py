@@ -1,8 +1,7 @@
-"""Acks of whole leases (ACK_THROUGH), the plain case: nothing else is said of the lease in the same call.
+"""Acks of whole leases (ACK_THROUGH), the plain case: the call settles the lease in no other way.
 
-The row of the lease says which messages it has, so that nobody names them: what is done is cut off the front of its packed seqs, and
-goes to the lease history as it is. Whatever else a call says of a lease goes the way of single messages (`settle`, `settle_sets`),
-which comes to the same.
+The lease's row has the seqs of its messages, so the call need not name them. Completed seqs are cut off the front of the packed seqs,
+and go to the lease history unchanged. Any other call goes the way of single messages (`settle`, `settle_sets`), with the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PARTITION, _SEQS, _ATTEMPTS, _LEASED_AT, _ID = 0, 1, 2, 4, 7
 def sweep_partition(
     session: Session, queue: QueueRow, group: GroupRow, said: Settlement, ended: list[Row], now: Instant
 ) -> tuple[SettleResult, LeaseRow | None]:
-    """Complete a lease of a partition up to a seq: the answer, and the row as it has become when it changed."""
+    """Complete a lease of a partition up to a seq; returns the answer, and the changed row (None when it did not change)."""
     row = session.row(LEASES_SQL["lease_of_partition"], (group.id, said.partition))
     if row is None or row[TOKEN] != said.token:
         return REFUSED_STALE, None
@@ -59,9 +58,9 @@ def sweep_sets(
     ended: list[Row],
     now: Instant,
 ) -> list[int]:
-    """Complete leases of an unordered queue, all under one token; those of which something stays leased are left, and told.
+    """Complete leases of an unordered queue, all under one token. Returns the indexes of acks that are left to the long way.
 
-    So is what is said of these leases later in the call.
+    These are acks that would leave a part of the lease, and all later acks of the same partition.
     """
     leases: dict[str, list[Row]] = {}
     for row in session.rows(SETS_SQL["sets_of_token"], (group.id, token)):
