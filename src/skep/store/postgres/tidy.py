@@ -31,9 +31,9 @@ BURIALS_PER_POP = 100
 
 
 async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> int:
-    """Bury what ran out of attempts, expire what is too old, put right what cannot be read; how many died of their attempts.
+    """Tidy rows for a pop: bury messages without attempts left, expire old ones, drop those that are no longer in the log.
 
-    For a pop: it buries no more than ``BURIALS_PER_POP``.
+    It buries at most ``BURIALS_PER_POP``. Returns how many messages died of their attempts.
     """
     settings = account.queue.settings
     if settings.ordering is Ordering.UNORDERED:
@@ -48,9 +48,9 @@ async def tidy(connection: Connection, account: Account, now: Instant, rows: int
 
 
 async def tidy_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> int:
-    """Bury what ran out of attempts and expire what is too old; how many died of their attempts.
+    """Bury messages without attempts left, and expire old ones; returns how many died of their attempts.
 
-    Who pops meanwhile has all the rest.
+    Only doomed rows are locked, so pops meanwhile may take all others.
     """
     is_unordered = account.queue.settings.ordering is Ordering.UNORDERED
     doomed = await lock_doomed(connection, account, now, rows)
@@ -73,7 +73,7 @@ async def lock_doomed(connection: Connection, account: Account, now: Instant, ro
 
 
 async def _tidy_leases(connection: Connection, account: Account, leases: Sequence[Lease], now: Instant) -> int:
-    """Tidy rows, in the same few statements however many there are; how many messages died of their attempts."""
+    """Tidy rows, with a fixed number of statements; returns how many messages died of their attempts."""
     effects = Effects()
     settings = account.queue.settings
     for lease in leases:
@@ -84,7 +84,7 @@ async def _tidy_leases(connection: Connection, account: Account, leases: Sequenc
         there = {seq: created[seq] for seq in lease.open if seq in created} | following.get(lease.partition, {})
         _tidy_lease(account, lease, there, now, effects)
     died = effects.dead
-    # All of them: a row's age and ready_at, taken anew from its next message, may be all that was wrong with it.
+    # Write all rows, as only the age and ready_at of a row may have been wrong; they are taken from its next message.
     await write_leases(connection, account, leases, now, effects)
     await settle.apply(connection, account, effects, now)
     return died
@@ -93,7 +93,7 @@ async def _tidy_leases(connection: Connection, account: Account, leases: Sequenc
 async def _unsettled(
     connection: Connection, account: Account, leases: Sequence[Lease]
 ) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
-    """When messages were created: the open ones by seq, and the next ones beyond what was delivered by partition and seq."""
+    """The creation times of messages: open ones by seq, and the next undelivered ones by partition and seq."""
     queue = account.queue
     opened = [seq for lease in leases for seq in lease.open]
     created = await connection.fetch(SQL["created"], queue.id, opened) if opened else []
@@ -109,7 +109,7 @@ async def _unsettled(
 
 
 async def tidy_gone(connection: Connection, account: Account, now: Instant, rows: int) -> None:
-    """End leases that ran out and hold messages that are no longer in the log; those count as expired."""
+    """End expired leases with messages that are no longer in the log; these messages count as expired."""
     effects = Effects()
     if account.queue.settings.ordering is Ordering.UNORDERED:
         for row in await connection.fetch(SQL["lock_gone_sets"], account.queue.id, account.group_id, now, rows):
@@ -128,7 +128,7 @@ async def tidy_gone(connection: Connection, account: Account, now: Instant, rows
 
 
 async def _keep_set(connection: Connection, set_id: int, left: Sequence[asyncpg.Record], now: Instant) -> None:
-    """Free a set with what is left of it."""
+    """Free a set with its remaining messages, or delete an empty one."""
     if left:
         await connection.execute(
             SQL["keep_set"], set_id, [r["seq"] for r in left], min(left[0]["created_at"], now), LEASE_EXPIRED
@@ -145,12 +145,12 @@ def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
 
 
 def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: Instant, effects: Effects) -> None:
-    """Take out of a row what is gone and what is too old. ``unsettled`` has when its messages that are there were created."""
+    """Remove missing and old messages from a row. ``unsettled`` has the creation times of its messages in the log."""
     settings = account.queue.settings
     lifetime = lifetime_micros(settings)
     gone = [seq for seq in lease.open if seq not in unsettled]
     if gone and lease.token is not None:
-        # It ran out like any other, though not all of it can be delivered again.
+        # The lease ran out like any other, though some of its messages cannot be delivered again.
         run_out(lease, settings, effects)
     for seq in gone:
         _take_out(lease, seq)
@@ -167,7 +167,7 @@ def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: 
 
 
 def _take_out(lease: Lease, seq: int) -> int:
-    """Take the first unsettled message, or one that is gone, out of a lease that is over; its attempts."""
+    """Remove the first unsettled message, or a missing one, from an ended lease; returns its attempts."""
     attempts = 0
     if seq in lease.open:
         head_stays = seq != lease.open[0]
@@ -181,7 +181,7 @@ def _take_out(lease: Lease, seq: int) -> int:
 
 
 def few_worn_out(rows: Sequence[asyncpg.Record], settings: QueueSettings) -> list[asyncpg.Record]:
-    """Doomed rows, but no more of those that used up their attempts than one pop buries."""
+    """The doomed rows, limited to as many without attempts left as one pop buries."""
     chosen, messages = [], 0
     for row in rows:
         if _is_worn_out_set(row, settings):
@@ -206,7 +206,7 @@ def _is_worn_out_set(row: asyncpg.Record, settings: QueueSettings) -> bool:
 async def tidy_sets(
     connection: Connection, account: Account, rows: Sequence[asyncpg.Record], now: Instant, effects: Effects
 ) -> None:
-    """Bury the sets that used up their attempts, and take what is too old out of the others."""
+    """Bury the sets without attempts left, and remove old messages from the others."""
     settings = account.queue.settings
     over = [row for row in rows if _is_worn_out_set(row, settings)]
     for row in over:
@@ -229,7 +229,7 @@ async def _expire_set(
     now: Instant,
     effects: Effects,
 ) -> None:
-    """Take what is too old, or gone, out of a set."""
+    """Remove old and missing messages from a set."""
     settings = account.queue.settings
     cutoff = now - (lifetime_micros(settings) or now)
     there = [created[seq] for seq in row["seqs"] if seq in created]

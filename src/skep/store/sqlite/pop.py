@@ -49,7 +49,7 @@ MAX_BURIALS_PER_CLAIM = 20
 
 
 class Claim(Struct):
-    """One request under way: what it has, and what it may still do."""
+    """One request under way: its deliveries, and its remaining limits."""
 
     request: PopRequest
     deadline: Instant
@@ -57,14 +57,14 @@ class Claim(Struct):
     partitions: set[str]
     expiries_left: int
     room_bytes: int
-    """How much more payloads and headers may have."""
+    """How many bytes of payloads and headers still fit."""
     burials_left: int = MAX_BURIALS_PER_CLAIM
     effects: Effects = field(default_factory=Effects)
-    """What is to be buried, written down and counted, until that is done for all of it together (`apply`)."""
+    """The burials, history rows and counts that `apply` will write together."""
     is_closed: bool = False
-    """Nothing may be added to what it has."""
+    """Whether no message may be added any more."""
     at_hand: AtHand | None = None
-    """What was read when it was discovered."""
+    """The messages that were read when they were discovered."""
 
     @property
     def wanted(self) -> int:
@@ -72,7 +72,7 @@ class Claim(Struct):
         return 0 if self.is_closed else self.request.batch - len(self.deliveries)
 
     def apply(self, session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
-        """Bury, write down and count what has gathered."""
+        """Write the gathered effects: burials, history rows and counts."""
         apply(session, queue, group, self.effects, now)
         self.effects = Effects()
 
@@ -100,7 +100,7 @@ def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[
 
 
 def pop_if_any(session: Session, request: PopRequest, now: Instant) -> PopResult | None:
-    """The same for one that waits; None when its queue or group is no longer one to pop from, which it finds out by itself."""
+    """Like `pop`, for one waiting request; None when its queue is gone or its group external: its own pop then gets the error."""
     queue = session.find_queue(request.queue)
     if queue is None or ((group := session.find_group(queue, request.group)) is not None and group.external):
         return None
