@@ -1,4 +1,4 @@
-"""One module per screen. A view makes a page of what it finds; an action does what a form asks for and says where to go next."""
+"""One module per screen. A view makes a page; an action carries out a form and names the next page."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def views() -> list[Page]:
 
 
 def actions() -> list[tuple[str, Action]]:
-    """All that forms do: path, action."""
+    """All form actions: path and function."""
     return [action for module in _MODULES for action in module.ACTIONS]

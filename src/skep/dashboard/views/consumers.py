@@ -1,4 +1,4 @@
-"""Consumers: who waits for messages, popped lately, or holds leases, on which queues and groups."""
+"""Consumers: those that wait for messages, popped lately, or hold leases, with their queues and groups."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Dead letters: grouped by what they died of; chosen one by one, by kind or by a filter; replayed, edited, purged.
+"""Dead letters: grouped by error; selected one by one, by kind or by a filter; replayed, edited, purged.
 
-Grouping looks at the newest `LOOKED_AT` of a queue, or of all together, and says so when there are more. Whatever is done is previewed first.
+Grouping looks at the newest `LOOKED_AT` of a queue, or of all together, and says so when there are more. Every action has a preview first.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def _kind(site: Site, key: QueueKey, sign: str) -> Kind:
 
 
 async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadLetter]:
-    """Those with these seqs, newest first; the walk goes from the first to the last of them."""
+    """The dead letters with these seqs, newest first."""
     if not seqs:
         return []
     wanted = DeadLetterFilter(queue=key, seqs=list(seqs))
@@ -158,7 +158,7 @@ def _pretty(text: str) -> str:
 
 
 async def confirm(site: Site, call: Call) -> Answer:
-    """What a replay or purge would do, before it is done."""
+    """The preview of a replay or purge."""
     links = site.links(call)
     key = key_to_change(call)
     what = links.query.get("do", "")

@@ -1,6 +1,6 @@
-"""Operations: how busy the server is beside what it bears, what was put off, who holds it up, and what waits on this machine.
+"""Operations: the load of the server and its limits, queued calls, the partitions that they wait for, and buffered messages.
 
-What admins did is a page of its own behind it.
+The audit log is a page of its own behind it.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ async def cancel(site: Site, call: Call, fields: Fields) -> str:  # noqa: ARG001
 
 
 async def audit(site: Site, call: Call) -> Answer:
-    """What admins did, newest first: of the tenant, or of all and the server itself."""
+    """The audit log, newest first: of the tenant, or of all tenants and the server itself."""
     links, principal = site.links(call), call.principal
     may_see_all = principal is None or principal.may_everywhere(Verb.ADMIN)
     everywhere = may_see_all and links.query.get("everywhere") == "yes"

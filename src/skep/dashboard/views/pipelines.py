@@ -1,4 +1,4 @@
-"""Pipelines: runs of Spark pipelines as they tell of themselves: stages, rows, rates, lag, checks, reports."""
+"""Pipelines: runs of Spark pipelines by their own reports: stages, rows, rates, lag, checks, reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skep.wire.times import to_instant
 
 RUNS = 100
 SILENT_SECONDS = 600.0
-"""A run that goes on and has told nothing for this long may be dead."""
+"""A running run without a report for this long may be dead."""
 
 _decode = msgspec.json.Decoder(RunReport)
 

@@ -1,4 +1,4 @@
-"""Queue: one queue with its groups, partitions and settings; and what is done to it: publish, seek, release, clear."""
+"""Queue: one queue with its groups, partitions and settings; and the actions on it: publish, seek, release, clear."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _datetime(at: Instant) -> Any:
 
 
 async def release(site: Site, call: Call, fields: Fields) -> str:
-    """Take a partition from whoever holds it."""
+    """End the leases of a partition."""
     key, group = key_of(call), fields.get("group") or QUEUE_MODE_GROUP
     ended = await site.engine.groups.end_leases(key, group, fields.get("partition"))
     call.note(target=f"partition {fields.get('partition')} of queue {key.name}, group {group}", count=ended)
@@ -275,7 +275,7 @@ async def release(site: Site, call: Call, fields: Fields) -> str:
 
 
 async def clear_form(site: Site, call: Call) -> Answer:
-    """What clearing would take away, and a field to type the queue's name into."""
+    """The messages that clearing would delete, and a field for the queue's name."""
     links, key = site.links(call), key_to_change(call)
     found = await site.engine.get_queue(key)
     scopes = {scope: await site.engine.clear(key, scope, dry_run=True) for scope in ClearScope}
@@ -287,7 +287,7 @@ async def clear_form(site: Site, call: Call) -> Answer:
 
 
 async def clear(site: Site, call: Call, fields: Fields) -> str:
-    """Take messages away, when the queue's name was typed."""
+    """Delete messages, when the queue's name was typed."""
     links, key = site.links(call), key_of(call)
     scope = parameters.choice({"scope": fields.get("scope")}, "scope", ClearScope) or ClearScope.PENDING
     if fields.get("confirm") != key.name:
@@ -307,7 +307,7 @@ async def clear(site: Site, call: Call, fields: Fields) -> str:
 
 
 async def delete_group(site: Site, call: Call, fields: Fields) -> str:
-    """Forget a group, when its name was typed."""
+    """Delete a group, when its name was typed."""
     links, key, group = site.links(call), key_of(call), call.path("group")
     if fields.get("confirm") != group:
         call.note(declined=True)

@@ -87,7 +87,7 @@ def _matches(one: Scanned, text: str) -> bool:
 
 
 async def pause(site: Site, call: Call, fields: Fields) -> str:
-    """Hand out nothing more, or messages again; then back to the page the form is on."""
+    """Pause or resume a queue; then go back to the page of the form."""
     links = site.links(call)
     key = call.queue(call.path("queue"))
     paused = fields.get("paused") == "yes"

@@ -1,6 +1,6 @@
 """Scheduled messages of a queue, or of all: a list by the time when they are due; run, moved or cancelled after a preview.
 
-The preview has a mark. What is scheduled or moved between the preview and the confirmation is not touched.
+The preview has a mark. Messages that are scheduled or moved between the preview and the confirmation are not touched.
 """
 
 from __future__ import annotations
@@ -110,17 +110,17 @@ async def _changed(site: Site, call: Call, fields: Fields, what: Change, deliver
 
 
 async def cancel(site: Site, call: Call, fields: Fields) -> str:
-    """They never enter the log."""
+    """Cancel the messages: they never enter the log."""
     return await _changed(site, call, fields, Change.CANCEL)
 
 
 async def run(site: Site, call: Call, fields: Fields) -> str:
-    """They enter the log now."""
+    """Let the messages enter the log now."""
     return await _changed(site, call, fields, Change.RUN)
 
 
 async def move(site: Site, call: Call, fields: Fields) -> str:
-    """They get another time."""
+    """Move the messages to another time."""
     key = key_of(call)  # whether it may be is told before what is wrong with the form
     typed = fields.get("time").strip()
     try:

@@ -1,10 +1,10 @@
 """One connection, with a bound on everything its client can make the server wait for or hold.
 
-It is what `uvicorn.Server` makes for each connection, and all of HTTP is ours: `reading` makes requests of what comes, `cycle` answers them, and
-this runs them one after another, however many are sent ahead, and ends the connection in order. Errors of the connection have our shape.
+`uvicorn.Server` makes one for each connection; all of HTTP is ours. `reading` parses requests, `cycle` answers them, and this class runs
+them one after another, however many are sent ahead, and ends the connection in order. Errors of the connection have our shape.
 
-To close a socket while the client still sends makes the kernel reset the connection, and the answer is often lost with it. Such a
-connection lingers instead: the answer goes out, then the end of the stream, and what still comes is dropped for a while.
+When a server closes a socket while the client still sends, the kernel resets the connection, and the answer is often lost. So such a
+connection lingers: the answer goes out, then the end of the stream, and bytes that still come are dropped for a while.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from skep.http.connection.unsent import UnsentAnswers
 from skep.http.request.peers import Connections
 
 LINGER_SECONDS = 2.0
-"""How long a refused client may go on sending before it is cut off; cut at once, it would often not see why."""
+"""How long a refused client may go on sending before it is cut off. If it were cut off at once, it would often miss the reason."""
 LINGER_BYTES = 64 * 1024 * 1024
-"""The same in bytes."""
+"""How many bytes a refused client may go on sending."""
 
 log = structlog.get_logger("skep.http")
 
@@ -103,7 +103,7 @@ class LimitedProtocol(asyncio.Protocol):
             self._reader.expect_head()
 
     def _turn_away(self, status: int, reason: str) -> None:
-        """Refuse a connection that is one too many. It counts no longer, so it takes the place of no other."""
+        """Refuse an excess connection. It no longer counts, so it takes no other connection's place."""
         is_told = self._crowd.turn_away(self._peer)
         self._peer = None
         self._is_turned_away = True
@@ -113,7 +113,7 @@ class LimitedProtocol(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - it is over, whatever ended it
-        """Tell everyone who works for this client."""
+        """Tell all requests of this client that it has gone."""
         self._is_lost = True
         self._connections.discard(self)
         if self._is_turned_away:
@@ -127,7 +127,7 @@ class LimitedProtocol(asyncio.Protocol):
         self.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came."""
+        """Read the bytes that came."""
         if self._is_lingering:
             self._dropped_bytes += len(data)
             if self._dropped_bytes > LINGER_BYTES:
@@ -140,13 +140,13 @@ class LimitedProtocol(asyncio.Protocol):
             self.refuse(refused)
 
     def pause_reading(self) -> None:
-        """Leave what the client sends in the kernel."""
+        """Stop reading: the client's bytes stay in the kernel."""
         if not self._is_read_paused:
             self._is_read_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take it."""
+        """Read again."""
         if self._is_read_paused:
             self._is_read_paused = False
             self.transport.resume_reading()
@@ -154,7 +154,7 @@ class LimitedProtocol(asyncio.Protocol):
     # requests, one after another
 
     def begin(self, cycle: Cycle) -> None:
-        """Run a request now, or after those that were sent before it."""
+        """Run a request now, or after the earlier requests of the connection."""
         running = self._running
         if running is None or running.response_complete:
             self._run(cycle)
@@ -189,13 +189,13 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def default_headers(self) -> Sequence[Header]:
-        """What every answer has: the date, which uvicorn writes every second."""
+        """The headers of every answer: the date, which uvicorn updates every second."""
         return self._state.default_headers
 
     # answers that are not taken
 
     def pause_writing(self) -> None:
-        """The client takes its answer more slowly than it is made."""
+        """The client reads its answer more slowly than it is made."""
         self.is_write_paused = True
         self._client.fall_behind()
 
@@ -205,11 +205,11 @@ class LimitedProtocol(asyncio.Protocol):
         self._client.catch_up()
 
     async def drain(self) -> None:
-        """Wait until the client has taken most of what was written, or has gone."""
+        """Wait until the client has read most of the written bytes, or has gone."""
         await self._client.wait()
 
     def hold_until_taken(self, room: Room) -> bool:
-        """Hold the room of an answer while the client takes it; False when all but a little is taken, or it has gone."""
+        """Keep the reserved memory of an answer until the client has read it; False when it has read nearly all, or has gone."""
         if self._is_lost or not self.is_write_paused:
             return False
         self._client.hold_until_taken(room)
@@ -219,7 +219,7 @@ class LimitedProtocol(asyncio.Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing more is to be written."""
+        """Whether the connection is closing, so that nothing more is written."""
         return self._is_lingering or self.transport.is_closing()
 
     @property
@@ -240,9 +240,9 @@ class LimitedProtocol(asyncio.Protocol):
             self._client.watch_end()
 
     def refuse(self, refused: Refused) -> None:
-        """Answer in place of the application, and take nothing more from this connection.
+        """Answer in place of the application, and read nothing more from this connection.
 
-        While an earlier request is still owed its answer, or this one's has begun, there is no place for another.
+        No such answer is sent while an earlier request still waits for its answer, or after this one's answer has begun.
         """
         log.debug("a connection was refused", status=int(refused.status), reason=str(refused))
         running = self._running
@@ -257,7 +257,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Send what is to be sent, say that nothing more comes, and let the client read that before the end."""
+        """Send the rest, end the stream, and let the client read both before the connection is closed."""
         self._is_lingering = True
         self.resume_reading()
         self.write = self.writelines = _drop
@@ -274,7 +274,7 @@ class LimitedProtocol(asyncio.Protocol):
             self.abort()
 
     def shutdown(self) -> None:
-        """Stop in order: what is being answered ends the connection, and what waits for its client ends now."""
+        """Stop in order: a running request ends the connection with its answer; an idle connection ends now."""
         self.is_ending = True
         last = self._reader.cycle
         if self._is_lingering:
@@ -290,4 +290,4 @@ def _place(address: object) -> Place | None:
 
 
 def _drop(data: Data | Iterable[Data]) -> None:
-    """What is written after the end goes nowhere."""
+    """Drop bytes that are written after the end."""
