@@ -25,7 +25,7 @@ _PLAIN_PUNCTUATION = "%/?&=:;,@!$'()*+~"
 
 
 class BrokenAnswerError(Exception):
-    """What came is no answer, or ended before it was whole."""
+    """The bytes are not a valid answer, or ended before it was whole."""
 
 
 def header_lines(headers: Mapping[str, str]) -> str:

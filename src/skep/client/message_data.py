@@ -77,7 +77,7 @@ class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a
 
     @property
     def payload(self) -> bytes:
-        """What was pushed: JSON as it stands, or the bytes of a content type."""
+        """The payload as it was pushed: JSON, or the bytes of a content type."""
         if self.known_payload is None:
             self.known_payload = payload_bytes(self.raw_payload, self.content_type)
         return self.known_payload

@@ -168,7 +168,7 @@ def part(asked: ApiCall[Answer], take: Callable[[Answer], T]) -> ApiCall[T]:
 
 
 class Page(Protocol):
-    """What the answers with a list of rows have in common."""
+    """The common part of all answers with a list of rows."""
 
     @property
     def after(self) -> Any:

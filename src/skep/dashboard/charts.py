@@ -41,7 +41,7 @@ class Chart(NamedTuple):
 
     @property
     def latest(self) -> list[tuple[str, str, float]]:
-        """What each line says last."""
+        """The last value of each line."""
         return [
             (line.label, line.tone, next((v for v in reversed(line.values) if v is not None), 0.0))
             for line in self.lines

@@ -46,7 +46,7 @@ _MISSING = object()
 
 
 class Filter(Struct, frozen=True):
-    """What the box says."""
+    """The parsed text of the filter box."""
 
     queue: str | None = None
     partition: str | None = None

@@ -97,7 +97,7 @@ def size(value: int) -> str:
 
 
 def consumer(kept: str | None) -> str:
-    """Who holds something, in a few words: its name, its host and its process."""
+    """A consumer in a few words: its name, its host and its process."""
     if kept is None:
         return NOTHING
     who = consumer_of(kept)

@@ -63,7 +63,7 @@ class Shown(NamedTuple):
 
 
 def shown(payload: bytes, content_type: str | None, payload_bytes: int | None = None) -> Shown:
-    """What a page shows of a payload."""
+    """The part of a payload that a page shows."""
     whole = payload_bytes is None or len(payload) == payload_bytes
     cut = not whole or len(payload) > SHOWN_BYTES
     if not is_text(content_type):

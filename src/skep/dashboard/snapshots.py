@@ -136,7 +136,7 @@ class Snapshots:
         started, at = perf_counter(), self._engine.now()
         try:
             found = Snapshot(await survey(self._engine, seen[0], sees=sees), at, perf_counter() - started)
-            # Whoever changed something meanwhile has forgotten this look, and waits for the next.
+            # A change meanwhile has dropped this look, and its caller waits for the next.
             if self._under_way.get(seen) is asyncio.current_task():
                 self._last[seen] = found
                 self._last.move_to_end(seen)

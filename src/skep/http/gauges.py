@@ -109,14 +109,14 @@ def _operations(engine: Engine) -> OperationGauges:
 
 
 def _answers(held: Answers) -> AnswerGauges:
-    """What this process holds of answers."""
+    """Payloads of answers that this process holds."""
     return AnswerGauges(
         held.held_bytes, held.peak_bytes, held.most_bytes, len(held.line), held.waited, held.refused, held.cut_off
     )
 
 
 def _buffered(engine: Engine) -> dict[str, int | bool]:
-    """What this process has taken and not stored."""
+    """Messages that this process has taken and not stored yet."""
     spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
     held = engine.buffer.figures()
     return {

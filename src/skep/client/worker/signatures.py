@@ -108,7 +108,7 @@ def check_type(function: Function, what: str, kind: Any) -> None:
 
 
 def ran(returned: Any, function: Function) -> Any:
-    """What a function returned; TypeError when it only made a coroutine or a generator, and so did nothing yet."""
+    """The result of a function; TypeError when it only made a coroutine or a generator, and so did nothing yet."""
     if inspect.iscoroutine(returned):
         returned.close()
         raise TypeError(f"{name_of(function)} returned a coroutine that nobody awaits: make it an async function")

@@ -12,7 +12,7 @@ from skep.client.worker.signatures import ran
 
 
 async def in_thread(pool: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns. Whatever it raises is raised here, a StopIteration too: a future cannot hold one, and whoever
+    """The result of the function. Whatever it raises is raised here, a StopIteration too: a future cannot hold one, and whoever
     waits for it would wait for ever. A SystemExit in a future would end the event loop before anybody can catch it.
     """
     context = contextvars.copy_context()

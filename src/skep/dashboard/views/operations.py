@@ -66,7 +66,7 @@ class AwaitedPartition(NamedTuple):
 
 
 def thresholds(engine: Engine) -> list[Threshold]:
-    """What admission goes by, as it stands on this server."""
+    """The thresholds of admission, with their current values on this server."""
     said = engine.settings.admission
     load, depth = engine.load, engine.operations.depth
     limits = engine.settings.limits
@@ -84,7 +84,7 @@ def thresholds(engine: Engine) -> list[Threshold]:
 
 
 def failing(one: FailedCalls) -> str:
-    """What an alarm says of calls that fail."""
+    """The text of an alarm about failing calls."""
     return f"{one.calls:,} call{'' if one.calls == 1 else 's'} failed with {one.code} in the last minute"
 
 
@@ -118,7 +118,7 @@ def load_of(engine: Engine) -> Load:
 
 
 class PutOff(NamedTuple):
-    """What was put off: of all tenants as this server knows it, or of the tenant as far as one look goes."""
+    """The queued operations: of all tenants as this server knows them, or of the tenant as far as one look goes."""
 
     operations: int
     oldest_seconds: float

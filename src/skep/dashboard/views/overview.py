@@ -126,7 +126,7 @@ def _says_given_up(number: int) -> str:
 
 
 def worries_of(snapshot: Snapshot, dead_lettered: Mapping[str, int]) -> list[Worry]:
-    """What needs attention, red first, then by queue."""
+    """The warnings of the overview, red first, then by queue."""
     by_name = {one.queue.key.name: one for one in snapshot.seen.queues}
     found = [
         Worry(

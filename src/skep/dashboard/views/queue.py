@@ -196,7 +196,7 @@ async def _pushed(site: Site, call: Call, message: NewMessage) -> PushResult:
 
 
 class Effect(NamedTuple):
-    """What a seek touches: where it leads, and how many messages follow, come again and are skipped."""
+    """The effect of a seek: its position, and how many messages follow, come again and are skipped."""
 
     to_seq: int
     pending: int
@@ -205,7 +205,7 @@ class Effect(NamedTuple):
 
 
 def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> Effect:
-    """What a seek behind ``to_seq`` touches."""
+    """The effect of a seek behind ``to_seq``."""
     at = to_seq if before is None else before.progress_seq
     return Effect(to_seq, pending_after(stats, to_seq), max(0, at - to_seq), max(0, to_seq - at))
 

@@ -74,7 +74,7 @@ async def everywhere(site: Site, call: Call) -> Answer:
 
 
 async def confirm(site: Site, call: Call) -> Answer:
-    """What a change would touch, before it is made."""
+    """The preview of a change."""
     links, key = site.links(call), key_to_change(call)
     what = parameters.choice(links.query, "do", Change)
     if what is None:

@@ -10,7 +10,7 @@ from skep.model.key import Verb
 
 
 class Reach(StrEnum):
-    """What a verb must be granted for."""
+    """The queues that a verb must be granted for."""
 
     OPEN = "open"
     """Anyone may call, with or without a key."""

@@ -39,7 +39,7 @@ ID = Parameter("id", str, "the dead letter's id")
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     answers: Answers

@@ -40,7 +40,7 @@ _decode_document = msgspec.json.Decoder(AppDocument)
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     catalogue: Catalogue

@@ -52,7 +52,7 @@ _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     answers: Answers

@@ -66,7 +66,7 @@ _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     answers: Answers

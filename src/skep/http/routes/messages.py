@@ -46,7 +46,7 @@ LIST_PARAMETERS = (
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     answers: Answers

@@ -21,7 +21,7 @@ TAG = "Queues"
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     total: Callable[[], Meter]

@@ -25,7 +25,7 @@ WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     catalogue: Catalogue

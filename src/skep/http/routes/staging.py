@@ -43,7 +43,7 @@ _decode_answer = msgspec.json.Decoder(PublishedAnswer)
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     meter: Meter

@@ -44,7 +44,7 @@ OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait
 
 
 class Served(NamedTuple):
-    """What these routes serve from."""
+    """The parts of the server that these routes use."""
 
     engine: Engine
     total: Callable[[], Meter]
