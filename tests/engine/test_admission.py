@@ -22,7 +22,7 @@ from tests.engine.recording import RecordingStore
 
 def an_open_door() -> Door:
     clock = ManualClock()
-    return Door(clock, Timers(clock), 2.0)
+    return Door(clock, Timers(clock), 0.8, 0.2)
 
 
 class Server:

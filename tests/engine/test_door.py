@@ -13,8 +13,7 @@ from skep.engine.timers import Timers
 from tests.engine.driver import until
 
 FIRST = int(FIRST_LIMIT)
-MAY_TAKE_SECONDS = 10.0
-"""So 4 of them inside on average, and 1 at the door."""
+INSIDE_SECONDS, WAITING_SECONDS = 4.0, 1.0
 
 
 class Entrance:
@@ -23,7 +22,7 @@ class Entrance:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.timers = Timers(self.clock)
-        self.door = Door(self.clock, self.timers, MAY_TAKE_SECONDS)
+        self.door = Door(self.clock, self.timers, INSIDE_SECONDS, WAITING_SECONDS)
 
     async def fill(self) -> None:
         while self.door.inside < self.door.limit:
@@ -171,3 +170,24 @@ async def test_one_who_went_away_while_it_waited_gets_no_place(entrance: Entranc
     await asyncio.wait([gone])
     entrance.leave(1)
     assert entrance.door.inside == FIRST - 1
+
+
+async def test_the_server_is_busy_while_calls_take_long_wait_or_are_many(entrance: Entrance) -> None:
+    door = entrance.door
+    assert not door.is_busy
+    for _ in range(JUDGED_BY):
+        assert await door.enter()
+    entrance.clock.advance(INSIDE_SECONDS * 0.6)
+    entrance.leave(JUDGED_BY)
+    assert door.is_busy, "they took more than half of their time, however few they were"
+    for _ in range(JUDGED_BY):
+        assert await door.enter()
+    entrance.clock.advance(1)
+    entrance.leave(JUDGED_BY)
+    assert not door.is_busy
+
+    await entrance.fill()
+    late = await entrance.come()
+    entrance.leave(FIRST)
+    assert await late
+    assert not door.is_busy

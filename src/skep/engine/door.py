@@ -25,9 +25,9 @@ STEADY_MICROS = seconds(0.5)
 JUDGED_BY = 32
 """The least number of answers before the limit is judged."""
 MOST_FALL, MOST_RISE = 0.7, 1.25
-INSIDE_SHARE = 0.4
+INSIDE_SHARE = 0.38
 """The share of its time that a call may spend inside, on average. Some calls take more than twice the average."""
-WAITING_SHARE = 0.1
+WAITING_SHARE = 0.3
 """The share of its time that a call may wait at the door."""
 LOOK_MICROS = seconds(0.1)
 """How often the door looks for calls that have waited too long."""
@@ -50,24 +50,26 @@ class Door:
         "_target_micros",
         "_timer",
         "_timers",
+        "_took_micros",
         "_wait_micros",
         "_waiting",
         "inside",
         "limit",
     )
 
-    def __init__(self, clock: Clock, timers: Timers, call_seconds: float) -> None:
-        """A call may take ``call_seconds`` from its arrival."""
+    def __init__(self, clock: Clock, timers: Timers, inside_seconds: float, waiting_seconds: float) -> None:
+        """A call may spend ``inside_seconds`` in the server on average, and wait ``waiting_seconds`` at the door at most."""
         self._clock = clock
         self._timers = timers
-        self._target_micros = INSIDE_SHARE * seconds(call_seconds)
-        self._wait_micros = round(WAITING_SHARE * seconds(call_seconds))
+        self._target_micros = seconds(inside_seconds)
+        self._wait_micros = seconds(waiting_seconds)
         self._waiting: deque[tuple[Instant, asyncio.Future[bool]]] = deque()
         self._timer: Timer | None = None
         self.limit = FIRST_LIMIT
         self.inside = 0
         self._most = 0
         self._judged_at = self._counted_at = clock.steady()
+        self._took_micros = 0.0
         self._inside_micros = 0
         self._answered = self._answered_at_look = 0
 
@@ -78,8 +80,8 @@ class Door:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the server is more than half full. Then calls wait for the whole server, not for one queue."""
-        return self.inside * 2 > self.limit
+        """Whether calls wait for the server, and not for one queue of it: many are inside, some wait, or all take long."""
+        return bool(self._waiting) or self.inside * 2 > self.limit or self._took_micros * 2 > self._target_micros
 
     def lets_in(self) -> bool:
         """Let a call in if there is room; whether it got in."""
@@ -130,7 +132,7 @@ class Door:
     def _judge(self) -> None:
         """Change the limit by the average time of calls since the last change."""
         passed, answered = self._counted_at - self._judged_at, self._answered
-        took_micros = max(1.0, self._inside_micros / answered)
+        took_micros = self._took_micros = max(1.0, self._inside_micros / answered)
         if took_micros > self._target_micros:
             held = self._target_micros * answered / passed
             self.limit = max(LEAST, MOST_FALL * self.limit, min(held, self.limit))

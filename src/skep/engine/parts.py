@@ -18,7 +18,7 @@ from skep.engine.caches import Caches
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.decryption import Decryption
-from skep.engine.door import Door
+from skep.engine.door import INSIDE_SHARE, WAITING_SHARE, Door
 from skep.engine.encryption import Encryption
 from skep.engine.groups import Groups
 from skep.engine.history import History
@@ -137,9 +137,10 @@ class Parts:
         self.operations = Operations(
             store, clock, ids, self._timers, self._in_flight, self.settings, self._announcer, self.encryption
         )
+        may_take = self.settings.admission.backlog_seconds
         self.admission = Admission(
             self.settings.admission,
-            Door(clock, self._timers, self.settings.admission.backlog_seconds),
+            Door(clock, self._timers, INSIDE_SHARE * may_take, WAITING_SHARE * may_take),
             Recent(store.connections),
             lambda: self.operations.depth,
             lambda: self.operations.drain_rate,
