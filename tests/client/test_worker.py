@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -590,6 +591,26 @@ def test_a_function_that_exits_fails_its_message_and_ends_nothing_but_itself(
 
     [letter] = client.dead_letters("orders")
     assert (letter.error or "").startswith(type(error).__name__)
+    assert left_in(client, "orders") == 0
+
+
+def test_a_log_that_cannot_be_written_keeps_no_worker_from_going_on(client: skep.Client, worker: skep.Worker) -> None:
+    client.configure("orders", max_attempts=1)
+    client.push("orders", [1, 2])
+
+    @worker.on("orders")
+    def handle(message: skep.Message) -> None:
+        raise ValueError
+
+    def fail(_: logging.LogRecord) -> bool:
+        raise OSError("no room for logs")
+
+    log = logging.getLogger("skep.worker")
+    log.addFilter(fail)
+    try:
+        assert worker.run(until_empty=True) == 2
+    finally:
+        log.removeFilter(fail)
     assert left_in(client, "orders") == 0
 
 

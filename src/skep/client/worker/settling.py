@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from skep.client.async_client import AsyncClient
@@ -61,12 +62,15 @@ class Settling:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]
-                for one, result in zip(batch, await self._results(batch), strict=True):
-                    if result is not None and one.left is not None:
-                        settled(one.left, one.message.seq, one.ack.status, result.status)
-                    _log(one.ack, one.failure, result)
-                    if not one.told.done():
-                        one.told.set_result(result)
+                try:
+                    results = await self._results(batch)
+                    _tell(batch, results)
+                    for one, result in zip(batch, results, strict=True):
+                        _log(one.ack, one.failure, result)
+                except Exception as error:  # a log filter that fails, or half an answer: nobody waits for ever for that
+                    context = {"message": "acks could not be told of", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(context)
+                    _tell(batch, [None] * len(batch))
         finally:
             self._sending = None
 
@@ -81,6 +85,14 @@ class Settling:
         except SkepError as error:
             log.warning("%d messages could not be settled and will come again: %s", len(acks), error)
             return [None] * len(acks)
+
+
+def _tell(batch: list[WaitingAck], results: Sequence[AckResult | None]) -> None:
+    for one, result in zip(batch, results, strict=True):
+        if result is not None and one.left is not None:
+            settled(one.left, one.message.seq, one.ack.status, result.status)
+        if not one.told.done():
+            one.told.set_result(result)
 
 
 def _log(ack: Ack, failure: Failure | None, result: AckResult | None) -> None:
