@@ -172,22 +172,24 @@ async def test_one_who_went_away_while_it_waited_gets_no_place(entrance: Entranc
     assert entrance.door.inside == FIRST - 1
 
 
-async def test_the_server_is_busy_while_calls_take_long_wait_or_are_many(entrance: Entrance) -> None:
-    door = entrance.door
-    assert not door.is_busy
-    for _ in range(JUDGED_BY):
-        assert await door.enter()
-    entrance.clock.advance(INSIDE_SECONDS * 0.6)
-    entrance.leave(JUDGED_BY)
-    assert door.is_busy, "they took more than half of their time, however few they were"
-    for _ in range(JUDGED_BY):
-        assert await door.enter()
-    entrance.clock.advance(1)
-    entrance.leave(JUDGED_BY)
-    assert not door.is_busy
+async def test_the_server_is_busy_while_calls_take_long_though_they_are_few(entrance: Entrance) -> None:
+    busy = []
+    for took_seconds in (0.1, INSIDE_SECONDS * 0.6, 1):
+        for _ in range(JUDGED_BY):
+            assert await entrance.door.enter()
+        entrance.clock.advance(took_seconds)
+        entrance.leave(JUDGED_BY)
+        busy.append(entrance.door.is_busy)
+    assert busy == [False, True, False]
 
+
+async def test_the_server_is_busy_while_somebody_waits(entrance: Entrance) -> None:
     await entrance.fill()
     late = await entrance.come()
+    entrance.clock.advance(WAITING_SECONDS * 2)
     entrance.leave(FIRST)
-    assert await late
-    assert not door.is_busy
+    assert entrance.door.inside == 0
+    assert entrance.door.is_busy
+    await entrance.pass_seconds(WAITING_SECONDS)
+    assert await late is False
+    assert entrance.door.waiting == 0
