@@ -74,7 +74,7 @@ def keep_serving(stage: Stage) -> NoReturn:
         stage.typed(f"trace {trace}"),
         stage.typed("stats payments"),
         stage.typed("lag"),
-        f"or open {stage.served.url}/docs",
+        f"or open {stage.served.url} for the dashboard, {stage.served.url}/docs for the API",
     )
     while True:
         stage.watch(1.0)
