@@ -44,7 +44,7 @@ ABOVE_STORES = (
     "tests/engine/test_encryption.py", "tests/engine/test_sealed_errors.py",
 )  # fmt: skip
 """Folders and files of what stands on the engine, or in it, and knows no store. That both stores do the same is held by `tests/contract`."""
-MOST_VARIANTS = 3
+MOST_VARIANTS, MOST_OF_A_PROMISE = 3, 6
 PROMISE = re.compile(r"_I\d+_")
 
 # Not truncated: of tables with few rows, that takes longer than deleting them.
@@ -140,9 +140,10 @@ def many_variants(nodeids: list[str]) -> set[str]:
         if nodeid.startswith("tests/contract/") and "[postgres-" in nodeid:
             by_test.setdefault(nodeid.partition("[")[0], []).append(nodeid)
     found: set[str] = set()
-    for variants in by_test.values():
-        kept = {place * len(variants) // MOST_VARIANTS for place in range(MOST_VARIANTS)}
-        if len(variants) > MOST_VARIANTS:
+    for test, variants in by_test.items():
+        most = MOST_OF_A_PROMISE if PROMISE.search(test) else MOST_VARIANTS
+        kept = {place * len(variants) // most for place in range(most)}
+        if len(variants) > most:
             found |= {nodeid for place, nodeid in enumerate(variants) if place not in kept}
     return found
 
