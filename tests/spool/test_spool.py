@@ -788,5 +788,25 @@ async def test_what_was_spooled_before_its_queue_was_encrypted_is_stored_encrypt
     assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"secret"', b"[1]"]
 
 
+async def test_I13_what_was_spooled_encrypted_does_not_overtake_what_was_spooled_before_that(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    driver.masters = MASTERS
+    await driver.restart()
+    await driver.push("0")
+    await driver.cut()
+    await driver.push('"plain"')
+    store.spoil, store.spoiled_by = {b'"plain"'}, Code.STORE_BUSY
+    store.down = False
+    await driver.until(lambda: driver.figures.state is SpoolState.DRAINING, passing=0.5)
+    await driver.engine.update_queue(Q, QueueChanges(encryption_enabled=True))
+    await driver.push('"sealed"')
+    assert driver.figures.pending == 2
+    store.spoil = set()
+    await driver.mend()
+    popped = await driver.engine.pop(PopRequest(Q, batch=3))
+    assert [delivery.payload for delivery in popped.deliveries] == [b"0", b'"plain"', b'"sealed"']
+
+
 async def raw_log(store: CutOff, driver: SpoolDriver) -> list[str]:
     return [m.payload.decode("latin-1") for m in (await store.inner.messages(ALL, driver.clock.now())).messages]

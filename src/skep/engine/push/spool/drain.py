@@ -28,6 +28,7 @@ from skep.engine.push.spool.store_link import StoreLink
 from skep.errors import Code, Outlook, SkepError
 from skep.model import (
     DEFAULT_PARTITION,
+    SEALED_TYPE,
     Ordering,
     PushBatch,
     PushOutcome,
@@ -152,18 +153,23 @@ class Drain:
         chosen: list[WaitingRecord] = []
         held: set[Group] = set()
         limited: set[QueueKey] = set()
+        plain: set[Group] = set()
         messages = self._limits.merged_messages
         for one in work:
             groups = self.groups(one.record)
             queues = {queue for queue, _ in groups if self.queues[queue].limited}
             full = bool(chosen) and (len(one.record.batch.ids) > messages or one.alone)
-            if one.retry_at > now or full or groups & held or queues & limited or self._waits(groups, now):
+            sealed = {message.content_type == SEALED_TYPE for message in one.record.batch.messages}
+            # If the queue is encrypted by now, a plain record is refused, and a sealed one behind it would overtake it.
+            overtakes = True in sealed and groups & plain
+            if one.retry_at > now or full or overtakes or groups & held or queues & limited or self._waits(groups, now):
                 held |= groups
                 continue
             chosen.append(one)
             messages -= len(one.record.batch.ids)
             # Only one record of a limited queue at a time: if the queue is full for the first, a smaller second could overtake it.
             limited |= queues
+            plain |= groups if False in sealed else set()
             if one.alone:
                 break
         return chosen
