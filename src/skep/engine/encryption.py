@@ -37,8 +37,9 @@ from skep.model import (
     Settlement,
 )
 from skep.model.data_key import WrappedKey
+from skep.model.record import Receipt
 from skep.store.protocol.data_keys import DataKeyVerbs
-from skep.store.protocol.dead_letters import DeadLetterReadVerbs
+from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterVerbs
 from skep.store.rules import kept_error
 
 SEALS_RESERVED = 1 << 16
@@ -78,8 +79,8 @@ class Row(Protocol):
     def payload(self) -> bytes: ...
 
 
-class KeysAndLetters(DataKeyVerbs, DeadLetterReadVerbs, Protocol):
-    """The wrapped keys, and the dead letters, whose source queue they were sealed for."""
+class KeysAndLetters(DataKeyVerbs, DeadLetterReadVerbs, DeadLetterVerbs, Protocol):
+    """The store's verbs for wrapped keys and dead letters."""
 
 
 class Encryption:
@@ -164,7 +165,8 @@ class Encryption:
     async def sealed_anew(self, batch: PushBatch, outcome: PushOutcome) -> PushBatch | None:
         """The batch with its plain messages sealed, when the store refused it as NOT_ENCRYPTED; None for any other outcome.
 
-        The batch may have waited while its queue was encrypted, or another server may have encrypted the queue a moment ago.
+        The batch may have waited while its queue was encrypted, or another server may have encrypted the queue a moment ago. The
+        caller pushes the sealed batch again, in its own way.
         """
         refused = [
             batch.messages[index].queue
@@ -185,6 +187,20 @@ class Encryption:
         for index, message in zip(plain, made, strict=True):
             messages[index] = message
         return None if messages == batch.messages else msgspec.structs.replace(batch, messages=messages)
+
+    async def quarantine(
+        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
+    ) -> PushOutcome:
+        """Put a message into the dead letters of its queue, sealed if the queue is encrypted, also when this server did not know that."""
+        batch = PushBatch([message], [id_])
+        batch = await self.seal_batch(batch, ()) or batch
+        try:
+            return await self._store.quarantine(batch.messages[0], id_, error, receipt, now)
+        except SkepError as refused:
+            if refused.code is not Code.NOT_ENCRYPTED or batch.messages[0].content_type == SEALED_TYPE:
+                raise
+        batch = await self.seal_batch(batch, [message.queue]) or batch
+        return await self._store.quarantine(batch.messages[0], id_, error, receipt, now)
 
     async def _key_for(self, queue: QueueKey, messages: int) -> DataKey:
         """The key for sealing this many messages. They are deducted from this server's reservation."""

@@ -264,10 +264,12 @@ class Engine(QueueVerbs):
             check_size(size_bytes, self._limits)
             # The store remembers an outcome by the token of the first settlement; without one there is nothing to compare.
             fingerprint = fingerprint_of(said, asked, effects, receipts) if said else b""
-            transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
-            size = (len(settlements) + len(ids) + len(transaction.effects) + len(transaction.receipts), size_bytes)
-            outcome = await self._across.transactions.submit((transaction, weight.deliver_at), *size)
-            if outcome.committed or (sealed := await self.encryption.sealed_anew(batch, outcome.pushed)) is None:
-                return outcome
-            transaction = Transaction(settlements, sealed, list(effects), list(receipts), fingerprint)
-            return await self._across.transactions.submit((transaction, weight.deliver_at), *size)
+            size = (len(settlements) + len(ids) + len(effects) + len(receipts), size_bytes)
+            while True:
+                transaction = Transaction(settlements, batch, list(effects), list(receipts), fingerprint)
+                outcome = await self._across.transactions.submit((transaction, weight.deliver_at), *size)
+                # Done again here, not by the entrance: a transaction is neither queued nor spooled, and has settlements, too.
+                sealed = None if outcome.committed else await self.encryption.sealed_anew(batch, outcome.pushed)
+                if sealed is None:
+                    return outcome
+                batch = sealed

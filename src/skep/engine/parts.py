@@ -183,7 +183,7 @@ class Parts:
         self.consumers = Consumers(clock)
         self.history = History(store, opened, clock, self._in_flight, self.settings)
         self.records = Records(
-            store.records, store, clock, ids, self._in_flight, self._limits, self._announce, self.encryption
+            store.records, clock, ids, self._in_flight, self._limits, self._announce, self.encryption
         )
 
     async def start(self) -> None:

@@ -17,8 +17,8 @@ from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.record_checks import Recording
 from skep.errors import Code, SkepError
-from skep.ids import Id, IdMint
-from skep.model import DEFAULT_TENANT, SEALED_TYPE, NewMessage, PushOutcome, QueueKey
+from skep.ids import IdMint
+from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
 from skep.model.record import (
     AppRecord,
     Endpoint,
@@ -30,7 +30,6 @@ from skep.model.record import (
     ReceiptKey,
     Report,
 )
-from skep.store.protocol.dead_letters import DeadLetterVerbs
 from skep.store.protocol.records import RecordStore
 
 UNREADABLE = "application/octet-stream"
@@ -43,7 +42,6 @@ class Records:
     def __init__(
         self,
         records: RecordStore,
-        letters: DeadLetterVerbs,
         clock: Clock,
         ids: IdMint,
         in_flight: InFlight,
@@ -53,7 +51,6 @@ class Records:
     ) -> None:
         """``pushed`` is called for a queue that got a message."""
         self._records = records
-        self._letters = letters
         self._clock = clock
         self._ids = ids
         self._in_flight = in_flight
@@ -126,24 +123,10 @@ class Records:
                 message = msgspec.structs.replace(message, content_type=UNREADABLE)
             now = self._clock.now()
             error = validate.storable(error, self._limits.error_characters)
-            outcome = await self._quarantine(message, id_, error, made, now)
+            outcome = await self._encryption.quarantine(message, id_, error, made, now)
             for key in outcome.depths:
                 self._pushed(key, now)
             return outcome
-
-    async def _quarantine(
-        self, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
-    ) -> PushOutcome:
-        """Quarantine a message, sealed if its queue is encrypted, also when this server did not know that yet."""
-        (sealed,) = await self._encryption.seal([message], [id_])
-        try:
-            return await self._letters.quarantine(sealed, id_, error, receipt, now)
-        except SkepError as refused:
-            # Look at the message, not at what this server knows by now: it may have learned it during the store call.
-            if refused.code is not Code.NOT_ENCRYPTED or sealed.content_type == SEALED_TYPE:
-                raise
-        self._encryption.require(message.queue)
-        return await self._quarantine(message, id_, error, receipt, now)
 
     async def put_app(self, name: str, document: bytes, *, expected: int | None = None) -> AppRecord:
         """Store a spec; with ``expected``, only while that is the revision of all apps (else STORE_BUSY)."""

@@ -74,6 +74,7 @@ class Entrance:
         else:
             outcome = await self._behind(batch, weight)
         if outcome.refused and (sealed := await self._encryption.sealed_anew(batch, outcome)) is not None:
+            # From the start: by now the spool may be ahead of it, or operations.
             return await self.push(sealed, weight, was_taken=was_taken)
         return outcome
 

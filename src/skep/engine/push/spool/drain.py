@@ -37,7 +37,6 @@ from skep.model import (
 from skep.model.operation import refusal
 from skep.model.record import Receipt, ReceiptKey
 from skep.store.protocol.connection import ConnectionVerbs
-from skep.store.protocol.dead_letters import DeadLetterVerbs
 from skep.store.protocol.push import PushVerbs
 from skep.store.protocol.queues import QueueVerbs
 
@@ -92,7 +91,7 @@ class KnownQueue(Struct, frozen=True):
     until: Instant
 
 
-class SpoolStore(ConnectionVerbs, QueueVerbs, PushVerbs, DeadLetterVerbs, Protocol):
+class SpoolStore(ConnectionVerbs, QueueVerbs, PushVerbs, Protocol):
     """The part of a store that the spool uses."""
 
 
@@ -348,6 +347,7 @@ class Drain:
             log.warning("a spooled push cannot be encrypted", record=one.record.name, error=str(error))
             return self._again_or_never(one, error.code, str(error))
         if sealed is not None:
+            # The next step stores it, not this one: a call has many records, and a refused one holds back those behind it.
             one.record = msgspec.structs.replace(one.record, batch=sealed)
             return []
         return self._again_or_never(one, code, f"{code}: {reason}")
@@ -368,16 +368,7 @@ class Drain:
             receipt = (
                 Receipt(ReceiptKey(SCOPE, f"{record.name}/{number}"), b"{}", whole.expires_at) if number else whole
             )
-            try:
-                outcome = await self._store.quarantine(message, id_, given.error, receipt, now)
-            except SkepError as error:
-                if error.code is not Code.NOT_ENCRYPTED:
-                    raise
-                sealed = await self._encryption.seal_batch(PushBatch([message], [id_]), [message.queue])
-                if sealed is None:
-                    return False
-                outcome = await self._store.quarantine(sealed.messages[0], id_, given.error, receipt, now)
-            if outcome.refused:
+            if (await self._encryption.quarantine(message, id_, given.error, receipt, now)).refused:
                 return False
         return True
 
