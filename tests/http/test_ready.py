@@ -48,6 +48,27 @@ def test_a_server_is_not_ready_while_another_process_holds_its_file(
     assert events == ["the store takes no writes", "the store takes writes again"]
 
 
+def test_the_log_tells_once_of_a_store_that_takes_writes_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skep.store.sqlite.database.Knobs", partial(Knobs, busy_timeout_ms=20))
+    path = tmp_path / "skep.db"
+    with running_server(str(path)) as server, capture_logs() as told:
+        api = Api(server, "default")
+        api.push("orders", 0)
+        other = apsw.Connection(str(path))
+        other.set_busy_timeout(30_000)
+        for n in range(3):
+            other.execute("BEGIN IMMEDIATE")
+            assert api.push("orders", n).code == "STORE_BUSY"
+            other.execute("ROLLBACK")
+            assert api.push("orders", n).status == 201
+        other.close()
+        api.close()
+    events = [entry["event"] for entry in told if entry["event"].startswith("the store takes")]
+    assert events == ["the store takes no writes", "the store takes writes again"]
+
+
 def test_the_log_tells_once_of_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skep.store.sqlite.database.Knobs", partial(Knobs, max_pages=150))
     with running_server(str(tmp_path / "skep.db")) as server, capture_logs() as told:

@@ -32,7 +32,7 @@ from skep.store.sqlite.session import Session
 CUT_TRIES = 20
 """So often cutting the write-ahead log is tried before a caller is told that it cannot be; each waits a tenth of a second."""
 TELL_SECONDS = 60
-"""So often the log tells that the file takes no writes. A disk that is nearly full takes one and not the next."""
+"""The log tells at most this often that the file takes no writes. A disk that is nearly full takes one write and refuses the next."""
 SLOW_COMMIT_SECONDS = 0.001
 """A disk that takes longer for a commit is waited for in the thread, while the event loop goes on."""
 NEWEST_SHARE = 0.2
@@ -85,6 +85,8 @@ class Writer:
         self.refused: Exception | None = None
         """Why SQLite did not take the last write; None when it did."""
         self._told_at: float | None = None
+        self._is_told = False
+        """Whether the log's last line says that SQLite takes no writes."""
         self._changes_before = 0
 
     async def start(self) -> None:
@@ -336,15 +338,16 @@ class Writer:
     def _refused(self, failure: Exception) -> None:
         """SQLite did not take a write: the disk is full, another process holds the file, or it is damaged."""
         now = time.monotonic()
-        if self.refused is None and (self._told_at is None or now - self._told_at >= TELL_SECONDS):
+        if not self._is_told and (self._told_at is None or now - self._told_at >= TELL_SECONDS):
             log.warning("the store takes no writes", error=str(failure))
-            self._told_at = now
+            self._told_at, self._is_told = now, True
         self.refused = failure
 
     def _taken(self) -> None:
         """SQLite takes writes again. A transaction that changed nothing would not have shown it."""
-        log.info("the store takes writes again", refused=str(self.refused))
-        self.refused = None
+        if self._is_told:
+            log.info("the store takes writes again", refused=str(self.refused))
+        self.refused, self._is_told = None, False
 
     def _isolated(self, call: StoreCall) -> CallOutcome:
         """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
