@@ -65,6 +65,23 @@ async def test_a_poll_ends_when_it_was_to_end(driver: EngineDriver, ahead: int) 
 
 
 @AHEAD
+async def test_a_poll_ends_when_it_was_to_end_though_the_clock_is_put_back_during_its_first_look(
+    driver: EngineDriver, ahead: int
+) -> None:
+    await driver.engine.create_queue(ORDERS)
+    driver.store.hold("pop")
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=30))
+    await driver.store.held("pop")
+    driver.clock.put_back(ahead)
+    driver.clock.advance(20)
+    driver.store.let_go("pop")
+    await until(lambda: driver.engine.parked_polls == 1)
+    driver.clock.advance(10)
+
+    assert await answer(poll) == []
+
+
+@AHEAD
 async def test_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, ahead: int) -> None:
     await driver.quiet()
     driver.clock.put_back(ahead)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skep.clock import Clock, Instant, seconds
+from skep.clock import seconds
 from skep.engine.access import Access
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
@@ -28,7 +28,6 @@ class Caches:
 
     def __init__(
         self,
-        clock: Clock,
         timers: Timers,
         in_flight: InFlight,
         upkeep: Upkeep,
@@ -37,7 +36,6 @@ class Caches:
         encryption: Encryption,
         access: Access,
     ) -> None:
-        self._clock = clock
         self._timers = timers
         self._in_flight = in_flight
         self._upkeep = upkeep
@@ -97,6 +95,5 @@ class Caches:
             await self._encryption.load()
         except SkepError as error:
             if error.retryable:
-                again = Instant(self._clock.now() + seconds(READ_AGAIN_SECONDS))
-                self._timers.at(again, self._read_data_keys)
+                self._timers.after(seconds(READ_AGAIN_SECONDS), self._read_data_keys)
             raise

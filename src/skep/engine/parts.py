@@ -119,7 +119,6 @@ class Parts:
         self.access = Access(store.access, clock, self._in_flight)
         self.refusals = Refusals(store.refusals, clock, self._timers, self._in_flight)
         self.caches = Caches(
-            clock,
             self._timers,
             self._in_flight,
             self._upkeep,

@@ -50,8 +50,7 @@ class Refusals:
         self._tell(refusal)
         self._waiting.setdefault(refusal.webhook, deque(maxlen=REFUSALS_KEPT)).append(refusal)
         if self._later is None:
-            due = Instant(self._clock.now() + seconds(WRITE_SECONDS))
-            self._later = self._timers.at(due, self._write_soon)
+            self._later = self._timers.after(seconds(WRITE_SECONDS), self._write_soon)
 
     async def list(
         self, webhook: str | None = None, *, visible: Callable[[Refusal], bool] = lambda _: True

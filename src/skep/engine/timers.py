@@ -57,6 +57,10 @@ class Timers:
         self._arm()
         return timer
 
+    def after(self, micros: int, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` in so many microseconds."""
+        return self.at(Instant(self._clock.now() + micros), callback)
+
     def cancelled(self) -> None:
         """Count a cancelled timer, and tidy up when there are many."""
         self._cancelled += 1

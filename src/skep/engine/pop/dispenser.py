@@ -86,7 +86,8 @@ class Dispenser:
 
     async def wait(self, queue: LogicalQueue, want: Want, wait_seconds: float) -> PopResult:
         """Messages of one queue, as soon as there are some; none when the time is over."""
-        return await self._wait([queue], want, self._deadline(wait_seconds), wait_seconds)
+        over_at = Instant(self._clock.steady() + seconds(wait_seconds))
+        return await self._wait([queue], want, over_at, wait_seconds)
 
     async def pop_matching(
         self,
@@ -103,9 +104,9 @@ class Dispenser:
             if not wait_seconds:
                 return await self._take(queues, want)
             # The poll ends when the cached list of queues expires; then the list is read again.
-            left = (over_at - self._clock.steady()) / MICROS_PER_SECOND
-            until = self._deadline(min(left, self._settings.matching_seconds))
-            result = await self._wait(queues, want, until, left)
+            now = self._clock.steady()
+            until = Instant(min(over_at, now + seconds(self._settings.matching_seconds)))
+            result = await self._wait(queues, want, until, (over_at - now) / MICROS_PER_SECOND)
             if result.deliveries or self._in_flight.closed or self._clock.steady() >= over_at:
                 return result
 
@@ -114,7 +115,7 @@ class Dispenser:
         queue = self._queue_of(key)
         poll: Poll[LogicalQueue] = Poll(NO_GROUP, None, FOLLOWS)
         waiters = self._park(poll, [queue], matching=False)[queue]
-        timer = self._timers.at(self._deadline(wait_seconds), poll.end)
+        timer = self._timers.after(seconds(wait_seconds), poll.end)
         try:
             while True:
                 poll.signals.clear()
@@ -169,10 +170,8 @@ class Dispenser:
         await self._queue_of(key).settles.submit(Settlements(settlements, plain=False), len(settlements))
         log.info("messages given back", queue=key.name, messages=len(settlements))
 
-    def _deadline(self, wait_seconds: float) -> Instant:
-        return Instant(self._clock.now() + seconds(wait_seconds))
-
-    async def _wait(self, queues: list[LogicalQueue], want: Want, deadline: Instant, room_seconds: float) -> PopResult:
+    async def _wait(self, queues: list[LogicalQueue], want: Want, over_at: Instant, room_seconds: float) -> PopResult:
+        """Messages of the queues, as soon as there are some; none at ``over_at``, an instant of the steady clock."""
         request = want.request
         order = None if len(queues) != 1 else ClaimForPoll(queues[0], want, self._ids, self._settings.limits)
         poll: Poll[LogicalQueue] = Poll(request.group, request.partition, request.batch, order)
@@ -187,7 +186,7 @@ class Dispenser:
                 for queue in queues:
                     self._watch(queue)
                 if timer is None:
-                    timer = self._timers.at(deadline, poll.end)
+                    timer = self._timers.after(over_at - self._clock.steady(), poll.end)
                 found = await poll.sleep(self.abandoned)
                 if found is not None:
                     return found
@@ -351,7 +350,7 @@ class Dispenser:
         queue.wake()
 
     async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
-        await self._store.watch(keys, self._deadline(self._settings.watch_seconds))
+        await self._store.watch(keys, Instant(self._clock.now() + seconds(self._settings.watch_seconds)))
         return [None] * len(keys)
 
 

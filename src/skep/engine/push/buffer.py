@@ -162,8 +162,7 @@ class Buffer:
     def _arm(self, key: QueueKey, queue: _QueueBuffer, deadline: Instant) -> None:
         if queue.timer is not None:
             queue.timer.cancel()
-        left = deadline - self._clock.steady()
-        queue.timer = self._timers.at(Instant(self._clock.now() + left), lambda: self._start(key, queue))
+        queue.timer = self._timers.after(deadline - self._clock.steady(), lambda: self._start(key, queue))
 
     def holds(self, keys: Iterable[QueueKey]) -> bool:
         """Whether messages are buffered for one of these queues."""

@@ -209,7 +209,7 @@ class Operations:
         """Return once this server performed operations, or after a moment, as other servers may have performed some."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
-        timer = self._timers.at(Instant(self._clock.now() + seconds(MOMENT_SECONDS)), lambda: _finish(future))
+        timer = self._timers.after(seconds(MOMENT_SECONDS), lambda: _finish(future))
         try:
             await future
         finally:
@@ -318,8 +318,7 @@ class Operations:
     def _tell_later(self) -> None:
         """Tell other servers of operations after a moment, unless they are done by then, as most are."""
         if self._shared and self._tell_timer is None and not self._stopping:
-            at = Instant(self._clock.now() + seconds(TELL_SECONDS))
-            self._tell_timer = self._timers.at(at, self._tell)
+            self._tell_timer = self._timers.after(seconds(TELL_SECONDS), self._tell)
 
     def _tell(self) -> None:
         self._tell_timer = None
@@ -330,8 +329,7 @@ class Operations:
         # A look under way may have started before the new operation was stored.
         self._look_again = True
         if self._look_timer is None and self._look_task is None and not self._stopping:
-            at = Instant(self._clock.now() + seconds(self._settings.look_seconds))
-            self._look_timer = self._timers.at(at, self._look)
+            self._look_timer = self._timers.after(seconds(self._settings.look_seconds), self._look)
 
     def _look(self) -> None:
         self._look_timer = None
