@@ -15,7 +15,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, ADMINS
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
@@ -91,11 +91,6 @@ async def audit(engine: Engine, call: Call) -> Answer:
     found = await engine.access.list_audit(None if everywhere else call.tenant, before=before, limit=limit)
     after = next_after(found, limit, lambda one: one.position)
     return json_answer(AuditResponse([audit_view(one) for one in found], after))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Keys and the audit log."""
-    return ROUTES.serve(engine)
 
 
 def _desk(engine: Engine) -> KeyDesk:

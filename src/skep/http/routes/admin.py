@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 from msgspec import Raw
 
 from skep.clock import MICROS_PER_SECOND
-from skep.engine import Engine
-from skep.engine.answers import Answers
 from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
-from skep.http.request.route import Parameter, Route
-from skep.http.routes.route_table import RouteTable
+from skep.http.request.route import Parameter
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.tenant_scan import Scanned, figures, listed
 from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text
@@ -36,13 +32,6 @@ PREVIEW_BYTES = 1_024
 TENANT = Parameter("tenant_id", str, "whose queues; the tenant of the header by default")
 NAME = Parameter("name", str, "the queue whose dead letters are meant, or the dead-letter queue itself")
 ID = Parameter("id", str, "the dead letter's id")
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    answers: Answers
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -97,11 +86,6 @@ async def delete(served: Served, call: Call) -> Answer:
         raise dead_letter_requests.missing(_key(call), call.path("id"))
     call.note(count=1)
     return json_answer(AdminDone(True))
-
-
-def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """Administration."""
-    return ROUTES.serve(Served(engine, answers))
 
 
 def _key(call: Call) -> QueueKey:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -11,13 +10,12 @@ from msgspec import Raw
 from skep.apps.applying import Application, apply, no_app, remove
 from skep.apps.catalogue import Catalogue
 from skep.apps.differences import PartChange
-from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN_SERVER, READ_SERVER
-from skep.http.request.route import Parameter, Route
-from skep.http.routes.route_table import RouteTable
+from skep.http.request.route import Parameter
+from skep.http.routes.route_table import RouteTable, Served
 from skep.model.record import AppRecord
 from skep.spec import Action, App, Change, SpecError, from_document, from_json
 from skep.wire.apps import (
@@ -37,13 +35,6 @@ TAG = "Apps"
 DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 
 _decode_document = msgspec.json.Decoder(AppDocument)
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    catalogue: Catalogue
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -102,11 +93,6 @@ async def delete(served: Served, call: Call) -> Answer:
     call.note(dry_run=dry_run)
     removed = await remove(served.engine, served.catalogue, call.path("app"), dry_run=dry_run)
     return json_answer(AppRemoved(removed.app.name, dry_run, _parts(removed.parts)))
-
-
-def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
-    """Applying and looking at apps."""
-    return ROUTES.serve(Served(engine, catalogue))
 
 
 def _is_usable(record: AppRecord, catalogue: Catalogue) -> bool:

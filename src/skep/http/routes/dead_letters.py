@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
-from skep.engine import Engine
-from skep.engine.answers import Answers
 from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, PUSH, READ
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.messages import PREVIEW, largest_message, preview_bytes
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.views import dead_letter_view
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.record import Buried, Unfit
@@ -49,13 +45,6 @@ LETTER_PARAMETERS = (
 
 _decode_burial = msgspec.json.Decoder(BuryRequest)
 _decode_selection = msgspec.json.Decoder(DeadLetterSelection)
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    answers: Answers
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -119,8 +108,3 @@ async def purge(served: Served, call: Call) -> Answer:
     named = [*(selection.seqs or ()), *(selection.ids or ())]
     call.note(count=count, dry_run=selection.dry_run, target=dead_letter_requests.named_letters(wanted.queue, named))
     return json_answer(PurgeResponse(selection.dry_run, count, wanted.up_to))
-
-
-def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """Dead letters. What is shown of payloads is held in the room of ``answers``."""
-    return ROUTES.serve(Served(engine, answers))

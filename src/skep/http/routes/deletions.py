@@ -8,7 +8,7 @@ from skep.http.deleting import delete_message
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.messages import QUEUE, TAG, newest
 from skep.http.routes.queues import DRY_RUN
 from skep.http.routes.route_table import RouteTable
@@ -60,8 +60,3 @@ async def by_transaction_id(engine: Engine, call: Call) -> Answer:
             "no message of the log has this partition and transaction id; cancel it if it is scheduled",
         )
     return await _deleted(engine, call, key, message.seq, message.id)
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Deleting one message."""
-    return ROUTES.serve(engine)

@@ -9,7 +9,6 @@ from skep.engine.validate import check_name
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import ADMIN, ADMIN_SERVER, ADMIN_TENANT
-from skep.http.request.route import Route
 from skep.http.routes.route_table import RouteTable
 from skep.ids import id_text
 from skep.model.data_key import WrappedKey
@@ -81,11 +80,6 @@ async def shred(engine: Engine, call: Call) -> Answer:
     if not found and wanted.queue is not None:
         await engine.get_queue(call.queue(wanted.queue))  # a misspelt name must be an error
     return json_answer(Shredded(found))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Keys of encrypted queues."""
-    return ROUTES.serve(engine)
 
 
 def _view(key: WrappedKey) -> DataKeyView:

@@ -8,7 +8,6 @@ from skep.engine import Engine
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
-from skep.http.request.route import Route
 from skep.http.routes.route_table import RouteTable
 from skep.model.record import Endpoint
 from skep.spec.endpoint import endpoint_name
@@ -58,11 +57,6 @@ async def reset(engine: Engine, call: Call) -> Answer:
     name = endpoint_name(wanted.url)
     call.note(target=f"endpoint {name}")
     return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Endpoints and their circuit breakers."""
-    return ROUTES.serve(engine)
 
 
 def _view(endpoint: Endpoint) -> EndpointView:

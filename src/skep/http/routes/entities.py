@@ -1,4 +1,4 @@
-"""`/api/v1/entities…`: entities, their events, and reads of many at once."""
+"""`/api/v1/entities…`: entities, their events, and reads of many at once. Only transactions change them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ_TENANT
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
@@ -95,11 +95,6 @@ async def events(engine: Engine, call: Call) -> Answer:
     full = sum(len(one.data) for one in found) >= engine.settings.limits.page_bytes
     next_ = found[-1].number if full else next_after(found, limit, lambda one: one.number)
     return json_answer(EventsResponse([event_view(one) for one in found], next_))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Looking at entities. Only transactions change them."""
-    return ROUTES.serve(engine)
 
 
 def _key(call: Call) -> EntityKey:

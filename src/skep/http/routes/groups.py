@@ -11,7 +11,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, next_after, page_limit
 from skep.http.request.permission import ADMIN, POP, READ_LIST
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.queues import DRY_RUN
 from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import TenantScan, figures, listed, survey
@@ -139,11 +139,6 @@ async def delete(engine: Engine, call: Call) -> Answer:
     if group is None or (not dry_run and not await engine.groups.delete(key, name)):
         raise _no_group(name)
     return json_answer(GroupDeleted(key.name, name, dry_run, group.pending, group.in_flight))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Groups."""
-    return ROUTES.serve(engine)
 
 
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:

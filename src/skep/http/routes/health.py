@@ -10,7 +10,6 @@ from skep.engine import Engine
 from skep.errors import SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import OPEN
-from skep.http.request.route import Route
 from skep.http.routes.route_table import RouteTable
 
 
@@ -47,11 +46,6 @@ async def ready(engine: Engine, call: Call) -> Answer:
             Health("unavailable", error.code if call.is_guarded else str(error)), HTTPStatus.SERVICE_UNAVAILABLE
         )
     return json_answer(Health("ready"))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Health and readiness."""
-    return ROUTES.serve(engine)
 
 
 def _warnings(engine: Engine) -> list[str]:

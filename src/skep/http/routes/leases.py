@@ -8,7 +8,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.http.views import age_seconds, consumer_view
 from skep.model import LeaseInfo
@@ -75,11 +75,6 @@ async def history(engine: Engine, call: Call) -> Answer:
     found = await engine.browse.lease_history(key, after=parameters.position(call.query, "after") or 0, limit=limit)
     after = next_after(found, limit, lambda one: one[0])
     return json_answer(LeaseHistoryResponse(key.name, [_ended(*one) for one in found], after))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Leases and histories."""
-    return ROUTES.serve(engine)
 
 
 def _live(one: LeaseInfo, now: Instant) -> LiveLease:

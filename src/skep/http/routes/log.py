@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from skep.engine import Engine
-from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.parameters import COMPRESSIONS
 from skep.http.request.permission import READ
-from skep.http.request.route import Media, Parameter, Route
+from skep.http.request.route import Media, Parameter
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.views import json_payload
 from skep.ids import id_text
 from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
@@ -63,13 +61,6 @@ BOUNDS = (
 _ARROW_ONLY = ("columns", "partition", "compression")
 
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    answers: Answers
 
 
 ROUTES: RouteTable[Served] = RouteTable("Log")
@@ -144,11 +135,6 @@ async def bounds_of_many(served: Served, call: Call) -> Answer:
         call.queue(name)
     found = await served.engine.log.bounds_of(call.tenant, wanted)
     return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
-
-
-def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """The raw log. Answers as JSON reserve their memory in ``answers``."""
-    return ROUTES.serve(Served(engine, answers))
 
 
 async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:

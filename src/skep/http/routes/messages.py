@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from skep.engine import Engine
-from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.parameters import PREVIEW_BYTES_MAX
 from skep.http.request.permission import READ
-from skep.http.request.route import Parameter, Route
-from skep.http.routes.route_table import RouteTable
+from skep.http.request.route import Parameter
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import attempt_view, browsed_message, wanted_id
 from skep.model import MessageFilter, MessageState, QueueKey, Seq, StoredMessage
@@ -43,13 +40,6 @@ LIST_PARAMETERS = (
     AFTER_SEQ,
     LIMIT,
 )
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    answers: Answers
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -110,11 +100,6 @@ async def attempts(served: Served, call: Call) -> Answer:
     message = await served.engine.browse.message(key, seq)
     [found] = await served.engine.history.attempts([Journey(key, message.partition, seq, message.created_at)])
     return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
-
-
-def routes(engine: Engine, answers: Answers) -> list[Route]:
-    """Browsing. Payloads in answers reserve their memory in ``answers``."""
-    return ROUTES.serve(Served(engine, answers))
 
 
 async def newest(engine: Engine, key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:

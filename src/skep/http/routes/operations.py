@@ -14,7 +14,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, POP_OR_PUSH, READ_LIST, READ_TENANT
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.ack import lease_result
 from skep.http.routes.route_table import RouteTable
 from skep.http.views import age_seconds, wanted_id
@@ -110,11 +110,6 @@ async def cancel(engine: Engine, call: Call) -> Answer:
     call.check((await engine.operations.find(call.tenant, id_)).queue)
     found = await engine.operations.cancel(call.tenant, id_)
     return json_answer(view(found, engine.now()))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Operations."""
-    return ROUTES.serve(engine)
 
 
 def view(one: Kept, now: Instant) -> OperationView:

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from skep.engine import Engine
 from skep.http.concerns import failed_calls
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import KNOWN, READ_LIST
-from skep.http.request.route import Route
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.tenant_scan import ALL_QUEUES, all_listed, known_tenants, survey, totals
-from skep.observe.metrics import Meter
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
 TAG = "Queues"
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    total: Callable[[], Meter]
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -65,11 +54,6 @@ async def tenants(served: Served, call: Call) -> Answer:
 async def overview(served: Served, call: Call) -> Answer:
     seen = await survey(served.engine, call.tenant, sees=call.visible)
     return json_answer(totals(seen, failed_calls(served.total(), call, served.engine.now())))
-
-
-def routes(engine: Engine, total: Callable[[], Meter]) -> list[Route]:
-    """Namespaces, tasks, totals."""
-    return ROUTES.serve(Served(engine, total))
 
 
 def _labels(names: Iterable[str | None]) -> list[Labelled]:

@@ -7,7 +7,7 @@ from skep.engine.pace import Pace, Percentiles, Timing, pace
 from skep.engine.pop.consumers import Connected
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ, READ_LIST
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.http.views import consumer_view
 from skep.model import QueueKey, QueueStats
@@ -60,11 +60,6 @@ async def keeps_up(engine: Engine, call: Call) -> Answer:
 async def consumers(engine: Engine, call: Call) -> Answer:
     key = call.queue(call.query["queue"]) if "queue" in call.query else None
     return json_answer(ConsumersResponse([_shown(one) for one in await connected(engine, call, key)]))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """The pace of queues, and their consumers."""
-    return ROUTES.serve(engine)
 
 
 def _durations(one: Percentiles | None) -> DurationsView | None:

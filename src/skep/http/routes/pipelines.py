@@ -8,7 +8,7 @@ from skep.engine import Engine
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import LIMIT, page_limit
 from skep.http.request.permission import PUSH_TENANT, READ_TENANT
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
@@ -50,11 +50,6 @@ async def show(engine: Engine, call: Call) -> Answer:
 async def put(engine: Engine, call: Call) -> Answer:
     report = await call.json(_decode)
     return json_answer(_view(await engine.records.put_run(call.path("run"), _encode(report), call.tenant)))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Runs of pipelines."""
-    return ROUTES.serve(engine)
 
 
 def _view(run: PipelineRun) -> RunView:

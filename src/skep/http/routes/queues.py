@@ -14,7 +14,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.http.tenant_scan import figures, listed
 from skep.http.views import listed_queue, queue_detail, queue_view
@@ -152,11 +152,6 @@ async def clear(engine: Engine, call: Call) -> Answer:
     cleared = await engine.clear(key, request.scope, dry_run=request.dry_run)
     call.note(count=cleared.pending + cleared.scheduled, dry_run=request.dry_run)
     return json_answer(ClearResponse(key.name, request.scope, request.dry_run, cleared.pending, cleared.scheduled))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Queues."""
-    return ROUTES.serve(engine)
 
 
 def queue_key(call: Call) -> QueueKey:

@@ -6,15 +6,12 @@ A caller who may read the webhook's queue sees the refusals of the tenant. Refus
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-from skep.apps.catalogue import Catalogue
-from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import READ_LIST
-from skep.http.request.route import Parameter, Route
-from skep.http.routes.route_table import RouteTable
+from skep.http.request.route import Parameter
+from skep.http.routes.route_table import RouteTable, Served
 from skep.model import QueueKey
 from skep.model.key import SERVER
 from skep.model.refusal import Refusal
@@ -22,13 +19,6 @@ from skep.wire.refusals import RefusalsResponse, RefusalView
 from skep.wire.times import to_datetime
 
 WEBHOOK = Parameter("webhook", str, "the webhook's name, as the spec has it")
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    catalogue: Catalogue
 
 
 ROUTES: RouteTable[Served] = RouteTable("Webhooks")
@@ -45,11 +35,6 @@ async def refusals(served: Served, call: Call) -> Answer:
     if not found and served.catalogue.webhook(webhook) is None:  # one that was removed may have some
         raise SkepError(Code.WEBHOOK_NOT_FOUND, f"there is no webhook {webhook[:100]!r}")
     return json_answer(RefusalsResponse([refusal_view(one) for one in found]))
-
-
-def routes(engine: Engine, catalogue: Catalogue) -> list[Route]:
-    """Refusals."""
-    return ROUTES.serve(Served(engine, catalogue))
 
 
 def visible_refusal(call: Call, tenant: str) -> Callable[[Refusal], bool]:

@@ -11,7 +11,6 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN, ADMIN_TO_PUSH, READ
-from skep.http.request.route import Route
 from skep.http.routes.dead_letters import LETTER_PARAMETERS, LIST_PARAMETERS, TAG
 from skep.http.routes.route_table import RouteTable
 from skep.http.views import replay_view
@@ -87,11 +86,6 @@ async def replay_edited(engine: Engine, call: Call) -> Answer:
     if not done.count:  # somebody else replayed or purged it meanwhile
         raise dead_letter_requests.missing(key, name)
     return json_answer(ReplayResponse(False, done.count, _named(done)))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Replays."""
-    return ROUTES.serve(engine)
 
 
 def _named(done: Replay) -> list[ReplayedMessage]:

@@ -9,7 +9,7 @@ from skep.engine import Engine
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.messages import PREVIEW, preview_bytes
 from skep.http.routes.route_table import RouteTable
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
@@ -126,8 +126,3 @@ async def move(engine: Engine, call: Call) -> Answer:
     wanted = await call.json(_decode_move)
     call.queue(wanted.queue)
     return await _changed(engine, call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Scheduled messages."""
-    return ROUTES.serve(engine)

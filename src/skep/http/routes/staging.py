@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,12 +14,11 @@ from skep.http.producer import stamp, stamped_messages
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import PUSH
-from skep.http.request.route import Media, Parameter, Route
+from skep.http.request.route import Media, Parameter
 from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.model import QueueKey
 from skep.model.staging import EpochKey
-from skep.observe.metrics import Meter
 from skep.wire.log import ARROW
 from skep.wire.staging import (
     PublishedAnswer,
@@ -40,13 +38,6 @@ EPOCH_PATH = "/api/v1/staging/{query}/{epoch}"
 
 _decode = msgspec.json.Decoder(PublishRequest)
 _decode_answer = msgspec.json.Decoder(PublishedAnswer)
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    meter: Meter
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -115,11 +106,6 @@ async def abort(served: Served, call: Call) -> Answer:
     await check_epoch(served.engine, call, epoch)
     chunks = await served.engine.staging.abort(epoch, partition, attempt)
     return json_answer(StagingAborted(epoch.query, epoch.epoch, chunks))
-
-
-def routes(engine: Engine, meter: Meter) -> list[Route]:
-    """Staging."""
-    return ROUTES.serve(Served(engine, meter))
 
 
 def epoch_of(call: Call) -> EpochKey:

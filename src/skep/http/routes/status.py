@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from skep.clock import Instant
-from skep.engine import Engine
 from skep.engine.push.spool.spool import Spool, SpoolFigures
 from skep.http.concerns import OLD_SECONDS, concerns, failed_calls
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ, READ_LIST, READ_SERVER
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.queues import queue_key
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.stuck import stuck_partitions
 from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals
 from skep.http.views import age_seconds, group_figures
 from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue
-from skep.observe.metrics import Meter
 from skep.wire.status import (
     BuffersResponse,
     BufferStatus,
@@ -41,13 +36,6 @@ from skep.wire.times import to_datetime
 TAG = "Status"
 WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
-
-
-class Served(NamedTuple):
-    """The parts of the server that these routes use."""
-
-    engine: Engine
-    total: Callable[[], Meter]
 
 
 ROUTES: RouteTable[Served] = RouteTable(TAG)
@@ -157,11 +145,6 @@ async def utilisation(served: Served, call: Call) -> Answer:
         for group in one.stats.groups
     ]  # fmt: skip
     return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
-
-
-def routes(engine: Engine, total: Callable[[], Meter]) -> list[Route]:
-    """Queues and partitions as they stand; leases and histories have a module of their own."""
-    return ROUTES.serve(Served(engine, total))
 
 
 def _spool_status(spool: Spool | None, now: Instant) -> SpoolStatus:

@@ -10,7 +10,7 @@ from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST
-from skep.http.request.route import Media, Parameter, Route
+from skep.http.request.route import Media, Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.wire.log import ARROW
 
@@ -69,8 +69,3 @@ async def read(engine: Engine, call: Call) -> Answer:
     pages = table.pages(engine, wish)
     first: list[Row] = await anext(pages, [])
     return Answer(200, stream(table, pages, first, limit), ARROW.encode())
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Tables."""
-    return ROUTES.serve(engine)

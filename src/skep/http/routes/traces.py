@@ -12,7 +12,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import POP, READ_LIST, READ_TENANT
-from skep.http.request.route import Parameter, Route
+from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import browsed_message, wanted_id
@@ -111,11 +111,6 @@ async def trace(engine: Engine, call: Call) -> Answer:
         shown += [browsed_scheduled(message) for message in page.messages if sees(message.queue)]
     told = [_view(event) for event in events if is_seen(event, call)]
     return json_answer(TraceResponse(id_text(trace_id), shown, told))
-
-
-def routes(engine: Engine) -> list[Route]:
-    """Traces."""
-    return ROUTES.serve(engine)
 
 
 def is_seen(event: TraceEvent, call: Call) -> bool:
