@@ -29,7 +29,7 @@ class LeaseRow(Lease):
     expires_at: int | None
 
 
-PARTITION, OPEN, LEASED, TOKEN = 0, 3, 4, 6
+PARTITION, OPEN, LEASED, ATTEMPTS, TOKEN, LEASED_AT = 0, 3, 4, 5, 6, 7
 """Indexes of columns in a row of `partition_lease`, before it is unpacked."""
 
 

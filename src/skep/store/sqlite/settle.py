@@ -1,8 +1,8 @@
 """Settling and renewing, fenced by the lease's token (I6): a settlement with a stale token is refused and changes nothing.
 
 The settlements of a call are grouped by lease. Each message is settled by itself; a refused one does not affect the others. Acks of
-the whole lease come last, for the messages that the call does not name; a single such ack takes a shortcut (`sweep_partition`,
-`sweep_sets`). The answers are kept in the lease's row of the history.
+the whole lease come last, for the messages that the call does not name. Calls that only ack a whole lease take a shortcut
+(`whole_leases`). The answers are kept in the lease's row of the history.
 """
 
 from __future__ import annotations
@@ -19,11 +19,20 @@ from skep.store.lease import renew as renew_lease
 from skep.store.outcomes import kept_answers
 from skep.store.sqlite.bury import apply_settled
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import LeaseRow, find_lease, history_row, put_in_order, save, save_all
+from skep.store.sqlite.leases import (
+    TOKEN,
+    LeaseRow,
+    find_lease,
+    history_row,
+    lease_of_row,
+    put_in_order,
+    save,
+    save_all,
+)
 from skep.store.sqlite.outcomes import recall
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.settle_sets import renew_sets, settle_held_sets
-from skep.store.sqlite.whole_leases import sweep_partition, sweep_sets
+from skep.store.sqlite.whole_leases import complete_named, sweep_partition, sweep_sets
 
 Results = list[SettleResult]
 
@@ -81,12 +90,18 @@ def _settle_partition(
 ) -> LeaseRow | None:
     """Settle what one call says of one lease; the row as it has become, or None when nothing changed."""
     queue, group, said = held.queue, held.group, held.said
-    if len(said) == 1 and said[0].outcome is Outcome.ACK_THROUGH:
-        results[held.places[0]], changed = sweep_partition(session, queue, group, said[0], ended, now)
-        return changed
-    lease = find_lease(session, group, held.partition)
-    if lease is None or lease.token != held.token:
+    row = session.row(LEASES_SQL["lease_of_partition"], (group.id, held.partition))
+    if row is None or row[TOKEN] != held.token:
         return None
+    if len(said) == 1 and said[0].outcome is Outcome.ACK_THROUGH:
+        results[held.places[0]], changed = sweep_partition(session, queue, group, row, said[0], ended, now)
+        return changed
+    if (completed := complete_named(session, queue, group, row, said, ended, now)) is not None:
+        answer, changed = completed
+        for place in held.places:
+            results[place] = answer
+        return changed
+    lease = lease_of_row(row)
     head = lease.open[0]
     effects = Effects()
     there = _undoable(session, queue, group, lease) if is_whole_release(lease, said) else None

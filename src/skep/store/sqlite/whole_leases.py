@@ -1,7 +1,7 @@
-"""Acks of whole leases (ACK_THROUGH), the plain case: the call settles the lease in no other way.
+"""Acks of whole leases, the plain case: the call settles the lease in no other way.
 
-The lease's row has the seqs of its messages, so the call need not name them. Completed seqs are cut off the front of the packed seqs,
-and go to the lease history unchanged. Any other call goes the way of single messages (`settle`, `settle_sets`), with the same result.
+A call acks the lease without naming its messages (ACK_THROUGH), whose seqs the lease's row has, or it names them all. Completed seqs
+are cut off the front of the packed seqs. Any other call goes the way of single messages (`settle`, `settle_sets`), with the same result.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from skep.clock import Instant
-from skep.model import Settlement, SettleResult, SettleStatus
-from skep.store.lease import REFUSED_NOT_IN_LEASE, REFUSED_STALE
-from skep.store.outcomes import is_run, kept_sweep
-from skep.store.sqlite.leases import LEASED, OPEN, TOKEN, LeaseRow, set_leased_head, settle_down
-from skep.store.sqlite.leases import SQL as LEASES_SQL
+from skep.model import Outcome, Settlement, SettleResult, SettleStatus
+from skep.store.lease import COMPLETED, COMPLETED_FREES_NONE, REFUSED_NOT_IN_LEASE, REFUSED_STALE
+from skep.store.outcomes import is_run, kept_acks, kept_sweep
+from skep.store.sqlite.leases import ATTEMPTS, LEASED, LEASED_AT, OPEN, LeaseRow, set_leased_head, settle_down
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 
@@ -24,27 +23,58 @@ _PARTITION, _SEQS, _ATTEMPTS, _LEASED_AT, _ID = 0, 1, 2, 4, 7
 
 
 def sweep_partition(
-    session: Session, queue: QueueRow, group: GroupRow, said: Settlement, ended: list[Row], now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, row: Row, said: Settlement, ended: list[Row], now: Instant
 ) -> tuple[SettleResult, LeaseRow | None]:
-    """Complete a lease of a partition up to a seq; returns the answer, and the changed row (None when it did not change)."""
-    row = session.row(LEASES_SQL["lease_of_partition"], (group.id, said.partition))
-    if row is None or row[TOKEN] != said.token:
-        return REFUSED_STALE, None
+    """Complete the lease in a row up to a seq; returns the answer, and the changed lease (None when it did not change)."""
     held = array("q", row[OPEN])
     done = held[: bisect_right(held, said.seq, 0, row[LEASED])]
     if not done:
         return REFUSED_NOT_IN_LEASE, None
+    ended.append(_ended(queue, group, said, done, row[ATTEMPTS], row[LEASED_AT], _swept(said, done), now))
+    lease = _without(session, queue, group, row, held, len(done), now)
+    return _completed(session, group, len(done), not lease.leased and not lease.is_empty), lease
+
+
+def complete_named(
+    session: Session,
+    queue: QueueRow,
+    group: GroupRow,
+    row: Row,
+    said: Sequence[Settlement],
+    ended: list[Row],
+    now: Instant,
+) -> tuple[SettleResult, LeaseRow] | None:
+    """Complete the lease in a row if the acks name all its messages, in order; returns the answer of each ack, and the changed lease.
+
+    None for all other settlements, which go the way of single messages.
+    """
+    held = array("q", row[OPEN])
+    done = held[: row[LEASED]]
+    if len(said) != len(done):
+        return None
+    for one, seq in zip(said, done, strict=True):
+        if one.seq != seq or one.outcome is not Outcome.ACK:
+            return None
+    ended.append(_ended(queue, group, said[0], done, row[ATTEMPTS], row[LEASED_AT], kept_acks(done), now))
+    lease = _without(session, queue, group, row, held, len(done), now)
+    group.completed += len(done)
+    session.touch_group(group)
+    return COMPLETED_FREES_NONE if lease.is_empty else COMPLETED, lease
+
+
+def _without(
+    session: Session, queue: QueueRow, group: GroupRow, row: Row, held: array[int], done: int, now: Instant
+) -> LeaseRow:
+    """The lease in a row without its first messages, which are completed. It is over when it holds no other."""
     values = list(row)
-    values[OPEN] = held[len(done) :].tolist()
+    values[OPEN] = held[done:].tolist()
     lease = LeaseRow(*values)
-    ended.append(_ended(queue, group, said, done, lease.attempts, lease.leased_at, now))
-    lease.leased -= len(done)
+    lease.leased -= done
     if lease.leased:
         set_leased_head(session, queue, lease)
     else:
         settle_down(session, queue, group, lease, now)
-    frees = not lease.leased and bool(lease.open or lease.pending)
-    return _completed(session, group, len(done), frees), lease
+    return lease
 
 
 def sweep_sets(
@@ -75,18 +105,29 @@ def sweep_sets(
         leases[ack.partition] = []
         for row, seqs in zip(rows, held, strict=True):
             session.db.execute(SETS_SQL["delete_set"], (row[_ID],))
-            ended.append(_ended(queue, group, ack, seqs, row[_ATTEMPTS], row[_LEASED_AT], now))
+            ended.append(_ended(queue, group, ack, seqs, row[_ATTEMPTS], row[_LEASED_AT], _swept(ack, seqs), now))
         results[places[i]] = _completed(session, group, sum(map(len, held)), False) if rows else REFUSED_STALE
     return left
 
 
 def _ended(
-    queue: QueueRow, group: GroupRow, said: Settlement, seqs: array[int], attempt: int, leased_at: int, now: Instant
+    queue: QueueRow,
+    group: GroupRow,
+    said: Settlement,
+    seqs: array[int],
+    attempt: int,
+    leased_at: int,
+    kept: bytes | None,
+    now: Instant,
 ) -> Row:
     """The row of the lease history."""
     figures = (seqs[0], seqs[-1], len(seqs), len(seqs), attempt, leased_at, now, "completed")
-    kept = kept_sweep(said.seq, None if is_run(seqs) else seqs.tobytes())
     return (queue.id, group.name, said.partition, *figures, said.token, kept)
+
+
+def _swept(said: Settlement, seqs: array[int]) -> bytes:
+    """The record of an ack that completed these seqs without naming them."""
+    return kept_sweep(said.seq, None if is_run(seqs) else seqs.tobytes())
 
 
 def _completed(session: Session, group: GroupRow, messages: int, frees: bool) -> SettleResult:
