@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
+
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.batching import Lane, split
@@ -51,32 +53,18 @@ class PushAndSettle(PushVerbs, SettleVerbs, Protocol):
     """The store's verbs for lanes, besides popping."""
 
 
-class Surroundings:
+class Surroundings(Struct):
     """The parts that all logical queues of an engine share."""
 
-    __slots__ = ("clock", "give_back", "on_dead", "opened", "safety", "settings", "store", "timers", "upkeep")
-
-    def __init__(
-        self,
-        store: PushAndSettle,
-        opened: PopVerbs,
-        clock: Clock,
-        timers: Timers,
-        upkeep: Upkeep,
-        settings: EngineSettings,
-        give_back: GiveBack,
-        on_dead: OnDead,
-        safety: Safety,
-    ) -> None:
-        self.store = store
-        self.opened = opened
-        self.clock = clock
-        self.timers = timers
-        self.upkeep = upkeep
-        self.settings = settings
-        self.give_back = give_back
-        self.on_dead = on_dead
-        self.safety = safety
+    store: PushAndSettle
+    opened: PopVerbs
+    clock: Clock
+    timers: Timers
+    upkeep: Upkeep
+    settings: EngineSettings
+    give_back: GiveBack
+    on_dead: OnDead
+    safety: Safety
 
 
 class LogicalQueue:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
@@ -42,15 +41,9 @@ from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
 from skep.engine.upkeep import Upkeep
 from skep.ids import IdMint
-from skep.model import (
-    Queue,
-    QueueKey,
-)
+from skep.model import Queue, QueueKey
 from skep.model.upkeep import Connections
 from skep.store.protocol import PayloadVerbs, Store
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class Parts:
@@ -97,10 +90,10 @@ class Parts:
             self.settings,
             self._wake,
             self._queue_found,
-            self._tick,
+            lambda now: self._registry.tick(now),
             self.encryption.learn,
         )
-        self._registry = Registry(self._make_queue, clock, self.settings)
+        self._registry = Registry(lambda key: LogicalQueue(key, self._surroundings), clock, self.settings)
         self._dispenser = Dispenser(
             store, clock, self._ids, self._timers, self._in_flight, self.settings, self._registry.get
         )
@@ -269,9 +262,6 @@ class Parts:
         """The present instant of the engine's clock."""
         return self._clock.now()
 
-    def _make_queue(self, key: QueueKey) -> LogicalQueue:
-        return LogicalQueue(key, self._surroundings)
-
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:
             self._dispenser.queues_changed()
@@ -282,6 +272,3 @@ class Parts:
 
     def _wake(self, key: QueueKey) -> None:
         self._registry.wake(key)
-
-    def _tick(self, now: Instant) -> None:
-        self._registry.tick(now)

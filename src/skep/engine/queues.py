@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from skep.engine import validate
 from skep.engine.clearing import would_clear
 from skep.engine.parts import Parts
@@ -22,9 +20,6 @@ from skep.model import (
     Seq,
 )
 from skep.model.queue import no_queue
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 CONFIGURE_TRIES = 10
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
@@ -34,51 +35,34 @@ PAGE = 100
 log = structlog.get_logger("skep.upkeep")
 
 
-class Timed:
+class Timed(Struct, eq=False):
     """A chore with its timer. ``due`` is when it runs next, None when nothing is planned."""
 
-    __slots__ = ("due", "failures", "key", "live", "name", "queued", "run", "running", "timer")
-
-    def __init__(self, name: str, run: Callable[[Instant], Awaitable[Chore]], key: QueueKey | None = None) -> None:
-        self.name = name
-        self.run = run
-        self.key = key
-        self.live = True
-        self.due: Instant | None = None
-        self.timer: Timer | None = None
-        self.queued = False
-        self.running = False
-        self.failures = 0
+    name: str
+    run: Callable[[Instant], Awaitable[Chore]]
+    key: QueueKey | None = None
+    live: bool = True
+    due: Instant | None = None
+    timer: Timer | None = None
+    queued: bool = False
+    running: bool = False
+    failures: int = 0
 
 
-class Plan:
+class Plan(Struct, eq=False):
     """The chores of one queue, and the times after a push or a settlement when they are due."""
 
-    __slots__ = (
-        "dead_letters",
-        "expire",
-        "expire_after",
-        "looks_after_leases",
-        "phase",
-        "promote",
-        "queue",
-        "retain",
-        "retain_after",
-        "settled_after",
-    )
-
-    def __init__(self, promote: Timed, expire: Timed, retain: Timed, phase: float) -> None:
-        """``phase`` (0 to 1) is the queue's turn within a round over all queues, so that their chores spread out."""
-        self.phase = phase
-        self.promote = promote
-        self.expire = expire
-        self.retain = retain
-        self.dead_letters: QueueKey | None = None
-        self.queue: Queue | None = None
-        self.looks_after_leases = True
-        self.expire_after: int | None = None
-        self.retain_after: int | None = None
-        self.settled_after: int | None = None
+    promote: Timed
+    expire: Timed
+    retain: Timed
+    phase: float
+    """The queue's turn (0 to 1) within a round over all queues, so that their chores spread out."""
+    dead_letters: QueueKey | None = None
+    queue: Queue | None = None
+    looks_after_leases: bool = True
+    expire_after: int | None = None
+    retain_after: int | None = None
+    settled_after: int | None = None
 
     @property
     def chores(self) -> tuple[Timed, Timed, Timed]:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from skep.clock import MICROS_PER_MS, Clock, Instant, seconds
 from skep.config import BufferSettings, Limits
@@ -41,21 +41,18 @@ class BufferFigures(Struct, frozen=True):
     lost: int = 0
 
 
-class _Load:
+class _Load(Struct, eq=False):
     """Messages of one queue that are flushed together; ``ends`` are the indexes where each request ends."""
 
-    __slots__ = ("deadline", "ends", "ids", "messages", "most", "scheduled", "size_bytes", "stored")
-
-    def __init__(self) -> None:
-        self.messages: list[NewMessage] = []
-        self.ids: list[Id] = []
-        self.ends: list[int] = []
-        self.size_bytes = 0
-        self.scheduled: Instant | None = None
-        self.deadline = Instant(2**62)
-        self.most = 2**62
-        self.stored: asyncio.Event | None = None
-        """Set when the load is stored or lost; made for the first call that waits for it."""
+    messages: list[NewMessage] = field(default_factory=list)
+    ids: list[Id] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    size_bytes: int = 0
+    scheduled: Instant | None = None
+    deadline: Instant = Instant(2**62)
+    most: int = 2**62
+    stored: asyncio.Event | None = None
+    """Set when the load is stored or lost; made for the first call that waits for it."""
 
     def add(self, messages: list[NewMessage], ids: list[Id], weight: Weight) -> None:
         self.messages += messages
@@ -80,16 +77,13 @@ class _Load:
         return parts
 
 
-class _QueueBuffer:
+class _QueueBuffer(Struct, eq=False):
     """The buffered messages of one queue: the growing load, and the load under way."""
 
-    __slots__ = ("growing", "task", "timer", "under_way")
-
-    def __init__(self) -> None:
-        self.growing: _Load | None = None
-        self.under_way: _Load | None = None
-        self.timer: Timer | None = None
-        self.task: asyncio.Task[None] | None = None
+    growing: _Load | None = None
+    under_way: _Load | None = None
+    timer: Timer | None = None
+    task: asyncio.Task[None] | None = None
 
     def take(self) -> _Load:
         """Make the growing load the one under way."""

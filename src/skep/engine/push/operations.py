@@ -94,6 +94,8 @@ class Operations:
         self._repeats = Repeats(store, clock)
         self._lane: Lane[NewOperations, list[Enqueued] | bytes] = Lane("enqueue", self._enqueue, settings.limits)
         self._drain = Drain(store, clock, ids, settings, announcer, self._ended, encryption)
+        self.completed, self.failed = self._drain.completed, self._drain.failed
+        """How many operations this server has performed, and given up, by kind."""
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
         self._depth: Counter[Kind] = Counter()
@@ -106,10 +108,12 @@ class Operations:
         self._changes = 0
         self._unsure = 0
         self._swept_at: Instant | None = None
-        self._stuck = 0
+        self.stuck = 0
+        """How many operations are older than twice their timeout, as of the last look."""
         self._busy_at = Instant(0)
         self._waiting: set[asyncio.Future[None]] = set()
-        self._ending = False
+        self.ending = False
+        """Whether calls must no longer wait for operations."""
         self._stopping = False
 
     def start(self) -> None:
@@ -118,7 +122,7 @@ class Operations:
 
     def end_waits(self) -> None:
         """End the waits of pushes for operations: such pushes are queued behind them."""
-        self._ending = True
+        self.ending = True
         self._pass()
 
     async def stop(self) -> None:
@@ -157,11 +161,6 @@ class Operations:
         return self._looked.oldest_at
 
     @property
-    def stuck(self) -> int:
-        """How many operations are older than twice their timeout, as of the last look."""
-        return self._stuck
-
-    @property
     def blocked(self) -> int:
         """How many operations are blocked, as of the last look; all of them while the store refuses even claims."""
         return self.depth if self._drain.held_up is not None else self._looked.blocked
@@ -170,16 +169,6 @@ class Operations:
     def depth_by_kind(self) -> dict[Kind, int]:
         """How many operations of each kind are live."""
         return {kind: max(0, self._depth[kind]) for kind in Kind}
-
-    @property
-    def completed(self) -> Counter[Kind]:
-        """How many operations this server has performed, by kind."""
-        return self._drain.completed
-
-    @property
-    def failed(self) -> Counter[Kind]:
-        """How many operations this server has given up, by kind."""
-        return self._drain.failed
 
     def wake(self) -> None:
         """Start to perform operations, if there are any."""
@@ -192,9 +181,7 @@ class Operations:
         If such pushes were always queued, a partition with constant pushes would never leave the queue of operations.
         """
         quiet_since = self._busy_at + seconds(CALM_SECONDS)
-        return (
-            not self._ending and self._clock.steady() >= quiet_since and self.depth <= self._settings.claim_operations
-        )
+        return not self.ending and self._clock.steady() >= quiet_since and self.depth <= self._settings.claim_operations
 
     def _note_reason(self, reason: QueuedReason) -> None:
         if reason is QueuedReason.SYSTEM_BUSY:
@@ -215,11 +202,6 @@ class Operations:
         finally:
             timer.cancel()
             self._waiting.discard(future)
-
-    @property
-    def ending(self) -> bool:
-        """Whether calls must no longer wait for operations."""
-        return self._ending
 
     def overtakes(self, batch: PushBatch) -> bool:
         """Whether a push to one of these partitions is just being queued, so that this batch would overtake it."""
@@ -367,11 +349,11 @@ class Operations:
                 self._look_later()
 
     def _tell_stuck(self) -> None:
-        if self._looked.stuck > self._stuck:
+        if self._looked.stuck > self.stuck:
             log.warning(
                 "operations are stuck", stuck=self._looked.stuck, waiting=self._looked.total, oldest_at=self.oldest_at
             )
-        self._stuck = self._looked.stuck
+        self.stuck = self._looked.stuck
 
     async def _sweep(self, now: Instant) -> None:
         started = self._clock.steady()
