@@ -46,6 +46,32 @@ def test_without_the_dashboard_a_sample_prints_its_own_output_and_the_root_says_
     assert "pip install 'skep[dashboard]'" in told
 
 
+def test_without_arrow_a_pop_and_a_read_of_columns_say_the_cure_and_lease_nothing(tmp_path: Path) -> None:
+    sample = """
+import sys
+sys.modules["pyarrow"] = None
+import skep
+from http.client import HTTPConnection
+from skep.testing.server import running_server
+
+with running_server() as server:
+    connection = HTTPConnection("127.0.0.1", server.port)
+    with skep.Client(server.url) as client:
+        client.push("orders", 1)
+        for method, path in (("POST", "/api/v1/pop/queue/orders?autoAck=true"), ("GET", "/api/v1/log/orders")):
+            connection.request(method, path, headers={"Accept": "application/vnd.apache.arrow.stream"})
+            response = connection.getresponse()
+            print(response.status, "pip install 'skep[arrow]'" in response.read().decode())
+        print([(one.json(), one.attempt) for one in client.pop("orders")])
+    connection.close()
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", sample], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert (run.stdout.splitlines(), run.stderr) == (["415 True", "415 True", "[(1, 1)]"], "")
+
+
 def test_without_the_dashboard_the_server_says_so_in_its_log(tmp_path: Path) -> None:
     text = (
         BARE + "from skep.cli import main\nsys.argv = ['skep', 'serve', '--port', '0', '--log-format', 'json']\nmain()"

@@ -7,8 +7,10 @@ with more columns (ids, headers, times, several queues) is pushed message by mes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -17,18 +19,32 @@ from skep.http.producer import stamp, stamped_messages
 from skep.http.request.call import Answer, Call, json_answer
 from skep.model import NewMessage, QueueKey
 from skep.observe.metrics import Meter
-from skep.wire.log import BulkPushResponse
+from skep.wire.log import ARROW, BulkPushResponse
 from skep.wire.messages import QueueDepth
+
+if TYPE_CHECKING:  # the extra `arrow` need not be installed
+    import pyarrow as pa
 
 ENVELOPE_BYTES = 16 * 1024 * 1024
 """The bytes that partitions, ids and Arrow's own data may add to the payloads."""
 
 
+@contextmanager
+def arrow_extra() -> Iterator[None]:
+    """Import modules that need pyarrow within this; UNSUPPORTED_MEDIA_TYPE when it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+
+
 async def read_body(engine: Engine, call: Call) -> bytes:
-    """The whole stream, as it came."""
+    """The whole body, which must be a stream."""
     name = call.query.get("queue")
     if name is not None:
         call.queue(name)
+    if call.header(b"content-type") != ARROW.encode():
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, f"the body must be {ARROW}")
     return await call.body(most_bytes(engine))
 
 
@@ -37,17 +53,37 @@ def most_bytes(engine: Engine) -> int:
     return engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
 
 
-async def push(engine: Engine, meter: Meter, call: Call, body: bytes) -> Answer:
-    """Push a stream, whole or not at all."""
-    try:
+async def read_stream(engine: Engine, call: Call, body: bytes) -> tuple[pa.RecordBatch, QueueKey | None]:
+    """The batch of a stream, and the queue that it goes to as columns; None when it goes message by message."""
+    with arrow_extra():
         from skep.engine.bulk import PLAIN_COLUMNS
-        from skep.http.arrow import messages_of, read_stream
-    except ModuleNotFoundError:
-        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
+        from skep.http import arrow
+
+    batch = await asyncio.to_thread(arrow.read_stream, body, most_bytes(engine))
+    name = call.query.get("queue")
+    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names):
+        return batch, None
+    key = QueueKey(name, call.tenant)
+    # Messages of such a queue get a transaction id, which columns cannot carry.
+    is_named = engine.declared is not None and engine.declared.names_messages(key)
+    return batch, None if is_named else key
+
+
+async def read_messages(engine: Engine, call: Call, batch: pa.RecordBatch) -> list[NewMessage]:
+    """The messages of a stream, if the caller may push to their queues."""
+    from skep.http.arrow import messages_of
 
     name = call.query.get("queue")
-    batch = await asyncio.to_thread(read_stream, body, most_bytes(engine))
-    if name is None or not PLAIN_COLUMNS.issuperset(batch.schema.names) or names_messages(engine, name, call.tenant):
+    messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes(engine))
+    for key in {message.queue: None for message in messages}:
+        call.check(key)
+    return stamped_messages(messages, call.principal)
+
+
+async def push(engine: Engine, meter: Meter, call: Call, body: bytes) -> Answer:
+    """Push a stream, whole or not at all."""
+    batch, key = await read_stream(engine, call, body)
+    if key is None:
         limit = engine.settings.limits.push_messages
         if batch.num_rows > limit:
             raise SkepError(
@@ -55,9 +91,7 @@ async def push(engine: Engine, meter: Meter, call: Call, body: bytes) -> Answer:
                 f"with more columns than partition and payload, or to a queue with an idempotency key, a stream has at "
                 f"most {limit} messages",
             )
-        messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes(engine))
-        check_queues(call, messages)
-        messages = stamped_messages(messages, call.principal)
+        messages = await read_messages(engine, call, batch)
         try:
             outcome = await engine.push(messages)
         except SkepError as error:
@@ -66,23 +100,12 @@ async def push(engine: Engine, meter: Meter, call: Call, body: bytes) -> Answer:
         pushing.count_pushed(meter, messages, outcome)
         return pushing.answer(outcome)
     try:
-        appended = await engine.push_columns(QueueKey(name, call.tenant), batch, stamp(call.principal))
+        appended = await engine.push_columns(key, batch, stamp(call.principal))
     except SkepError as error:
         if error.code is Code.MESSAGE_INVALID:
-            meter.known_queue(call.tenant, name).refused += batch.num_rows
+            meter.known_queue(key.tenant, key.name).refused += batch.num_rows
         raise
-    meter.queue(call.tenant, name).pushed += batch.num_rows
+    meter.queue(key.tenant, key.name).pushed += batch.num_rows
     depth = QueueDepth(appended.depth.depth, appended.depth.remaining)
-    told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {name: depth})
+    told = BulkPushResponse(True, batch.num_rows, appended.first_seq, appended.last_seq, {key.name: depth})
     return json_answer(told, HTTPStatus.CREATED)
-
-
-def check_queues(call: Call, messages: Sequence[NewMessage]) -> None:
-    """Refuse messages for a queue that may not be pushed to."""
-    for key in {message.queue: None for message in messages}:
-        call.check(key)
-
-
-def names_messages(engine: Engine, queue: str, tenant: str) -> bool:
-    """Whether messages of a queue get a transaction id, and so cannot be pushed as columns."""
-    return engine.declared is not None and engine.declared.names_messages(QueueKey(queue, tenant))

@@ -16,6 +16,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.parameters import COMPRESSIONS
 from skep.http.request.permission import READ
 from skep.http.request.route import Media, Parameter
+from skep.http.routes.bulk import arrow_extra
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.routes.route_table import RouteTable, Served
 from skep.http.views import json_payload
@@ -93,7 +94,8 @@ async def read(served: Served, call: Call) -> Answer:
 
 
 async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, last: int) -> Answer:
-    from skep.http.arrow import LogWish, log_stream
+    with arrow_extra():
+        from skep.http.arrow import LogWish, log_stream
 
     compression = call.query.get("compression", "none")
     if compression not in COMPRESSIONS:

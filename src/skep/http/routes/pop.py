@@ -18,6 +18,7 @@ from skep.http.request.endpoint import Handler
 from skep.http.request.origin import check_popper
 from skep.http.request.permission import POP, POP_LIST
 from skep.http.request.route import Media, Parameter, Route
+from skep.http.routes.bulk import arrow_extra
 from skep.http.views import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
 from skep.model import (
@@ -60,6 +61,7 @@ PARAMETERS = (
     Parameter("subscriptionFrom", str, "a time or a seq from which a new group starts"),
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
+_ARROW = ARROW.encode()
 _NONE = f"204 when there are none. With Accept: {ARROW} they come as an Arrow stream."
 _BY_GET = f"{_NONE} A browser is answered only when it says that a page of this server asks."
 MATCHING = (
@@ -102,8 +104,7 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
         if not result.deliveries:
             return NOTHING
         count_popped(meter, result.deliveries)
-        in_columns = ARROW.encode() in (call.header(b"accept") or b"")
-        made = arrow_answer(result.deliveries) if in_columns else answer(result.deliveries)
+        made = arrow_answer(result.deliveries) if _is_in_columns(call) else answer(result.deliveries)
         made.undelivered = lambda: undo(result)
         return made
 
@@ -150,6 +151,13 @@ def check(call: Call) -> None:
     is_empty = is_get or call.header(b"content-length") in (None, b"0")
     if not is_empty or call.header(b"transfer-encoding") is not None:
         raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
+    if _is_in_columns(call):  # here, before anything is leased
+        with arrow_extra():
+            import skep.http.arrow  # noqa: F401 - the answer needs it
+
+
+def _is_in_columns(call: Call) -> bool:
+    return _ARROW in (call.header(b"accept") or b"")
 
 
 def read_wait_seconds(query: dict[str, str]) -> float:
@@ -202,7 +210,7 @@ def arrow_answer(deliveries: Sequence[Delivery]) -> Answer:
         if lease != (this := (d.partition, d.queue, d.token)):
             lease, text = this, lease_id(LeaseName(d.token, d.queue.tenant, d.queue.name, d.group, d.partition))
         leases.append(text)
-    return Answer(HTTPStatus.OK, popped_stream(deliveries, leases), ARROW.encode())
+    return Answer(HTTPStatus.OK, popped_stream(deliveries, leases), _ARROW)
 
 
 def count_popped(meter: Meter, deliveries: Sequence[Delivery]) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 
 import msgspec
 
 from skep.engine import Engine
 from skep.engine.staging import StagedAt
-from skep.errors import Code, SkepError
-from skep.http.producer import stamp, stamped_messages
+from skep.http.producer import stamp
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import PUSH
 from skep.http.request.route import Media, Parameter
-from skep.http.routes.bulk import ENVELOPE_BYTES, check_queues, names_messages
+from skep.http.routes import bulk
 from skep.http.routes.route_table import RouteTable, Served
-from skep.model import QueueKey
 from skep.model.staging import EpochKey
 from skep.wire.log import ARROW
 from skep.wire.staging import (
@@ -59,7 +56,12 @@ async def stage(served: Served, call: Call) -> Answer:
         epoch_of(call), path_number(call, "partition"), path_number(call, "attempt"),
         parameters.whole(call.query, "chunk", 0),
     )  # fmt: skip
-    messages = await _stage(served.engine, call, place)
+    engine = served.engine
+    batch, key = await bulk.read_stream(engine, call, await bulk.read_body(engine, call))
+    if key is None:
+        messages = await engine.staging.stage_messages(place, await bulk.read_messages(engine, call, batch))
+    else:
+        messages = await engine.staging.stage_columns(place, key, batch, stamp(call.principal))
     told = StagingResponse(place.epoch.query, place.epoch.epoch, place.partition, place.attempt, place.chunk, messages)
     return json_answer(told, HTTPStatus.CREATED)
 
@@ -130,26 +132,3 @@ async def check_epoch(engine: Engine, call: Call, epoch: EpochKey) -> None:
 def path_number(call: Call, name: str) -> int:
     """A whole number in the path."""
     return parameters.whole({name: call.path(name)}, name, 0)
-
-
-async def _stage(engine: Engine, call: Call, place: StagedAt) -> int:
-    try:
-        from skep.engine.bulk import PLAIN_COLUMNS
-        from skep.http.arrow import messages_of, read_stream
-    except ModuleNotFoundError:
-        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
-
-    name = call.query.get("queue")
-    if name is not None:
-        call.queue(name)
-    if call.header(b"content-type") != ARROW.encode():
-        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, f"the body must be {ARROW}")
-    most_bytes = engine.settings.limits.bulk_bytes + ENVELOPE_BYTES
-    body = await call.body(most_bytes)
-    batch = await asyncio.to_thread(read_stream, body, most_bytes)
-    is_plain = PLAIN_COLUMNS.issuperset(batch.schema.names)
-    if name is not None and is_plain and not names_messages(engine, name, call.tenant):
-        return await engine.staging.stage_columns(place, QueueKey(name, call.tenant), batch, stamp(call.principal))
-    messages = await asyncio.to_thread(messages_of, batch, name, call.tenant, most_bytes)
-    check_queues(call, messages)
-    return await engine.staging.stage_messages(place, stamped_messages(messages, call.principal))

@@ -11,6 +11,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST
 from skep.http.request.route import Media, Parameter
+from skep.http.routes.bulk import arrow_extra
 from skep.http.routes.route_table import RouteTable
 from skep.wire.log import ARROW
 
@@ -48,10 +49,8 @@ async def read(engine: Engine, call: Call) -> Answer:
         name = TableName(call.path("table"))
     except ValueError:
         raise SkepError(Code.INVALID_REQUEST, f"there are the tables {', '.join(TableName)}") from None
-    try:
+    with arrow_extra():
         from skep.http.tables import TABLES, Row, TableWish, stream
-    except ModuleNotFoundError:
-        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "Arrow needs the extra: pip install 'skep[arrow]'") from None
     query = call.query
     limit = parameters.count(query, "limit", TABLE_ROWS)
     table = TABLES[name]
