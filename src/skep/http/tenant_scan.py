@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from skep.engine import Engine
 from skep.engine.browse import LOOKED_AT_ONCE
-from skep.errors import Code, SkepError
 from skep.http.request.call import Call
+from skep.http.request.paging import next_after, page_limit
 from skep.model import Queue, QueueKey, QueueStats, Rates
 from skep.wire.queues import Overview
 from skep.wire.status import FailedCalls
@@ -80,6 +80,14 @@ async def listed(
         after = page[-1].key.name
 
 
+async def asked_page(engine: Engine, call: Call) -> tuple[list[Queue], str | None]:
+    """The page of queues that a call asks for by its query, and the name after which the next page begins."""
+    query, limit = call.query, page_limit(call.query)
+    labels = {"namespace": query.get("namespace"), "task": query.get("task")}
+    found = await listed(engine, call.tenant, after=query.get("after", ""), limit=limit, sees=call.visible, **labels)
+    return found, next_after(found, limit, lambda queue: queue.key.name)
+
+
 async def known_tenants(engine: Engine, call: Call, after: str, limit: int) -> list[str]:
     """A page of the tenants that the caller has a grant for, by name; full as long as there are more, as `listed` is."""
     found: list[str] = []
@@ -101,16 +109,6 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
             if stats is not None:
                 found.append(Scanned(queue, stats))
     return found
-
-
-async def stats_or_none(engine: Engine, key: QueueKey) -> QueueStats | None:
-    """A queue's figures, or None when it is gone."""
-    try:
-        return await engine.browse.queue_stats(key)
-    except SkepError as error:
-        if error.code is not Code.QUEUE_NOT_FOUND:
-            raise
-        return None
 
 
 def totals(seen: TenantScan, failed: Sequence[FailedCalls] = ()) -> Overview:

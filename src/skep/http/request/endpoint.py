@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from time import perf_counter
 
 import structlog
+from msgspec import Struct
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
@@ -34,65 +35,38 @@ def tell_json(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is t
     return error_answer(error)
 
 
-class Endpoint:
-    """One operation as an ASGI application."""
+class Endpoint(Struct, frozen=True):
+    """One route as an ASGI application.
 
-    __slots__ = (
-        "_bodies",
-        "_by_link",
-        "_guard",
-        "_handler",
-        "_known",
-        "_limits",
-        "_meter",
-        "_note",
-        "_repeatable",
-        "_tell",
-        "_tenant_in",
-    )
+    Without a ``guard`` anyone may call the route. ``by_link`` allows links from any site to it. Without ``known`` parameters the
+    handler checks the query itself.
+    """
 
-    def __init__(
-        self,
-        handler: Handler,
-        limits: HttpLimits,
-        bodies: Bodies,
-        known: frozenset[str] | None,
-        meter: RouteMeter,
-        repeatable: frozenset[str] = frozenset(),
-        tell: Teller = tell_json,
-        guard: Guard | None = None,
-        tenant_in: str | None = None,
-        by_link: bool = False,
-        note: Note | None = None,
-    ) -> None:
-        """Without a ``guard`` anyone may call the route. ``by_link`` allows links from any site to it. Without ``known``
-        parameters the handler checks the query itself.
-        """
-        self._by_link = by_link
-        self._note = note
-        self._tenant_in = tenant_in
-        self._guard = guard
-        self._repeatable = repeatable
-        self._tell = tell
-        self._handler = handler
-        self._limits = limits
-        self._bodies = bodies
-        self._known = known
-        self._meter = meter
+    handler: Handler
+    limits: HttpLimits
+    bodies: Bodies
+    known: frozenset[str] | None
+    meter: RouteMeter
+    repeatable: frozenset[str] = frozenset()
+    tell: Teller = tell_json
+    guard: Guard | None = None
+    tenant_in: str | None = None
+    by_link: bool = False
+    note: Note | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        call = Call(scope, receive, self._limits, self._bodies, self._repeatable, self._tenant_in)
+        call = Call(scope, receive, self.limits, self.bodies, self.repeatable, self.tenant_in)
         try:
             if BROWSER in scope:
-                check_page(scope, by_link=self._by_link)
-            if self._guard is not None:
-                await self._guard.admit(call)
-            if scope["query_string"] and self._known is not None:
-                check_known(call.query, self._known)
-            answer = await self._handler(call)
-            if self._guard is not None:
-                self._guard.release(call)
+                check_page(scope, by_link=self.by_link)
+            if self.guard is not None:
+                await self.guard.admit(call)
+            if scope["query_string"] and self.known is not None:
+                check_known(call.query, self.known)
+            answer = await self.handler(call)
+            if self.guard is not None:
+                self.guard.release(call)
         except SkepError as error:
             answer = self._failed(error, call)
         except ClientGone:
@@ -107,8 +81,8 @@ class Endpoint:
             call.answered()
             raise
         finally:
-            self._bodies.give_back(call.body_bytes)
-        self._meter.answered(answer.status, perf_counter() - started, call.waits)
+            self.bodies.give_back(call.body_bytes)
+        self.meter.answered(answer.status, perf_counter() - started, call.waits)
         try:
             if isinstance(answer.body, bytes):
                 # Checked after the write, so no client can leave between check and write. A write to a client that has left is dropped.
@@ -123,9 +97,9 @@ class Endpoint:
 
     def _failed(self, error: SkepError, call: Call) -> Answer:
         call.answered()
-        if self._note is not None:
-            self._note(error, call)
-        return self._tell(error, call)
+        if self.note is not None:
+            self.note(error, call)
+        return self.tell(error, call)
 
 
 async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:

@@ -9,11 +9,11 @@ from skep.clock import MICROS_PER_SECOND
 from skep.http import dead_letter_requests
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable, Served
-from skep.http.tenant_scan import Scanned, figures, listed
+from skep.http.tenant_scan import Scanned, asked_page, figures
 from skep.http.views import shown_payload, wanted_id
 from skep.ids import id_text
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
@@ -42,10 +42,8 @@ ROUTES: RouteTable[Served] = RouteTable(TAG)
     parameters=(TENANT, AFTER_NAME, LIMIT), answers={200: AdminQueues},
 )  # fmt: skip
 async def queues(served: Served, call: Call) -> Answer:
-    limit = page_limit(call.query)
-    found = await listed(served.engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
-    shown = [_queue(one) for one in await figures(served.engine, found)]
-    return json_answer(AdminQueues(shown, next_after(found, limit, lambda queue: queue.key.name)))
+    found, after = await asked_page(served.engine, call)
+    return json_answer(AdminQueues([_queue(one) for one in await figures(served.engine, found)], after))
 
 
 @ROUTES.route(

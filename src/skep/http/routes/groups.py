@@ -9,12 +9,12 @@ from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME
 from skep.http.request.permission import ADMIN, POP, READ_LIST
 from skep.http.request.route import Parameter
 from skep.http.routes.queues import DRY_RUN
 from skep.http.routes.route_table import RouteTable
-from skep.http.tenant_scan import TenantScan, figures, listed, survey
+from skep.http.tenant_scan import TenantScan, asked_page, figures, survey
 from skep.http.views import group_figures
 from skep.model import GroupStats, MessageFilter, QueueKey, QueueStats, Seq, Start, StartMode
 from skep.wire.groups import (
@@ -142,13 +142,10 @@ async def delete(engine: Engine, call: Call) -> Answer:
 
 
 async def _page(engine: Engine, call: Call) -> tuple[list[QueueStats], str | None]:
-    query = call.query
-    if "queue" in query:
-        return [await engine.browse.queue_stats(call.queue(query["queue"]))], None
-    limit = page_limit(query)
-    queues = await listed(engine, call.tenant, after=query.get("after", ""), limit=limit, sees=call.visible)
-    seen = await figures(engine, queues)
-    return [one.stats for one in seen], next_after(queues, limit, lambda queue: queue.key.name)
+    if "queue" in call.query:
+        return [await engine.browse.queue_stats(call.queue(call.query["queue"]))], None
+    queues, after = await asked_page(engine, call)
+    return [one.stats for one in await figures(engine, queues)], after
 
 
 async def _in_question(engine: Engine, call: Call) -> TenantScan:

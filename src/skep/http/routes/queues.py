@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -12,13 +13,13 @@ from skep.engine.queue_settings import parse_changes
 from skep.http.auditing import note_settings, settings_before
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME, LIMIT
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
-from skep.http.tenant_scan import figures, listed
+from skep.http.tenant_scan import asked_page, figures
 from skep.http.views import listed_queue, queue_detail, queue_view
-from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueKey
+from skep.model import NO_DEAD_LETTER_QUEUE, Queue, QueueChanges, QueueKey
 from skep.model.queue import no_queue
 from skep.wire.queues import (
     ClearRequest,
@@ -76,20 +77,9 @@ async def configure(engine: Engine, call: Call) -> Answer:
     answers={200: QueuesResponse},
 )  # fmt: skip
 async def list_queues(engine: Engine, call: Call) -> Answer:
-    query = call.query
-    limit = page_limit(query)
-    queues = await listed(
-        engine,
-        call.tenant,
-        after=query.get("after", ""),
-        limit=limit,
-        namespace=query.get("namespace"),
-        task=query.get("task"),
-        sees=call.visible,
-    )
-    after = next_after(queues, limit, lambda queue: queue.key.name)
+    queues, after = await asked_page(engine, call)
     keys = {one.queue: one.created_at for one in await engine.encryption.wrapped_keys()}  # oldest first
-    wants_stats = parameters.flag({"stats": "true", **query}, "stats")
+    wants_stats = parameters.flag({"stats": "true", **call.query}, "stats")
     found = await figures(engine, queues) if wants_stats else [(queue, None) for queue in queues]
     return json_answer(QueuesResponse([listed_queue(queue, stats, keys) for queue, stats in found], after))
 
@@ -125,20 +115,20 @@ async def delete(engine: Engine, call: Call) -> Answer:
     answers={200: QueueView},
 )  # fmt: skip
 async def pause(engine: Engine, call: Call) -> Answer:
+    return await _changed(engine, call, engine.pause_queue)
+
+
+async def _changed(engine: Engine, call: Call, change: Callable[[QueueKey], Awaitable[Queue]]) -> Answer:
     key = queue_key(call)
     before = await settings_before(engine, key)
-    queue = await engine.pause_queue(key)
+    queue = await change(key)
     note_settings(call, before, queue.settings)
     return json_answer(queue_view(queue))
 
 
 @ROUTES.route("POST", "/api/v1/queues/{queue}/resume", ADMIN, "Hand out messages again", answers={200: QueueView})
 async def resume(engine: Engine, call: Call) -> Answer:
-    key = queue_key(call)
-    before = await settings_before(engine, key)
-    queue = await engine.resume_queue(key)
-    note_settings(call, before, queue.settings)
-    return json_answer(queue_view(queue))
+    return await _changed(engine, call, engine.resume_queue)
 
 
 @ROUTES.route(

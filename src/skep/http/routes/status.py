@@ -13,9 +13,9 @@ from skep.http.request.route import Parameter
 from skep.http.routes.queues import queue_key
 from skep.http.routes.route_table import RouteTable, Served
 from skep.http.stuck import stuck_partitions
-from skep.http.tenant_scan import Scanned, TenantScan, figures, listed, survey, totals
+from skep.http.tenant_scan import Scanned, TenantScan, asked_page, figures, survey, totals
 from skep.http.views import age_seconds, group_figures
-from skep.model import QUEUE_MODE_GROUP, PartitionStats, Queue
+from skep.model import QUEUE_MODE_GROUP, PartitionStats
 from skep.wire.status import (
     BuffersResponse,
     BufferStatus,
@@ -69,14 +69,10 @@ async def status(served: Served, call: Call) -> Answer:
     answers={200: QueueStatusesResponse},
 )  # fmt: skip
 async def queues(served: Served, call: Call) -> Answer:
-    limit = page_limit(call.query)
-    found = await _page(served, call, limit)
-    shown = [_queue_status(one) for one in await figures(served.engine, found)]
-    return json_answer(QueueStatusesResponse(shown, next_after(found, limit, _name)))
-
-
-async def _page(served: Served, call: Call, limit: int) -> list[Queue]:
-    return await listed(served.engine, call.tenant, after=call.query.get("after", ""), limit=limit, sees=call.visible)
+    found, after = await asked_page(served.engine, call)
+    return json_answer(
+        QueueStatusesResponse([_queue_status(one) for one in await figures(served.engine, found)], after)
+    )
 
 
 @ROUTES.route(
@@ -134,8 +130,7 @@ async def stuck(served: Served, call: Call) -> Answer:
     parameters=(AFTER_NAME, LIMIT), answers={200: UtilisationResponse},
 )  # fmt: skip
 async def utilisation(served: Served, call: Call) -> Answer:
-    limit = page_limit(call.query)
-    found = await _page(served, call, limit)
+    found, after = await asked_page(served.engine, call)
     shown = [
         Utilisation(
             group.queue.name, group.group, group.partitions_leased, group.partitions_pending,
@@ -144,7 +139,7 @@ async def utilisation(served: Served, call: Call) -> Answer:
         for one in await figures(served.engine, found)
         for group in one.stats.groups
     ]  # fmt: skip
-    return json_answer(UtilisationResponse(shown, next_after(found, limit, _name)))
+    return json_answer(UtilisationResponse(shown, after))
 
 
 def _spool_status(spool: Spool | None, now: Instant) -> SpoolStatus:
@@ -156,10 +151,6 @@ def _spool_status(spool: Spool | None, now: Instant) -> SpoolStatus:
         oldest_age_seconds=0.0 if oldest_at is None else age_seconds(oldest_at, now),
         away_seconds=0.0 if away_since is None else age_seconds(away_since, now),
     )  # fmt: skip
-
-
-def _name(queue: Queue) -> str:
-    return queue.key.name
 
 
 def _queue_status(one: Scanned) -> QueueStatus:
