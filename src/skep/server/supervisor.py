@@ -137,12 +137,6 @@ def _way_to_owner(database: Path) -> Iterator[ToOwner]:
         yield ToOwner(database, path, listening)
 
 
-async def _run(
-    settings: ServerSettings, sockets: list[socket.socket], tally_folder: Path, to_owner: ToOwner | None
-) -> int:
-    return await Supervisor(settings, sockets, tally_folder, to_owner).run()
-
-
 def serve_with_workers(settings: ServerSettings) -> int:
     """Serve with several processes; the exit status."""
     sockets = open_sockets(settings)
@@ -151,4 +145,4 @@ def serve_with_workers(settings: ServerSettings) -> int:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skep-workers-"))
         to_owner = None if database is None else stack.enter_context(_way_to_owner(database))
         # The plain loop: it has next to nothing to do, and uvloop cannot put a process into a group of its own.
-        return asyncio.run(_run(settings, sockets, Path(folder), to_owner))
+        return asyncio.run(Supervisor(settings, sockets, Path(folder), to_owner).run())
