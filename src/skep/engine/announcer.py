@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -14,13 +15,13 @@ from skep.model import PushBatch, QueueKey, Settlement, SettleResult, SettleStat
 log = structlog.get_logger("skep.engine")
 
 
+@dataclass(eq=False)
 class Announcer:
     """Tells parked polls and timers about calls that did not use the lanes of their queues."""
 
-    def __init__(self, clock: Clock, upkeep: Upkeep, registry: Registry) -> None:
-        self._clock = clock
-        self._upkeep = upkeep
-        self._registry = registry
+    _clock: Clock
+    _upkeep: Upkeep
+    _registry: Registry
 
     def pushed(self, batch: PushBatch, deliver_at: Instant | None) -> None:
         """Announce a stored batch, of one or several queues."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from skep.clock import Clock, Instant
@@ -38,15 +39,15 @@ class Figures(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
     """The store's verbs for figures and lists without payloads."""
 
 
+@dataclass(eq=False)
 class Browse:
     """Read-only views of the present state. Every call is bounded."""
 
-    def __init__(self, store: Figures, opened: BrowseVerbs, clock: Clock, in_flight: InFlight, limits: Limits) -> None:
-        self._store = store
-        self._opened = opened
-        self._clock = clock
-        self._in_flight = in_flight
-        self._limits = limits
+    _store: Figures
+    _opened: BrowseVerbs
+    _clock: Clock
+    _in_flight: InFlight
+    _limits: Limits
 
     async def queue_stats(self, key: QueueKey) -> QueueStats:
         """A queue's figures."""

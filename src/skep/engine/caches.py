@@ -6,6 +6,7 @@ Other caches, such as that of the applied apps, register a listener for the case
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from skep.clock import seconds
 from skep.engine.access import Access
@@ -23,27 +24,18 @@ READ_AGAIN_SECONDS = 1.0
 """How long to wait before data keys are read again, when the store was away."""
 
 
+@dataclass(eq=False)
 class Caches:
     """Brings changes of this and other servers into the caches."""
 
-    def __init__(
-        self,
-        timers: Timers,
-        in_flight: InFlight,
-        upkeep: Upkeep,
-        registry: Registry,
-        dispenser: Dispenser,
-        encryption: Encryption,
-        access: Access,
-    ) -> None:
-        self._timers = timers
-        self._in_flight = in_flight
-        self._upkeep = upkeep
-        self._registry = registry
-        self._dispenser = dispenser
-        self._encryption = encryption
-        self._access = access
-        self._listeners: list[Callable[[], None]] = []
+    _timers: Timers
+    _in_flight: InFlight
+    _upkeep: Upkeep
+    _registry: Registry
+    _dispenser: Dispenser
+    _encryption: Encryption
+    _access: Access
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def on_missed(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when changes of the store were missed or undone, so that all cached data may be stale."""

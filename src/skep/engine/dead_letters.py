@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from skep.clock import Clock, Instant, seconds
 from skep.config import Limits
@@ -21,34 +22,22 @@ BURIALS = "burials"
 Seal = Callable[[Sequence[NewMessage], Sequence[Id]], Awaitable[list[NewMessage]]]
 
 
+@dataclass(eq=False)
 class DeadLetters:
     """The engine's interface for dead letters: messages that were given up."""
 
-    def __init__(
-        self,
-        store: DeadLettersAndStats,
-        opened: PayloadVerbs,
-        clock: Clock,
-        ids: IdMint,
-        in_flight: InFlight,
-        limits: Limits,
-        announce: Callable[[QueueKey, Instant], None],
-        seal: Seal,
-        receipt_seconds: float,
-    ) -> None:
-        """``announce`` is called for queues that got messages back; ``seal`` encrypts messages for encrypted queues.
-
-        The receipts of `bury` live for ``receipt_seconds``.
-        """
-        self._store = store
-        self._opened = opened
-        self._clock = clock
-        self._ids = ids
-        self._in_flight = in_flight
-        self._limits = limits
-        self._announce = announce
-        self._seal = seal
-        self._receipt_seconds = receipt_seconds
+    _store: DeadLettersAndStats
+    _opened: PayloadVerbs
+    _clock: Clock
+    _ids: IdMint
+    _in_flight: InFlight
+    _limits: Limits
+    _announce: Callable[[QueueKey, Instant], None]
+    """Called for queues that got messages back."""
+    _seal: Seal
+    """Encrypts messages for encrypted queues."""
+    _receipt_seconds: float
+    """How long the receipts of `bury` live."""
 
     async def bury(self, key: QueueKey, unfit: Sequence[Unfit], name: str) -> Buried:
         """Copy messages of a log to the queue's dead letters, in order. A repeat with the same ``name`` does nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from skep.clock import Clock
@@ -17,23 +18,16 @@ class GroupsAndLeases(GroupVerbs, LeaseVerbs, Protocol):
     """The store's verbs for consumer groups and their leases."""
 
 
+@dataclass(eq=False)
 class Groups:
     """The groups of all queues."""
 
-    def __init__(
-        self,
-        store: GroupsAndLeases,
-        clock: Clock,
-        in_flight: InFlight,
-        inspect: Callable[[QueueKey], None],
-        wake: Callable[[QueueKey], None],
-    ) -> None:
-        """``inspect`` and ``wake`` are called for queues where messages may have become ready."""
-        self._store = store
-        self._clock = clock
-        self._in_flight = in_flight
-        self._inspect = inspect
-        self._wake = wake
+    _store: GroupsAndLeases
+    _clock: Clock
+    _in_flight: InFlight
+    _inspect: Callable[[QueueKey], None]
+    _wake: Callable[[QueueKey], None]
+    """Both are called for queues where messages may have become ready."""
 
     async def seek(self, key: QueueKey, group: str, start: Start) -> GroupStats:
         """Move a group to a position; a missing group is made. Its leases end, and its counters start again."""

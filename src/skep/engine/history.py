@@ -6,6 +6,7 @@ Every read is bounded, and so are the events of traces: a worker cannot fill the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import structs
@@ -43,30 +44,22 @@ class HistoryAndLeases(HistoryVerbs, LeaseVerbs, Protocol):
     """The store's verbs for histories and live leases."""
 
 
+@dataclass(eq=False)
 class History:
     """The engine's interface for histories."""
 
-    def __init__(
-        self,
-        store: HistoryAndLeases,
-        opened: PayloadVerbs,
-        clock: Clock,
-        in_flight: InFlight,
-        settings: EngineSettings,
-    ) -> None:
-        self._store = store
-        self._opened = opened
-        self._clock = clock
-        self._in_flight = in_flight
-        self._limits = settings.limits
-        self._sample_seconds = settings.sample_seconds
+    _store: HistoryAndLeases
+    _opened: PayloadVerbs
+    _clock: Clock
+    _in_flight: InFlight
+    _settings: EngineSettings
 
     async def figures(self, since: Instant, tenant: str = DEFAULT_TENANT) -> list[Moment]:
         """The figures of a whole tenant by the minute, oldest first."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             [found] = await self._store.past(tenant, None, since)
-            return steady(found, since, self._clock.now(), self._sample_seconds)
+            return steady(found, since, self._clock.now(), self._settings.sample_seconds)
 
     async def figures_of(
         self, names: Sequence[str], since: Instant, tenant: str = DEFAULT_TENANT
@@ -80,7 +73,7 @@ class History:
                 validate.check_key(QueueKey(name, tenant))
             found = await self._store.past(tenant, names, since)
             now = self._clock.now()
-            return [steady(moments, since, now, self._sample_seconds) for moments in found]
+            return [steady(moments, since, now, self._settings.sample_seconds) for moments in found]
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
         """The finished leases of messages, as far as a bounded search finds them."""
@@ -122,7 +115,7 @@ class History:
         """The reasons of the newest dead letters of a dead-letter queue, newest first."""
         with self._in_flight:
             validate.check_key(key)
-            validate.check_count(limit, self._limits.page, "limit")
+            validate.check_count(limit, self._settings.limits.page, "limit")
             return await self._opened.deaths(key, limit)
 
     async def tell(self, events: Sequence[TraceEvent], tenant: str = DEFAULT_TENANT) -> None:
@@ -141,7 +134,7 @@ class History:
             validate.check_name(tenant, "tenant")
             if len(trace_id) != validate.ID_BYTES:
                 raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
-            validate.check_count(limit, self._limits.page, "limit")
+            validate.check_count(limit, self._settings.limits.page, "limit")
             return await self._store.trace_events(tenant, trace_id, limit)
 
     async def events_named(
@@ -151,7 +144,7 @@ class History:
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_texts((name,))
-            validate.check_count(limit, self._limits.page, "limit")
+            validate.check_count(limit, self._settings.limits.page, "limit")
             return await self._store.named_trace_events(tenant, name, before, limit)
 
     async def names(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[TraceName]:
@@ -159,7 +152,7 @@ class History:
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             validate.check_texts((after,))
-            validate.check_count(limit, self._limits.page, "limit")
+            validate.check_count(limit, self._settings.limits.page, "limit")
             return await self._store.trace_names(tenant, after, limit)
 
 

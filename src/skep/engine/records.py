@@ -7,6 +7,7 @@ changes the records that have no messages. Reached as ``engine.records``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -36,27 +37,18 @@ UNREADABLE = "application/octet-stream"
 """The content type of a message in quarantine that came without one and is not JSON."""
 
 
+@dataclass(eq=False)
 class Records:
     """The engine's interface for records."""
 
-    def __init__(
-        self,
-        records: RecordStore,
-        clock: Clock,
-        ids: IdMint,
-        in_flight: InFlight,
-        limits: Limits,
-        pushed: Callable[[QueueKey, Instant], None],
-        encryption: Encryption,
-    ) -> None:
-        """``pushed`` is called for a queue that got a message."""
-        self._records = records
-        self._clock = clock
-        self._ids = ids
-        self._in_flight = in_flight
-        self._limits = limits
-        self._pushed = pushed
-        self._encryption = encryption
+    _records: RecordStore
+    _clock: Clock
+    _ids: IdMint
+    _in_flight: InFlight
+    _limits: Limits
+    _pushed: Callable[[QueueKey, Instant], None]
+    """Called for a queue that got a message."""
+    _encryption: Encryption
 
     def receipt(self, key: ReceiptKey, answer: bytes, window_seconds: float) -> Receipt:
         """A receipt that expires ``window_seconds`` from now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -41,27 +42,18 @@ class Rescheduled(msgspec.Struct, frozen=True):
     changed: list[Changed]
 
 
+@dataclass(eq=False)
 class Scheduled:
     """Messages that wait for their time."""
 
-    def __init__(
-        self,
-        store: ScheduledStore,
-        clock: Clock,
-        in_flight: InFlight,
-        limits: Limits,
-        encryption: Encryption,
-        upkeep: Upkeep,
-        wake: Callable[[QueueKey], None],
-    ) -> None:
-        """``wake`` is called for queues whose log got messages."""
-        self._store = store
-        self._clock = clock
-        self._in_flight = in_flight
-        self._limits = limits
-        self._encryption = encryption
-        self._upkeep = upkeep
-        self._wake = wake
+    _store: ScheduledStore
+    _clock: Clock
+    _in_flight: InFlight
+    _limits: Limits
+    _encryption: Encryption
+    _upkeep: Upkeep
+    _wake: Callable[[QueueKey], None]
+    """Called for queues whose log got messages."""
 
     async def page(
         self,

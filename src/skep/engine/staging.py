@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -58,30 +59,20 @@ class StagingAndRecords(StagingVerbs, HasRecords, Protocol):
     """The store's verbs for staged messages and for the receipts of published epochs."""
 
 
+@dataclass(eq=False)
 class Staging:
     """The engine's interface for staged messages."""
 
-    def __init__(
-        self,
-        store: StagingAndRecords,
-        clock: Clock,
-        ids: IdMint,
-        in_flight: InFlight,
-        settings: EngineSettings,
-        declared: Callable[[], Declared | None],
-        pushed: Callable[[QueueKey, Instant], None],
-        encryption: Encryption,
-    ) -> None:
-        """``declared`` returns the checks of specs, if any; ``pushed`` is called for a queue that got messages."""
-        self._store = store
-        self._clock = clock
-        self._ids = ids
-        self._in_flight = in_flight
-        self._settings = settings
-        self._limits = settings.limits
-        self._declared = declared
-        self._pushed = pushed
-        self._encryption = encryption
+    _store: StagingAndRecords
+    _clock: Clock
+    _ids: IdMint
+    _in_flight: InFlight
+    _settings: EngineSettings
+    _declared: Callable[[], Declared | None]
+    """Returns the checks of specs, if any."""
+    _pushed: Callable[[QueueKey, Instant], None]
+    """Called for a queue that got messages."""
+    _encryption: Encryption
 
     async def stage_columns(
         self, place: StagedAt, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None
@@ -93,7 +84,7 @@ class Staging:
         with self._in_flight:
             _check_place(place)
             validate.check_key(key)
-            partition, payload = await checked_columns(key, batch, self._limits, self._declared())
+            partition, payload = await checked_columns(key, batch, self._settings.limits, self._declared())
             if self._encryption.seals(key):
                 messages = await asyncio.to_thread(messages_of, key, partition, payload, headers)
                 return await self._stage_checked(place, messages)
@@ -133,17 +124,19 @@ class Staging:
         return await self._encryption.seal(traced, ids)
 
     def _check(self, messages: list[NewMessage]) -> None:
-        validate.check_count(len(messages), self._limits.bulk_messages, "the number of messages")
+        validate.check_count(len(messages), self._settings.limits.bulk_messages, "the number of messages")
         size = 0
         for index, message in enumerate(messages):
             validate.check_key(message.queue)
-            refusal = validate.refusal_of(message, self._limits, False)
+            refusal = validate.refusal_of(message, self._settings.limits, False)
             if refusal is not None:
                 raise SkepError(refusal.code, f"message {index}: {refusal.reason}", index=index)
             size += len(message.payload) + len(message.headers or b"")
-        if size > self._limits.bulk_bytes:
+        if size > self._settings.limits.bulk_bytes:
             raise SkepError(
-                Code.PAYLOAD_TOO_LARGE, f"a chunk has at most {self._limits.bulk_bytes} bytes of payloads", bytes=size
+                Code.PAYLOAD_TOO_LARGE,
+                f"a chunk has at most {self._settings.limits.bulk_bytes} bytes of payloads",
+                bytes=size,
             )
 
     async def _stage(self, place: StagedAt, messages: int, queues: list[str], data: bytes) -> None:

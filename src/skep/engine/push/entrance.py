@@ -7,6 +7,8 @@ checked and has its ids, so it stays the same messages on every way.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from skep.clock import Clock, Instant
 from skep.engine.admission import Admission, Decision
 from skep.engine.encryption import Encryption
@@ -26,26 +28,17 @@ PASSES = 20
 """How often a push behind an operation tries to be stored directly."""
 
 
+@dataclass(eq=False)
 class Entrance:
     """Sends a checked push on its way."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        across: SeveralQueues,
-        admission: Admission,
-        operations: Operations,
-        encryption: Encryption,
-        clock: Clock,
-        spool: Spool | None = None,
-    ) -> None:
-        self._registry = registry
-        self._across = across
-        self._admission = admission
-        self._operations = operations
-        self._encryption = encryption
-        self._clock = clock
-        self._spool = spool
+    _registry: Registry
+    _across: SeveralQueues
+    _admission: Admission
+    _operations: Operations
+    _encryption: Encryption
+    _clock: Clock
+    _spool: Spool | None = None
 
     async def push(self, batch: PushBatch, weight: Weight, *, was_taken: bool = False) -> PushOutcome:
         """Store, queue or spool a batch, whole or not at all. OVERLOADED when too many operations wait already.
