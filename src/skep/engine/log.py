@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Clock, Instant
-from skep.config import MEBIBYTE, EngineSettings
+from skep.config import MEBIBYTE, Limits
 from skep.engine import validate
 from skep.engine.inflight import InFlight
 from skep.engine.pop.dispenser import Dispenser
@@ -28,26 +29,17 @@ class LogsAndGroups(LogVerbs, GroupVerbs, Protocol):
     """The store's verbs for logs and groups."""
 
 
+@dataclass(eq=False)
 class Logs:
     """The logs of all queues, for readers without leases."""
 
-    def __init__(
-        self,
-        store: LogsAndGroups,
-        opened: LogReadVerbs,
-        clock: Clock,
-        in_flight: InFlight,
-        settings: EngineSettings,
-        dispenser: Dispenser,
-        upkeep: Upkeep,
-    ) -> None:
-        self._store = store
-        self._opened = opened
-        self._clock = clock
-        self._in_flight = in_flight
-        self._limits = settings.limits
-        self._dispenser = dispenser
-        self._upkeep = upkeep
+    _store: LogsAndGroups
+    _opened: LogReadVerbs
+    _clock: Clock
+    _in_flight: InFlight
+    _limits: Limits
+    _dispenser: Dispenser
+    _upkeep: Upkeep
 
     async def read(
         self,

@@ -152,7 +152,7 @@ class Parts:
     def _make_views(self, opened: PayloadVerbs) -> None:
         """Make the engine's interfaces for all other calls, by noun."""
         store, clock, ids = self._store, self._clock, self._ids
-        self.log = Logs(store, opened, clock, self._in_flight, self.settings, self._dispenser, self._upkeep)
+        self.log = Logs(store, opened, clock, self._in_flight, self._limits, self._dispenser, self._upkeep)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
