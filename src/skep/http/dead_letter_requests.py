@@ -33,25 +33,25 @@ LETTERS_NAMED = 20
 
 
 async def meant(engine: Engine, wanted: DeadLetterFilter, call: Call) -> DeadLetterFilter | None:
-    """As `resolved`, if the caller may: dead letters are those of their dead-letter queue, and of the queue they come from.
+    """As `resolved`, if the caller may use the dead-letter queue, or the source queue of the dead letters.
 
-    It is decided before anything is looked up whether one of the named queues may be asked for at all.
+    A caller that may use neither of the named queues is refused before anything is read.
     """
     source = None if wanted.source_queue is None else QueueKey(wanted.source_queue, wanted.queue.tenant)
     if source is None or not call.may(source):
         call.check(wanted.queue)
     found = await resolved(engine, wanted)
     if found is not None and not call.may(found.queue):
-        # Not all of that queue, so only what comes from one that may be asked for.
+        # The caller may not use all of that queue: only the letters of a source queue that the caller may use.
         call.check(found.queue if found.source_queue is None else QueueKey(found.source_queue, found.queue.tenant))
     call.check(wanted.queue if source is None or call.may(wanted.queue) else source)
     return found
 
 
 async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter | None:
-    """The filter on the dead-letter queue that is meant; None when that is not there, so that nothing has died yet.
+    """The filter with the dead-letter queue in place of its source; None when there is no such queue, as no message died yet.
 
-    A queue that is no dead-letter queue means those of its own dead letters, unless another source is named.
+    For a queue that holds no dead letters, its own dead letters are meant, unless the filter names another source.
     """
     queue = await engine.get_queue(wanted.queue)
     if queue.holds_dead_letters:
@@ -78,7 +78,7 @@ async def resolved(engine: Engine, wanted: DeadLetterFilter) -> DeadLetterFilter
 async def found(
     engine: Engine, wanted: DeadLetterFilter, after: Seq | None, limit: int, call: Call
 ) -> tuple[list[DeadLetter], Seq | None]:
-    """A page of the dead letters that are meant, and where the next one starts: a page of large ones is short."""
+    """A page of dead letters, and the seq after which the next page starts. A page of large letters is short."""
     filter_ = await meant(engine, wanted, call)
     if filter_ is None:
         return [], None
@@ -93,7 +93,7 @@ async def found(
 
 
 def page_bytes(engine: Engine) -> int:
-    """What a page of dead letters may hold: the last one may be large, and the one after it is looked at."""
+    """The most bytes of a page of dead letters: its last letter may be large, and the letter after it is read, too."""
     limits = engine.settings.limits
     return limits.page_bytes + 2 * limits.payload_bytes
 

@@ -33,7 +33,7 @@ LEVELS_ABOVE_PAYLOADS = 3
 def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instant] | None = None) -> list[NewMessage]:
     """The messages of the items, if the caller may push them. An item without a trace id gets the request's trace.
 
-    Delays count from what ``now`` tells; without it there may be none.
+    ``now`` returns the time from which delays count; without it an item with a delay is refused.
     """
     context = call.trace_context
     keys: dict[str, QueueKey] = {}

@@ -45,12 +45,12 @@ def of_selection(selection: ScheduledSelection, tenant: str) -> ScheduledFilter:
 
 
 def _within(at: Instant | None) -> Instant | None:
-    """Nothing is due before 1970, so times before it all mean the same."""
+    """The time, or 1970 for an earlier one: nothing is due before 1970."""
     return None if at is None else Instant(max(0, at))
 
 
 def place_of(text: str | None) -> ScheduledPosition | None:
-    """Where a page starts, as `place_text` wrote it."""
+    """The position that `place_text` wrote, where a page starts."""
     if text is None:
         return None
     due_at, _, arrival = text.partition("-")
@@ -64,7 +64,7 @@ def _is_number(text: str) -> bool:
 
 
 def place_text(place: ScheduledPosition | None) -> str | None:
-    """A place as the wire has it."""
+    """A position as a text of the wire."""
     return None if place is None else f"{place.due_at}-{place.arrival}"
 
 

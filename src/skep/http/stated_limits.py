@@ -47,7 +47,7 @@ CONTENT_TYPE: Json = {
     "minLength": 1, "maxLength": CONTENT_TYPE_CHARACTERS, "pattern": FIT_PATTERN, "not": {"enum": [SEALED_TYPE]},
 }  # fmt: skip
 SOUGHT: Json = {"pattern": STORABLE_PATTERN}
-"""What is only looked for may be any text: no more is asked than that a store could hold it."""
+"""The rule of a text that is only searched for: any text that a store can hold."""
 URL: Json = {"minLength": 1, "maxLength": URL_CHARACTERS, "pattern": STORABLE_PATTERN}
 LEASE_ID: Json = {"pattern": leases.PATTERN, "maxLength": leases.MAX_CHARACTERS}
 OBJECT: Json = {"type": "object"}
@@ -97,7 +97,7 @@ def up_to(most: float, least: int = 1) -> Json:
 
 
 def of_setting(setting: Setting) -> Json:
-    """The rule of a queue's setting; nothing where its type says all."""
+    """The rule of a queue's setting; empty when its type is the whole rule."""
     match setting.kind:
         case SettingKind.WHOLE:
             return up_to(setting.most, setting.least)
@@ -133,7 +133,7 @@ WORDS: dict[tuple[str, str | None], Json] = {
 """Rules by word and type: the same for a parameter and for a field."""
 
 PLACES: dict[str, Json] = {
-    # What is only looked for.
+    # Texts that are only searched for.
     "/api/v1/operations partition": SOUGHT,
     "/api/v1/log/{queue} partition": {"items": SOUGHT},
     "/api/v1/messages partition": SOUGHT,

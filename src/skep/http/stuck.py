@@ -1,4 +1,4 @@
-"""Stuck partitions: whose oldest message is old, or whose next message has failed already."""
+"""Stuck partitions: their oldest message is old, or their next message has failed before."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from skep.http.tenant_scan import TenantScan
 from skep.model import GroupStats, PartitionStats
 
 WALKED_PARTITIONS = 10_000
-"""Partitions that one look takes in."""
+"""The most partitions that one search reads."""
 _PAGE = 1_000
 
 
 class Stuck(NamedTuple):
-    """The worst of them; not complete when there is more to look at."""
+    """The worst partitions; ``complete`` is False when others were not read or not listed."""
 
     partitions: list[PartitionStats]
     complete: bool
@@ -25,7 +25,7 @@ class Stuck(NamedTuple):
 async def stuck_partitions(engine: Engine, seen: TenantScan, older_than_seconds: float, limit: int) -> Stuck:
     """The stuck partitions, most attempts first, then the oldest.
 
-    Groups are looked at from the one that lags most, so that a cut walk has seen where it matters.
+    Groups are read in the order of their lag, the largest first, so that a search that ends early has read the worst ones.
     """
     now = engine.now()
     before = Instant(now - seconds(older_than_seconds))
@@ -46,12 +46,12 @@ async def stuck_partitions(engine: Engine, seen: TenantScan, older_than_seconds:
 
 
 def _may_be_stuck(group: GroupStats, before: Instant) -> bool:
-    """Without an old message or a retry, none of its partitions is stuck, and they need not be walked."""
+    """Whether to read the partitions of a group. Without an old message or a retry, none of them is stuck."""
     return group.oldest_at is not None and (group.oldest_at < before or group.retried > 0)
 
 
 def is_stuck(partition: PartitionStats, before: Instant, now: Instant) -> bool:
-    """Old, or failed before; a first delivery that is being worked on is neither, unless it is old."""
+    """Whether a partition has an old message, or a failed one. The first delivery of a message counts as failed only when its lease has ended."""
     is_first_try = partition.lease_deadline is not None and partition.lease_deadline > now and partition.attempts <= 1
     return partition.oldest_at < before or (partition.attempts > 0 and not is_first_try)
 
@@ -66,7 +66,7 @@ async def _partitions(engine: Engine, group: GroupStats, most: int) -> list[Part
             found += page
             if len(page) < limit:
                 break
-    except SkepError as error:  # deleted while it was looked at
+    except SkepError as error:  # it was deleted meanwhile
         if error.code not in (Code.QUEUE_NOT_FOUND, Code.GROUP_NOT_FOUND):
             raise
     return found

@@ -1,7 +1,7 @@
 """Tables about queues beside their logs, as Arrow: lease history, dead letters, queues and groups.
 
-Imported only when a table is asked for, since that needs the extra. A table is read page by page, each page a short look at the
-store that goes on after the last row of the one before, so a slow reader holds nothing open.
+Imported only when a request asks for a table, since it needs the extra. A table is read page by page, each page by a short call of the
+store that begins after the last row of the page before. So a slow reader keeps no transaction open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skep.model.history import FinishedLease
 TIME = pa.timestamp("us", tz="UTC")
 LEASE_ROWS = 1_000
 LETTER_ROWS = 100
-"""Of one page: each may have a payload of any size."""
+"""Few rows per page, as each letter may have a large payload."""
 QUEUE_ROWS = 100
 
 Row = tuple[Any, ...]
@@ -31,7 +31,7 @@ Pages = AsyncGenerator[list[Row], None]
 
 
 class TableWish(NamedTuple):
-    """The wanted rows of a table: after one place, up to another, ended since a time, and at most so many."""
+    """The wanted rows of a table: after one position, up to another, since a time, and at most ``limit``."""
 
     tenant: str
     queue: str | None
@@ -43,14 +43,14 @@ class TableWish(NamedTuple):
 
     @property
     def key(self) -> QueueKey:
-        """The queue it is about."""
+        """The queue of the wanted rows; INVALID_REQUEST when none is named."""
         if self.queue is None:
             raise SkepError(Code.INVALID_REQUEST, "the parameter queue is missing")
         return QueueKey(self.queue, self.tenant)
 
     @property
     def after_number(self) -> int:
-        """The place after which to begin, where that is a number."""
+        """``after`` as a number, for tables whose rows have numbers."""
         if self.after is None:
             return 0
         if not self.after.isdecimal() or len(self.after) > 19 or not self.after.isascii():
@@ -105,7 +105,7 @@ async def _dead_letters(engine: Engine, wish: TableWish) -> Pages:
     meant = await dead_letter_requests.resolved(engine, DeadLetterFilter(queue=wish.key, since=wish.since))
     after, left = wish.after_number, wish.limit
     if meant is not None and wish.since is not None:
-        # A letter enters its log when it dies: what died before need not be walked over.
+        # A letter enters its log when it dies, so letters that died before are skipped.
         after = max(after, await engine.log.first_seq_at(meant.queue, wish.since) - 1)
     while meant is not None and left > 0:
         found = await engine.dead_letters.page(meant, after=Seq(after), limit=min(LETTER_ROWS, left))

@@ -14,7 +14,7 @@ from skep.wire.queues import Overview
 from skep.wire.status import FailedCalls
 
 ALL_QUEUES = 100_000
-"""Queues of a tenant that one look takes in: more than anyone has, so that what is added up is added up over all of them."""
+"""The most queues that one scan reads. Nobody has so many, so sums are over all queues of the tenant."""
 _PAGE = 1_000
 
 
@@ -37,18 +37,18 @@ Sees = Callable[[QueueKey], bool]
 
 
 def all_seen(key: QueueKey) -> bool:  # noqa: ARG001 - it is the same for every queue
-    """Whether a queue may be in an answer to one who may see everything."""
+    """Let every queue into an answer."""
     return True
 
 
 async def survey(engine: Engine, tenant: str, most: int = ALL_QUEUES, sees: Sees = all_seen) -> TenantScan:
-    """A tenant's queues with their figures, by name; only those that may be seen."""
+    """A tenant's visible queues with their figures, by name."""
     queues, complete = await all_listed(engine, tenant, most, sees)
     return TenantScan(await figures(engine, queues), complete)
 
 
 async def all_listed(engine: Engine, tenant: str, most: int, sees: Sees) -> tuple[list[Queue], bool]:
-    """All queues that may be seen, by name, read page by page, and whether these are all."""
+    """All visible queues by name, read page by page, and whether these are all."""
     found: list[Queue] = []
     while True:
         limit = min(_PAGE, most + 1 - len(found))
@@ -68,8 +68,8 @@ async def listed(
     namespace: str | None = None,
     task: str | None = None,
 ) -> list[Queue]:
-    """A page of the queues that may be seen, by name. It is full as long as there are more: its last name is where the next one
-    begins, and no other name may tell that.
+    """A page of the visible queues, by name. It is full while there are more, as the next page begins after its last name; the name of
+    a queue that may not be seen must not tell that.
     """
     found: list[Queue] = []
     while True:
@@ -101,7 +101,7 @@ async def known_tenants(engine: Engine, call: Call, after: str, limit: int) -> l
 
 
 async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
-    """The queues' figures; one that was deleted meanwhile is left out."""
+    """The queues with their figures, without those that were deleted meanwhile."""
     found = []
     for start in range(0, len(queues), LOOKED_AT_ONCE):
         some = queues[start : start + LOOKED_AT_ONCE]
@@ -112,7 +112,7 @@ async def figures(engine: Engine, queues: Sequence[Queue]) -> list[Scanned]:
 
 
 def totals(seen: TenantScan, failed: Sequence[FailedCalls] = ()) -> Overview:
-    """The sums. What a dead-letter queue holds counts as dead letters, and not as depth too."""
+    """The sums over all queues. The messages of a dead-letter queue count as dead letters, not as depth."""
     working = [one.stats for one in seen.queues if not one.queue.holds_dead_letters]
     return Overview(
         queues=len(seen.queues),

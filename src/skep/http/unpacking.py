@@ -19,7 +19,7 @@ _SIZE_BYTES = 8
 
 
 def unpacked_bytes(body: bytes) -> Iterator[int]:
-    """The unpacked size of each compressed buffer of a stream. Raises what Arrow does for what is no stream."""
+    """The unpacked size of each compressed buffer of a stream. For an invalid stream it raises Arrow's own errors."""
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
         if message.type in ("record batch", "dictionary"):
             yield from _compressed(memoryview(message.metadata), message.type == "dictionary", memoryview(message.body))
@@ -36,20 +36,20 @@ def _compressed(metadata: memoryview, is_dictionary: bool, body: memoryview) -> 
     (count,) = unpack_from("<I", metadata, start)
     for number in range(count):
         offset, length = unpack_from("<qq", metadata, start + 4 + number * _BUFFER_BYTES)
-        # What lies outside of the body Arrow refuses.
+        # Arrow refuses a buffer outside of the body.
         if length >= _SIZE_BYTES and 0 <= offset <= len(body) - _SIZE_BYTES:
             (size,) = unpack_from("<q", body, offset)
             yield max(0, size)  # -1 says that it is not compressed after all
 
 
 def _followed(metadata: memoryview, place: int) -> int:
-    """Where the offset at a place leads."""
+    """The place that the offset at this place points to."""
     (offset,) = unpack_from("<I", metadata, place)
     return place + int(offset)
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int:
-    """Where a field of a table is; 0 when the table lacks it."""
+    """The place of a field of a table; 0 when the table lacks the field."""
     (back,) = unpack_from("<i", metadata, table)
     slots = table - back
     (size,) = unpack_from("<H", metadata, slots)

@@ -123,14 +123,14 @@ def queue_figures(stats: QueueStats) -> QueueFigures:
 
 
 class Held(NamedTuple):
-    """What one group alone holds back: messages that retention keeps for it, and its part of the queue's depth."""
+    """Messages that retention keeps for one group alone, and the part of the queue's depth that is due to this group."""
 
     messages: int
     depth: int
 
 
 def held_by(group: GroupStats, stats: QueueStats) -> Held:
-    """What a group of a queue holds back; an idle one nothing."""
+    """The messages and the depth that are due to one group alone. An idle group holds nothing back."""
     if group.idle:
         return Held(0, 0)
     others = [one for one in stats.groups if one is not group and not one.idle]
@@ -140,7 +140,7 @@ def held_by(group: GroupStats, stats: QueueStats) -> Held:
 
 
 def group_figures(stats: GroupStats, queue: QueueStats | None = None) -> GroupFigures:
-    """A group's account; what it holds back is known where its queue is given."""
+    """The figures of a group; with its ``queue`` also the messages that it alone holds back."""
     held = None if queue is None else held_by(stats, queue)
     return GroupFigures(
         queue=stats.queue.name, consumer_group=stats.group, lag=stats.lag_messages, lag_seconds=stats.lag_seconds,

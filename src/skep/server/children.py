@@ -32,7 +32,7 @@ class Child(NamedTuple):
         return self.process.stdout is None or bool(await self.process.stdout.readline())
 
     def stop(self) -> None:
-        """Let it finish what it has begun."""
+        """Tell it to stop in order: it finishes its running work."""
         # Not by a signal: a service manager that stops all processes has sent one already, and a second one means "now".
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -48,7 +48,7 @@ class Children:
     """Processes with the same order, kept running until they are told to stop."""
 
     def __init__(self, log: Any, replaced: str) -> None:
-        """``replaced`` is logged when one is."""
+        """``replaced`` is the log line for a child that ended and is replaced."""
         self.stopping = asyncio.Event()
         self._log = log
         self._replaced = replaced
@@ -105,7 +105,7 @@ class Children:
         return self.stopping.is_set()
 
     def stop(self) -> None:
-        """Let all finish what they have begun, and replace none."""
+        """Tell all to stop in order, and replace none."""
         self.stopping.set()
         for child in self._running:
             child.stop()

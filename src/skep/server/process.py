@@ -38,8 +38,8 @@ SWITCH_SECONDS = 0.0005
 after each statement, and with Python's own 5 ms it would wait longer for that than the statement took."""
 GARBAGE_OBJECTS = 20_000
 GARBAGE_ROUNDS = 20
-"""So many new objects before cycles are looked for, and so many rounds before older ones are looked at too. A push of a hundred messages
-makes as many objects as Python's own 700, and hardly anything here is in a cycle."""
+"""The garbage collector runs after this many new objects, and looks at older objects in every 20th run. Python's own threshold is 700:
+a push of a hundred messages reaches that, and hardly any object here is in a cycle."""
 
 log = structlog.get_logger("skep.server")
 
@@ -116,7 +116,7 @@ def serve_alone(settings: ServerSettings) -> None:
 
 
 def with_room(settings: ServerSettings) -> ServerSettings:
-    """As many connections as are asked for, or as the system lets this process have open."""
+    """The settings, with fewer connections if the system's limit of open files does not allow as many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -130,7 +130,7 @@ def with_room(settings: ServerSettings) -> ServerSettings:
 
 
 def tune_interpreter() -> None:
-    """Let threads and the collector of cycles disturb as little as they can."""
+    """Make the switches between threads and the runs of the garbage collector cost little."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(GARBAGE_OBJECTS, GARBAGE_ROUNDS, GARBAGE_ROUNDS)

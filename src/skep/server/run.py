@@ -144,7 +144,7 @@ async def _apply(app: App, url: str, token: str) -> None:
 
 
 async def _first(serving: asyncio.Task[None], other: object) -> None:
-    """Wait for this, or for the server's end."""
+    """Return when ``other`` is done, or when the server has ended."""
     waiting = asyncio.ensure_future(other)  # type: ignore[call-overload] # a coroutine of any kind
     try:
         await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)

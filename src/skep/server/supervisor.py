@@ -30,7 +30,7 @@ from skep.server.owner import OwnerOrder
 from skep.server.process import ProcessOrder, describe, open_sockets
 
 SOCKET_PATH_MAX = 100
-"""A system takes a little more, and not every system the same."""
+"""The longest path of the owner's socket. Systems allow slightly more, but not all the same."""
 
 log = structlog.get_logger("skep.server")
 
@@ -78,7 +78,7 @@ class Supervisor:
             await keeping
 
     async def _run_workers(self) -> int:
-        # One first: it migrates the store, and says once what is wrong when it cannot be opened.
+        # One worker first: it migrates the store, and when the store cannot be opened, the reason is logged once.
         first = await self._start_worker()
         if not await first.is_ready():
             return await first.process.wait()

@@ -23,7 +23,7 @@ class Bodies:
     """The bytes of request bodies of one kind that arrived and are still in use.
 
     Bytes count once they are here, not when they are announced: a client that announces a body and never sends it takes no room
-    from others. The only body there is may be of any size that is allowed to one.
+    from others. A body that is alone may have the largest allowed size.
     """
 
     __slots__ = ("_by_peer", "_most", "_share", "held_bytes", "peers")

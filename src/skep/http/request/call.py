@@ -157,14 +157,14 @@ class Call:
 
     @property
     def tenant_or_none(self) -> str | None:
-        """The tenant, where one is named as it should be and may be named."""
+        """The tenant; None when the request names one that is malformed or not allowed."""
         try:
             return self.tenant
         except SkepError:
             return None
 
     def _named_tenant(self) -> str | None:
-        """The query's where it may name one, else the header's."""
+        """The tenant that the query names, if the route allows that, else the one in the header."""
         if self.tenant_in is not None and (named := self.query.get(self.tenant_in)):
             return named
         named_by_header = self.single_header(TENANT_HEADER, Code.INVALID_REQUEST)
@@ -428,7 +428,7 @@ class _Watch:
         self._is_stopped = False
 
     def await_end(self, end: Coroutine[Any, Any, None], cause: Exception) -> None:
-        """Take the end of something for a cause."""
+        """Cancel the task with this cause when ``end`` returns."""
         waiting = asyncio.ensure_future(end)
         waiting.add_done_callback(lambda _: self._cancel(cause))
         self._waiting.append(waiting)
@@ -443,7 +443,7 @@ class _Watch:
             self.task.cancel()
 
     def stop(self) -> None:
-        """Let the task be."""
+        """Stop watching."""
         self._is_stopped = True
         for waiting in self._waiting:
             waiting.cancel()

@@ -38,7 +38,7 @@ _ON = {
 
 
 class Permission(Struct, frozen=True):
-    """The verbs that are needed, the one that `Call.queue` asks for first, and for what."""
+    """The needed verbs, and the queues that they are needed for. `Call.queue` checks the first verb."""
 
     reach: Reach
     verbs: tuple[Verb, ...] = ()

@@ -101,11 +101,11 @@ def routes(engine: Engine, meter: Meter) -> list[Route]:
             description="202 when they were queued.", tag="Messages", verb="ack", access=POP,
             example={"acknowledgments": [ACK_EXAMPLE]},
         ),
-        *_lease_operations(engine),
+        *_lease_routes(engine),
     ]  # fmt: skip
 
 
-def _lease_operations(engine: Engine) -> list[Route]:
+def _lease_routes(engine: Engine) -> list[Route]:
     """Extending and releasing leases."""
 
     async def extend(call: Call) -> Answer:

@@ -182,7 +182,7 @@ async def reached(engine: Engine, key: QueueKey, stats: QueueStats, start: Start
 
 
 def pending_after(stats: QueueStats, to_seq: int) -> int:
-    """How many messages follow a seq. What lies amid a log with gaps is not counted for a look."""
+    """How many messages follow a seq. Amid a log with gaps this is too high, as counting the gaps would take a read of the log."""
     return stats.last_seq - to_seq - (stats.gaps if to_seq < stats.first_seq else 0)
 
 

@@ -55,13 +55,13 @@ def routes(intake: Intake) -> list[Route]:
             return told
         return Answer(answer.status, answer.body)
 
-    def operation(path: str, summary: str) -> Route:
+    def route(path: str, summary: str) -> Route:
         return Route(
             method="POST", path=path, access=OPEN, handler=receive, summary=summary, description=_DESCRIPTION, tag="Webhooks",
             verb="hook", checks_query=True, request=Media("*/*", Any), answers={202: (HookResponse, QuarantineResponse), 200: Media("application/json", Any)},
         )  # fmt: skip
 
     return [
-        operation(HOOK + "{webhook}", "Receive a message from outside"),
-        operation(HOOK + "{webhook}/{tenant}", "Receive a message from outside for a tenant"),
+        route(HOOK + "{webhook}", "Receive a message from outside"),
+        route(HOOK + "{webhook}/{tenant}", "Receive a message from outside for a tenant"),
     ]

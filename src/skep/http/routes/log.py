@@ -37,7 +37,7 @@ from skep.wire.times import to_datetime
 LAST_SEQ = 2**63 - 1
 JSON_MESSAGES = 1_000
 JSON_BYTES = 8 * 1024 * 1024
-"""Payloads in one answer as JSON; it ends with the message that reaches this."""
+"""The bytes of payloads in one JSON answer. The message that reaches this limit is the last."""
 ARROW_MESSAGES = 1_000_000
 PARAMETERS = (
     Parameter("from", int, "the first seq, 1 by default; below the log's first, it starts there"),

@@ -22,7 +22,7 @@ from skep.wire.browsing import BrowsedMessage, MessagesResponse
 TAG = "Looking at messages"
 PREVIEW_BYTES = 1_024
 FINDING_PAGES = 100
-"""Pages that are looked through for one transaction id; a page walks a bounded piece of the log."""
+"""The most pages that are searched for one transaction id. Each page reads a bounded part of the log."""
 
 QUEUE = Parameter("queue", str, "the queue", required=True)
 PREVIEW = Parameter("preview", int, f"bytes of a payload to show, 0 to {PREVIEW_BYTES_MAX}; {PREVIEW_BYTES} by default")
@@ -138,7 +138,7 @@ def _filter(call: Call) -> MessageFilter:
 
 
 def preview_bytes(query: dict[str, str]) -> int:
-    """How much of each payload to show."""
+    """How many bytes of each payload to show."""
     preview = parameters.whole(query, "preview", PREVIEW_BYTES)
     if not 0 <= preview <= PREVIEW_BYTES_MAX:
         raise SkepError(Code.INVALID_REQUEST, f"preview must be from 0 to {PREVIEW_BYTES_MAX}", value=preview)
@@ -146,6 +146,6 @@ def preview_bytes(query: dict[str, str]) -> int:
 
 
 def largest_message(engine: Engine) -> int:
-    """What a message with its payload takes of the room for answers at most."""
+    """The most bytes of one message with its payload."""
     limits = engine.settings.limits
     return limits.payload_bytes + limits.headers_bytes

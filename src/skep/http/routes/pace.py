@@ -16,7 +16,7 @@ from skep.wire.times import to_datetime
 
 TAG = "Status"
 LEASES = 1_000
-"""Live leases that are looked through for their holders: those that run out first."""
+"""The most live leases that are searched for consumers. Those that end first come first."""
 
 
 async def pace_of(engine: Engine, stats: QueueStats, *, paused: bool) -> tuple[Pace, dict[str, Timing]]:

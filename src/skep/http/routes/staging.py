@@ -116,7 +116,7 @@ def epoch_of(call: Call) -> EpochKey:
 
 
 async def check_epoch(engine: Engine, call: Call, epoch: EpochKey) -> None:
-    """Refuse an epoch that has messages for a queue which may not be pushed to, staged or published."""
+    """Refuse an epoch with staged or published messages of a queue that the caller may not push to."""
     if call.sees_all:
         call.checked = True
         return
@@ -126,7 +126,7 @@ async def check_epoch(engine: Engine, call: Call, epoch: EpochKey) -> None:
         names += _decode_answer.decode(answer).queues
     for name in names:
         call.queue(name)
-    call.checked = True  # what has no messages is nobody's
+    call.checked = True  # an epoch without messages touches no queue
 
 
 def path_number(call: Call, name: str) -> int:
