@@ -18,7 +18,7 @@ PAGE_MAX = 1_000
 
 LIMIT = Parameter("limit", int, f"rows of one page, 1 to {PAGE_MAX}; {PAGE} by default")
 AFTER_NAME = Parameter("after", str, "where the page starts: the ``after`` of the page before")
-AFTER_SEQ = Parameter("after", int, "where the page starts: the ``after`` of the page before")
+AFTER_SEQ = Parameter("after", int, AFTER_NAME.description)
 
 
 def page_limit(query: dict[str, str]) -> int:

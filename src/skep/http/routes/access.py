@@ -13,7 +13,7 @@ from skep.errors import Code, SkepError
 from skep.http.auditing import ANONYMOUS, told
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, ADMINS
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
@@ -77,8 +77,7 @@ async def revoke(engine: Engine, call: Call) -> Answer:
 @ROUTES.route(
     "GET", "/api/v1/audit", ADMIN_TENANT, "See what admins did, newest first",
     parameters=(
-        Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"),
-        Parameter("after", int, "where the page starts: the ``after`` of the page before"), LIMIT,
+        Parameter("everywhere", bool, "of all tenants, and what was done to the server itself"), AFTER_SEQ, LIMIT,
     ),
     answers={200: AuditResponse},
 )  # fmt: skip

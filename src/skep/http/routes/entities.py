@@ -9,9 +9,8 @@ from skep.engine.validate import check_count
 from skep.http.recorded import entity_view, event_view, receipt_view
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import READ_TENANT
-from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.model.record import EntityKey, ReceiptKey
 from skep.wire.entities import (
@@ -24,7 +23,6 @@ from skep.wire.entities import (
 )
 
 TAG = "Entities"
-AFTER_NUMBER = Parameter("after", int, "where the page starts: the ``after`` of the page before")
 
 _decode_read = msgspec.json.Decoder(EntitiesReadRequest)
 
@@ -86,7 +84,7 @@ async def show(engine: Engine, call: Call) -> Answer:
 
 @ROUTES.route(
     "GET", "/api/v1/entities/{type}/{id}/events", READ_TENANT, "List the events of an entity, the first one first",
-    parameters=(AFTER_NUMBER, LIMIT), answers={200: EventsResponse},
+    parameters=(AFTER_SEQ, LIMIT), answers={200: EventsResponse},
 )  # fmt: skip
 async def events(engine: Engine, call: Call) -> Answer:
     limit = page_limit(call.query)
