@@ -21,14 +21,13 @@ from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
 
-TAG = "Access"
 FORCE = Parameter("force", bool, "also when a key revokes itself and is the last one that administers its tenants")
 KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the secret")
 
 _decode = msgspec.json.Decoder(KeyRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Access")
 
 
 @ROUTES.route(

@@ -27,14 +27,13 @@ from skep.wire.admin import (
     AdminReplayed,
 )
 
-TAG = "Admin"
 PREVIEW_BYTES = 1_024
 TENANT = Parameter("tenant_id", str, "whose queues; the tenant of the header by default")
 NAME = Parameter("name", str, "the queue whose dead letters are meant, or the dead-letter queue itself")
 ID = Parameter("id", str, "the dead letter's id")
 
 
-ROUTES: RouteTable[Served] = RouteTable(TAG)
+ROUTES: RouteTable[Served] = RouteTable("Admin")
 
 
 @ROUTES.route(

@@ -31,13 +31,12 @@ from skep.wire.apps import (
 )
 from skep.wire.times import to_datetime
 
-TAG = "Apps"
 DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 
 _decode_document = msgspec.json.Decoder(AppDocument)
 
 
-ROUTES: RouteTable[Served] = RouteTable(TAG)
+ROUTES: RouteTable[Served] = RouteTable("Apps")
 
 
 @ROUTES.route("GET", "/api/v1/apps", READ_SERVER, "List applied apps by name", answers={200: AppsResponse})

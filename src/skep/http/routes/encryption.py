@@ -15,13 +15,11 @@ from skep.model.data_key import WrappedKey
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
 from skep.wire.times import to_datetime
 
-TAG = "Encryption"
-
 _decode_rotate = msgspec.json.Decoder(RotateRequest)
 _decode_shred = msgspec.json.Decoder(ShredRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Encryption")
 
 
 @ROUTES.route(

@@ -14,13 +14,11 @@ from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.times import to_datetime
 
-TAG = "Endpoints"
-
 _decode_report = msgspec.json.Decoder(EndpointReport)
 _decode_reset = msgspec.json.Decoder(EndpointReset)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Endpoints")
 
 
 @ROUTES.route(

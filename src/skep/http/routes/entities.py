@@ -22,12 +22,10 @@ from skep.wire.entities import (
     EventsResponse,
 )
 
-TAG = "Entities"
-
 _decode_read = msgspec.json.Decoder(EntitiesReadRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Entities")
 
 
 @ROUTES.route(

@@ -31,7 +31,6 @@ from skep.wire.groups import (
 )
 from skep.wire.times import to_instant
 
-TAG = "Consumer groups"
 QUEUE = Parameter("queue", str, "only of this queue")
 PAGE_QUEUES = Parameter("limit", int, "queues whose groups one page has; 100 by default, 1000 at most")
 
@@ -40,7 +39,7 @@ _decode_release = msgspec.json.Decoder(ReleaseRequest)
 _decode_progress = msgspec.json.Decoder(ProgressRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Consumer groups")
 
 
 @ROUTES.route(

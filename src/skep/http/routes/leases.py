@@ -23,11 +23,10 @@ from skep.wire.status import (
 )
 from skep.wire.times import to_datetime
 
-TAG = "Status"
 QUEUE = Parameter("queue", str, "the queue", required=True)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Status")
 
 
 @ROUTES.route(

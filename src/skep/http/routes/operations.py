@@ -32,13 +32,12 @@ from skep.wire.operations import (
 )
 from skep.wire.times import to_datetime
 
-TAG = "Operations"
 OPERATION = Parameter("operation", str, "the id that the call was answered with")
 
 _encode = msgspec.json.Encoder().encode
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Operations")
 
 
 @ROUTES.route(

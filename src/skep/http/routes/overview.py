@@ -13,10 +13,7 @@ from skep.http.routes.route_table import RouteTable, Served
 from skep.http.tenant_scan import ALL_QUEUES, all_listed, known_tenants, survey, totals
 from skep.wire.queues import Labelled, NamespacesResponse, Overview, TasksResponse, TenantsResponse
 
-TAG = "Queues"
-
-
-ROUTES: RouteTable[Served] = RouteTable(TAG)
+ROUTES: RouteTable[Served] = RouteTable("Queues")
 
 
 @ROUTES.route(

@@ -14,7 +14,6 @@ from skep.model import QueueKey, QueueStats
 from skep.wire.pace import ConnectedConsumer, ConsumersResponse, DurationsView, GroupTiming, PaceResponse
 from skep.wire.times import to_datetime
 
-TAG = "Status"
 LEASES = 1_000
 """The most live leases that are searched for consumers. Those that end first come first."""
 
@@ -37,7 +36,7 @@ async def connected(engine: Engine, call: Call, key: QueueKey | None) -> list[Co
     ]
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Status")
 
 
 @ROUTES.route(

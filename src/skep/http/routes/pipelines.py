@@ -14,14 +14,13 @@ from skep.model.record import PipelineRun
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.times import to_datetime
 
-TAG = "Pipelines"
 RUN = Parameter("run", str, "the id of the run")
 
 _decode = msgspec.json.Decoder(RunReport)
 _encode = msgspec.json.Encoder().encode
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Pipelines")
 
 
 @ROUTES.route(

@@ -31,7 +31,6 @@ from skep.wire.queues import (
     QueueView,
 )
 
-TAG = "Queues"
 DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 LIST_PARAMETERS = (
     Parameter("namespace", str, "only queues of this namespace"),
@@ -53,7 +52,7 @@ _decode_configure = msgspec.json.Decoder(_Configure)
 _decode_clear = msgspec.json.Decoder(ClearRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Queues")
 
 
 @ROUTES.route(

@@ -26,7 +26,6 @@ from skep.wire.scheduled import (
 )
 from skep.wire.times import to_datetime, to_instant
 
-TAG = "Scheduled messages"
 LIST_PARAMETERS = (
     Parameter("queue", str, "only of this queue"),
     Parameter("partition", str, "only of this partition"),
@@ -48,7 +47,7 @@ _decode_selection = msgspec.json.Decoder(ScheduledSelection)
 _decode_move = msgspec.json.Decoder(ScheduledMove)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Scheduled messages")
 
 
 @ROUTES.route(

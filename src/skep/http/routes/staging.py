@@ -26,7 +26,6 @@ from skep.wire.staging import (
     StagingView,
 )
 
-TAG = "Staging"
 QUERY = Parameter("query", str, "what writes: a streaming query's id, or a batch job's")
 EPOCH = Parameter("epoch", int, "which of its units of work: a streaming query's batch")
 PARTITION = Parameter("partition", int, "the number of the task's partition")
@@ -37,7 +36,7 @@ _decode = msgspec.json.Decoder(PublishRequest)
 _decode_answer = msgspec.json.Decoder(PublishedAnswer)
 
 
-ROUTES: RouteTable[Served] = RouteTable(TAG)
+ROUTES: RouteTable[Served] = RouteTable("Staging")
 
 
 @ROUTES.route(

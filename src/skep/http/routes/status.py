@@ -33,12 +33,11 @@ from skep.wire.status import (
 )
 from skep.wire.times import to_datetime
 
-TAG = "Status"
 WARNINGS = 100
 OLDER_THAN = Parameter("olderThan", float, f"how many seconds a message may wait; {OLD_SECONDS:g} by default")
 
 
-ROUTES: RouteTable[Served] = RouteTable(TAG)
+ROUTES: RouteTable[Served] = RouteTable("Status")
 
 
 @ROUTES.route(

@@ -33,14 +33,13 @@ from skep.wire.traces import (
     TraceNamesResponse,
 )
 
-TAG = "Traces"
 TRACE_MESSAGES = 1_000
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TellRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable(TAG)
+ROUTES: RouteTable[Engine] = RouteTable("Traces")
 
 
 @ROUTES.route(
