@@ -183,6 +183,19 @@ async def test_the_server_is_busy_while_calls_take_long_though_they_are_few(entr
     assert busy == [False, True, False]
 
 
+@pytest.mark.parametrize(("inside", "is_busy"), [(int(LEAST), True), (int(LEAST) - 1, False)])
+async def test_the_server_is_busy_while_no_call_of_a_first_wave_is_answered(
+    entrance: Entrance, inside: int, is_busy: bool
+) -> None:
+    for _ in range(inside):
+        assert await entrance.door.enter()
+    assert not entrance.door.is_busy
+    entrance.clock.advance(INSIDE_SECONDS)
+    entrance.leave(1)
+    assert await entrance.door.enter()
+    assert entrance.door.is_busy is is_busy
+
+
 async def test_the_server_is_busy_while_somebody_waits(entrance: Entrance) -> None:
     await entrance.fill()
     late = await entrance.come()

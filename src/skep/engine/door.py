@@ -80,8 +80,15 @@ class Door:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls wait for the server, and not for one queue of it: many are inside, some wait, or all take long."""
-        return bool(self._waiting) or self.inside * 2 > self.limit or self._took_micros * 2 > self._target_micros
+        """Whether calls wait for the server, and not for one queue of it: many are inside, some wait, or all take long.
+
+        Few calls that take long may all be of one queue. With many, their time so far counts, too: in a first wave of calls none is
+        answered yet.
+        """
+        took = self._took_micros
+        if self.inside >= LEAST:
+            took = max(took, self._inside_micros / max(1, self._answered))
+        return bool(self._waiting) or self.inside * 2 > self.limit or took * 2 > self._target_micros
 
     def lets_in(self) -> bool:
         """Let a call in if there is room; whether it got in."""
