@@ -10,13 +10,14 @@ from contextlib import closing
 
 import apsw
 
-from skep.store.sqlite import store
+from skep.store.sqlite import database
 from skep.store.sqlite.connection import MEMORY, Knobs, migrate, open_writer
 
 
 def copy_new_stores() -> None:
     """Let every store that is opened in this process from now on be a copy, if it is new."""
-    store.migrate = _copy_if_new  # type: ignore[attr-defined] # it is the name that a store calls
+    assert vars(database)["migrate"] is migrate, "this is the name that a store calls"
+    vars(database)["migrate"] = _copy_if_new
 
 
 def _copy_if_new(db: apsw.Connection, path: str) -> None:

@@ -6,6 +6,7 @@ reach it as escaped text only. A form's answer is a redirect to a page, so that 
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -98,6 +99,18 @@ class Fields:
         return [value for given, value in self._pairs if given == name]
 
 
+@functools.cache
+def templates() -> jinja2.Environment:
+    """The templates of all pages. They are compiled once in a process."""
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("skep.dashboard"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False, extensions=["jinja2.ext.do"],
+    )  # fmt: skip
+    found.filters.update(formats.FILTERS)
+    found.globals.update(screens=SCREENS, version=skep.__version__, assets=assets.assets(), queue_mode=QUEUE_MODE_GROUP)
+    return found
+
+
 class Site:
     """The parts that every page is made with."""
 
@@ -106,14 +119,7 @@ class Site:
         self.snapshots = Snapshots(engine)
         self.counters: Callable[[], Meter] = Meter
         self._prefix = prefix
-        self._templates = jinja2.Environment(
-            loader=jinja2.PackageLoader("skep.dashboard"), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True, auto_reload=False, extensions=["jinja2.ext.do"],
-        )  # fmt: skip
-        self._templates.filters.update(formats.FILTERS)
-        self._templates.globals.update(
-            screens=SCREENS, version=skep.__version__, assets=assets.assets(), queue_mode=QUEUE_MODE_GROUP
-        )
+        self._templates = templates()
 
     def read_templates(self) -> None:
         """Compile them all: each takes longer than the pages it is for."""
