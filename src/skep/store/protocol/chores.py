@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import QueueKey
 from skep.model.upkeep import Chore
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class ChoreVerbs(Protocol):

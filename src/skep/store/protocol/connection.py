@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.model.upkeep import Connections
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class ConnectionVerbs(Protocol):

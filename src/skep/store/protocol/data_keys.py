@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model.data_key import WrappedKey
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class DataKeyVerbs(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
@@ -20,9 +20,6 @@ from skep.model import (
 )
 from skep.model.history import Death, ReplayRecord
 from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class DeadLetterReadVerbs(Protocol):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import GroupStats, QueueKey, Seq, Start
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class GroupVerbs(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
@@ -18,9 +18,6 @@ from skep.model.history import (
     TraceEvent,
     TraceName,
 )
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class FailureVerbs(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
@@ -22,9 +22,6 @@ from skep.model.operation import (
     Performed,
     WaitingOperations,
 )
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class OperationVerbs(Protocol):

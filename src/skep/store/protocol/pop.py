@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import PopRequest, PopResult, PushBatch, PushOutcome, Settlement, SettleResult
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class PopVerbs(Protocol):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import QueueKey
 from skep.model.system_event import EventPosition, SystemEvents
-
-if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    pass
 
 
 class ServerVerbs(Protocol):
