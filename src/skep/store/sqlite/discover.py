@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.model import WINDOW_CAP_FACTOR, Start, StartMode
+from skep.store.sqlite.claim import AtHand
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log_position import find_seq_at
-from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
+from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import add_sets
 
 
@@ -30,31 +31,6 @@ def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: 
     if group is None:
         group = session.make_group(queue, name, start_seq(session, queue, start) - 1, now)
     return group
-
-
-class AtHand:
-    """Messages that a pop has just discovered and read whole, by partition, so that they need not be read again to be handed out.
-
-    As many are kept as there is room for; the first one that is not kept leaves those of its partition incomplete.
-    """
-
-    def __init__(self, room_bytes: int) -> None:
-        self._room_bytes = room_bytes
-        self._messages: dict[str, list[Row]] = {}
-
-    def keep(self, message: Row) -> None:
-        """Keep a message, if there is room."""
-        self._room_bytes -= len(message[9]) + len(message[8] or b"")
-        if self._room_bytes >= 0:
-            self._messages.setdefault(message[4], []).append(message)
-
-    def take(self, partition: str, delivered_seq: int, pending: int) -> list[Row] | None:
-        """The messages of a partition beyond ``delivered_seq``, if they are all that it has ``pending``; else some may be missing.
-
-        The first ones may have expired since they were read, and what follows them need not have been kept.
-        """
-        found = [row for row in self._messages.pop(partition, ()) if row[0] & MAX_SEQ > delivered_seq]
-        return found if len(found) == pending else None
 
 
 def discover(

@@ -6,16 +6,15 @@ when that is no more than a batch or the queue has a window buffer. Every step i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from msgspec import Struct, field
+from collections.abc import Sequence
 
 from skep.clock import Instant, seconds
-from skep.model import DeadReason, Delivery, PopRequest, PopResult
+from skep.model import DeadReason, PopRequest, PopResult
 from skep.store.lease import Burial, Effects, complete, run_out
 from skep.store.rules import group_is_external, is_too_old, is_visible
-from skep.store.sqlite.bury import apply, with_origins
-from skep.store.sqlite.discover import AtHand, discover, open_group
+from skep.store.sqlite.bury import with_origins
+from skep.store.sqlite.claim import AtHand, Claim
+from skep.store.sqlite.discover import discover, open_group
 from skep.store.sqlite.leases import (
     PARTITION,
     SQL,
@@ -43,55 +42,6 @@ SHORTEST_LEASE_MICROS = 1
 
 MAX_EXPIRED_PER_CLAIM = 1_000
 """How many too old messages one pop may settle on its way."""
-
-MAX_BURIALS_PER_CLAIM = 20
-"""How many leases that ran out with their last attempt one pop ends on its way; `expire` does the rest in the background."""
-
-
-class Claim(Struct):
-    """One request under way: its deliveries, and its remaining limits."""
-
-    request: PopRequest
-    deadline: Instant
-    deliveries: list[Delivery]
-    partitions: set[str]
-    expiries_left: int
-    room_bytes: int
-    """How many bytes of payloads and headers still fit."""
-    burials_left: int = MAX_BURIALS_PER_CLAIM
-    effects: Effects = field(default_factory=Effects)
-    """The burials, history rows and counts that `apply` will write together."""
-    is_closed: bool = False
-    """Whether no message may be added any more."""
-    at_hand: AtHand | None = None
-    """The messages that were read when they were discovered."""
-
-    @property
-    def wanted(self) -> int:
-        """How many more messages fill the batch."""
-        return 0 if self.is_closed else self.request.batch - len(self.deliveries)
-
-    def apply(self, session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
-        """Write the gathered effects: burials, history rows and counts."""
-        apply(session, queue, group, self.effects, now)
-        self.effects = Effects()
-
-    def fitting(self, rows: Iterable[Row]) -> list[Row]:
-        """As many message rows as there is room for, the first of a claim in any case; nothing may follow one left out.
-
-        They are read one by one, so that no more than one too many is ever in memory.
-        """
-        taken: list[Row] = []
-        room = self.room_bytes
-        for row in rows:
-            headers = row[8]
-            room -= len(row[9]) if headers is None else len(row[9]) + len(headers)
-            if room < 0 and (taken or self.deliveries):
-                self.is_closed = True
-                break
-            taken.append(row)
-        self.room_bytes = room
-        return taken
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
