@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
@@ -21,14 +21,6 @@ from skep.store.sqlite.session import Session
 T = TypeVar("T")
 Piece = Callable[[Session, int], T]
 """A piece of a chore, which touches at most so many messages."""
-
-
-class Pieced(Protocol):
-    """What runs pieces of chores: of a kind, with at most so many messages; the last argument tells whether there is more to do."""
-
-    def __call__(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool], /) -> Awaitable[T]:
-        """Wait for what the work returns."""
-        ...
 
 
 class StoreCall(NamedTuple):

@@ -8,12 +8,12 @@ when counters change after a quiet time, the last unchanged sample is written, t
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
 from skep.store.rules import KEPT_SAMPLES_SECONDS, KEYFRAME_SECONDS, SAMPLE_EVERY_SECONDS, birth, is_new
-from skep.store.sqlite.calls import Pieced
+from skep.store.sqlite.database import Database
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.stats import group_counters, queue_counters
 from skep.store.statements import load_statements
@@ -31,6 +31,7 @@ SampleKey = tuple[int, int]
 """Queue and group."""
 PastKey = tuple[str, int]
 """Tenant and queue."""
+Key = TypeVar("Key", bound=tuple[int | str, int])
 
 
 class Noted(NamedTuple):
@@ -64,14 +65,14 @@ class Sampling:
         self._past: dict[PastKey, Noted] = {}
         self._looked_at: Instant | None = None
 
-    async def look(self, run: Pieced, now: Instant) -> None:
-        """Sample all queues and tenants once. ``run`` does a piece in a transaction; only committed rows are remembered."""
+    async def look(self, db: Database, now: Instant) -> None:
+        """Sample all queues and tenants once. Each piece is a transaction; only committed rows are remembered."""
         samples: dict[SampleKey, Noted] = {}
         past: dict[PastKey, Noted] = {}
         tenants: dict[str, Tenant] = {}
         after: int | None = 0
         while after is not None:
-            seen = await run("sample", partial(self._look_at_queues, after, now), PIECE, _has_more)
+            seen = await db.piece("sample", partial(self._look_at_queues, after, now), PIECE, _has_more)
             samples |= seen.samples
             past |= seen.past
             for name, tenant in seen.tenants.items():
@@ -79,7 +80,7 @@ class Sampling:
             after = seen.last_id
         left = list(tenants.items())
         while left:
-            seen = await run("sample tenants", partial(self._look_at_tenants, left, now), PIECE, _has_more)
+            seen = await db.piece("sample tenants", partial(self._look_at_tenants, left, now), PIECE, _has_more)
             past |= seen.past
             del left[: len(seen.past)]
         # Deleted queues and groups are forgotten with the old memory.
@@ -87,10 +88,8 @@ class Sampling:
 
     def _look_at_queues(self, after: int, now: Instant, session: Session, size: int) -> Seen:
         found = session.rows(SQL["queues_after"], (after, size))
-        samples, past = (
-            Samples(session, self._samples, self._held_at(now), now),
-            Past(session, self._past, self._held_at(now), now),
-        )
+        samples = Changes(session, "newest_sample", self._samples, self._held_at(now), now)
+        past = Changes(session, "newest_past", self._past, self._held_at(now), now, by_minute=True)
         tenants: dict[str, Tenant] = {}
         for _, tenant, name in found:
             queue = session.queue(QueueKey(name, tenant))
@@ -102,15 +101,19 @@ class Sampling:
             past.see((tenant, queue.id), figures, queue.created_at)
             if not queue.holds_dead_letters:
                 tenants[tenant] = _together(tenants.get(tenant), Tenant(figures, queue.created_at))
-        samples.write()
-        past.write()
+        if samples.rows:
+            session.db.executemany(SQL["add_sample"], samples.rows)
+            before = now - seconds(KEPT_SAMPLES_SECONDS)
+            changed = dict.fromkeys(row[:2] for row in samples.rows)
+            session.db.executemany(SQL["thin_samples"], [(*key, before) for key in changed])
+        session.db.executemany(SQL["note_figures"], past.rows)
         return Seen(samples.newest, past.newest, tenants, found[-1][0] if len(found) == size else None)
 
     def _look_at_tenants(self, tenants: list[tuple[str, Tenant]], now: Instant, session: Session, size: int) -> Seen:
-        past = Past(session, self._past, self._held_at(now), now)
+        past = Changes(session, "newest_past", self._past, self._held_at(now), now, by_minute=True)
         for name, tenant in tenants[:size]:
             past.see((name, _WHOLE_TENANT), tenant.figures, tenant.created_at)
-        past.write()
+        session.db.executemany(SQL["note_figures"], past.rows)
         return Seen({}, past.newest, {}, None)
 
     def _held_at(self, now: Instant) -> int:
@@ -119,66 +122,42 @@ class Sampling:
         return usual if self._looked_at is None else min(self._looked_at, now - 1)
 
 
-class Samples:
-    """Samples of queues and groups, for rates. Only those of the last minute or so are kept."""
+class Changes(Generic[Key]):
+    """The rows to add for changed figures: of queues and groups for rates, or with ``by_minute`` of queues and tenants for charts."""
 
-    def __init__(self, session: Session, known: dict[SampleKey, Noted], held_at: int, now: Instant) -> None:
-        self._session, self._known, self._held_at, self._now = session, known, held_at, now
-        self._rows: list[tuple[int, ...]] = []
-        self.newest: dict[SampleKey, Noted] = {}
+    def __init__(
+        self,
+        session: Session,
+        newest: str,
+        known: dict[Key, Noted],
+        held_at: int,
+        now: Instant,
+        by_minute: bool = False,
+    ) -> None:
+        self._session, self._newest, self._now, self._by_minute = session, newest, now, by_minute
+        self._known = known
+        # By the minute it is in an earlier minute, as the row of this minute will have the change.
+        self._held_at = min(held_at, now // MINUTE * MINUTE - 1) if by_minute else held_at
+        self.rows: list[tuple[int | str, ...]] = []
+        self.newest: dict[Key, Noted] = {}
 
-    def see(self, key: SampleKey, figures: Figures) -> None:
-        """Add a row if the counters changed."""
+    def see(self, key: Key, figures: Figures, created_at: int | None = None) -> None:
+        """Add a row if the figures changed; with ``created_at`` also a row of zeros before a new queue or tenant."""
         last = _believed(self._known.get(key), self._now)
-        if last is None and (row := self._session.row(SQL["newest_sample"], key)) is not None:
+        if last is None and (row := self._session.row(SQL[self._newest], key)) is not None:
             last = Noted(row[0], row[1:])
         if last is not None and _says_enough(last, figures, self._now):
             self.newest[key] = last
             return
+        if last is None and created_at is not None and is_new(created_at, self._now):
+            self.rows.append((*key, *birth(created_at, self._now), 0, 0, 0, 0, 0))
         if last is not None and last.figures != figures and self._held_at > last.at:
-            self._rows.append((*key, self._held_at, *last.figures))
-        self._rows.append((*key, self._now, *figures))
+            self._add(key, self._held_at, last.figures)
+        self._add(key, self._now, figures)
         self.newest[key] = Noted(self._now, figures)
 
-    def write(self) -> None:
-        """Write the new rows, and delete older rows of these queues and groups that rates no longer need."""
-        if self._rows:
-            self._session.db.executemany(SQL["add_sample"], self._rows)
-            before = self._now - seconds(KEPT_SAMPLES_SECONDS)
-            self._session.db.executemany(
-                SQL["thin_samples"], [(*key, before) for key in dict.fromkeys(row[:2] for row in self._rows)]
-            )
-
-
-class Past:
-    """Figures of queues and tenants by the minute, for charts."""
-
-    def __init__(self, session: Session, known: dict[PastKey, Noted], held_at: int, now: Instant) -> None:
-        self._session, self._known, self._now = session, known, now
-        # In an earlier minute, as the row of this minute will have the change.
-        self._held_at = min(held_at, now // MINUTE * MINUTE - 1)
-        self._rows: list[tuple[object, ...]] = []
-        self.newest: dict[PastKey, Noted] = {}
-
-    def see(self, key: PastKey, figures: Figures, created_at: int) -> None:
-        """Add a row if the figures changed; for a new queue or tenant also a row of zeros before it."""
-        last = _believed(self._known.get(key), self._now)
-        if last is None and (row := self._session.row(SQL["newest_past"], key)) is not None:
-            last = Noted(row[0], row[1:])
-        if last is not None and _says_enough(last, figures, self._now):
-            self.newest[key] = last
-            return
-        if last is None and is_new(created_at, self._now):
-            self._rows.append((*key, *birth(created_at, self._now), 0, 0, 0, 0, 0))
-        if last is not None and last.figures != figures and self._held_at > last.at:
-            self._rows.append((*key, self._held_at // MINUTE, self._held_at, *last.figures))
-        self._rows.append((*key, self._now // MINUTE, self._now, *figures))
-        self.newest[key] = Noted(self._now, figures)
-
-    def write(self) -> None:
-        """Write the new rows."""
-        if self._rows:
-            self._session.db.executemany(SQL["note_figures"], self._rows)
+    def _add(self, key: Key, at: int, figures: Figures) -> None:
+        self.rows.append((*key, at // MINUTE, at, *figures) if self._by_minute else (*key, at, *figures))
 
 
 def _believed(noted: Noted | None, now: Instant) -> Noted | None:
