@@ -139,9 +139,6 @@ class Database:
             await self.writer.cut_log(done)
         return value
 
-    async def _read(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
-        return await (self.reader or self.writer).call(work, arguments)
-
     async def read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         """Read much, out of the way of those who read little; several at once."""
         if self.reader is None:

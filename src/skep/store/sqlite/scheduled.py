@@ -26,53 +26,13 @@ from skep.model.scheduled import (
     Walk,
     walk_rows,
 )
-from skep.store.sqlite.access import Running
-from skep.store.sqlite.calls import Pieced
+from skep.store.sqlite.database import Part, read
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
 from skep.store.sqlite.session import QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "scheduled")
-
-
-class SqliteScheduled:
-    """Implements `skep.store.protocol.scheduled.ScheduledStore` with the store's own threads."""
-
-    def __init__(self, piece: Pieced, read: Running) -> None:
-        self._piece = piece
-        self._read = read
-
-    async def page(
-        self, wanted: ScheduledFilter, after: ScheduledPosition | None, limit: int, preview_bytes: int | None
-    ) -> ScheduledPage:
-        """A page in the order of time."""
-        return await self._read(lambda session: page(session, wanted, after, limit, preview_bytes))
-
-    async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
-        """How many fit, as far as one walk goes."""
-        return await self._read(lambda session: count(session, wanted, after))
-
-    async def mark(self, key: QueueKey) -> int:
-        """The arrival up to which messages are there."""
-        return await self._read(lambda session: mark(session, key))
-
-    async def change(
-        self,
-        wanted: ScheduledFilter,
-        what: Change,
-        deliver_at: Instant | None,
-        after: ScheduledPosition | None,
-        limit: int,
-        now: Instant,
-    ) -> ScheduledChange:
-        """Change at most so many of those that fit."""
-        return await self._piece(
-            f"{what} scheduled",
-            lambda session, size: change(session, wanted, what, deliver_at, after, size, now),
-            limit,
-            lambda step: step.after is not None,
-        )
 
 
 def page(
@@ -229,3 +189,28 @@ def _show(session: Session, tenant: str, one: ScheduledRow, preview_bytes: int |
         queue=QueueKey(one.queue, tenant), place=ScheduledPosition(row[0], row[1]), id=row[2], partition=row[3], transaction_id=row[4],
         trace_id=row[5], headers=row[6], content_type=row[7], payload=row[8], payload_bytes=row[9], priority=row[10],
     )  # fmt: skip
+
+
+class SqliteScheduled(Part):
+    """Implements `skep.store.protocol.scheduled.ScheduledStore`."""
+
+    page = read(page)
+    count = read(count)
+    mark = read(mark)
+
+    async def change(
+        self,
+        wanted: ScheduledFilter,
+        what: Change,
+        deliver_at: Instant | None,
+        after: ScheduledPosition | None,
+        limit: int,
+        now: Instant,
+    ) -> ScheduledChange:
+        """Change at most ``limit`` matching messages, as one piece of a chore."""
+        return await self._db.piece(
+            f"{what} scheduled",
+            lambda session, size: change(session, wanted, what, deliver_at, after, size, now),
+            limit,
+            lambda step: step.after is not None,
+        )

@@ -85,10 +85,10 @@ class SqliteStore(Database):
         """``knobs`` are those of `Knobs`."""
         super().__init__(path, **knobs)
         self._sampling = Sampling()
-        self.access: AccessStore = SqliteAccess(self._write, self._read)
-        self.refusals: RefusalStore = SqliteRefusals(self._write, self._read)
+        self.access: AccessStore = SqliteAccess(self)
+        self.refusals: RefusalStore = SqliteRefusals(self)
         self.records: RecordStore = SqliteRecords(self)
-        self.scheduled: ScheduledStore = SqliteScheduled(self.piece, self._read)
+        self.scheduled: ScheduledStore = SqliteScheduled(self)
 
     # queues
 
@@ -210,7 +210,7 @@ class SqliteStore(Database):
 
     async def sample(self, now: Instant) -> None:
         """Note which counters changed, in pieces."""
-        await self._sampling.look(self.piece, now)
+        await self._sampling.look(self, now)
 
     async def maintain(self) -> None:
         """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
