@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
 from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
 from skep.arrow.shape import VARYING, Shape, implied
@@ -23,37 +22,30 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "log")
 
 
-class RawRange(Struct, frozen=True):
-    """A range as SQLite gave it: its columns follow in the caller's thread."""
-
-    shape: Shape | None
-    values: dict[str, tuple[Any, ...]]
-    through: Seq
-
-
-def read(session: Session, key: QueueKey, wanted: LogRange) -> RawRange:
-    """As much of the range as fits, and at least one message if there is any."""
+def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
+    """The messages of a range that fit, as columns; at least one message if there is any."""
     queue = session.queue(key)
     low, high = max(wanted.first, queue.first_seq), min(wanted.last, queue.last_seq)
-    # So many seqs hold no more messages, and to bound these costs more.
+    # A range of so many seqs has no more messages than that. A bound on the messages themselves would cost more.
     high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
     if low > high:
-        return RawRange(None, {}, wanted.last)
+        return _empty(wanted, wanted.last)
     source, parameters = _source(queue, wanted, low, high)
     row = session.row(f"{SQL['shape']} {source}", parameters)
     assert row is not None
     if row[0] and row[5] > wanted.max_bytes:
         row = _cut(session, source, parameters, wanted.max_bytes)
     if not row[0]:
-        return RawRange(None, {}, Seq(high))
+        return _empty(wanted, Seq(high))
     shape = Shape(*row)
     is_cut = shape.messages == wanted.max_rows or shape.payload_bytes >= wanted.max_bytes
-    through = shape.last if is_cut else high
-    return RawRange(
-        shape,
-        _values(session, shape, wanted, source, (parameters[0], queue.base | shape.last, *parameters[2:])),
-        Seq(through),
-    )
+    values = _values(session, shape, wanted, source, (parameters[0], queue.base | shape.last, *parameters[2:]))
+    arrays = [_column(name, shape, values.get(shape.read_as(name))) for name in wanted.schema.names]
+    return LogPiece(pa.record_batch(arrays, schema=wanted.schema), Seq(shape.last if is_cut else high))
+
+
+def _empty(wanted: LogRange, through: Seq) -> LogPiece:
+    return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), through)
 
 
 def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str, tuple[int | str, ...]]:
@@ -85,20 +77,6 @@ def _values(
     assert row is not None
     parts = iter(row)
     return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
-
-
-def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
-    """A range of the log, as columns."""
-    return piece_of(wanted, read(session, key, wanted))
-
-
-def piece_of(wanted: LogRange, found: RawRange) -> LogPiece:
-    """What was found, as columns."""
-    shape = found.shape
-    if shape is None:
-        return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), found.through)
-    arrays = [_column(name, shape, found.values.get(shape.read_as(name))) for name in wanted.schema.names]
-    return LogPiece(pa.record_batch(arrays, schema=wanted.schema), found.through)
 
 
 def _column(name: str, shape: Shape, values: tuple[Any, ...] | None) -> pa.Array:
