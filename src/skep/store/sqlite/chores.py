@@ -15,7 +15,6 @@ from skep.model.upkeep import Chore
 from skep.store.lease import Effects, run_out_set
 from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, settles_unread
 from skep.store.sqlite.bury import apply
-from skep.store.sqlite.database import Database
 from skep.store.sqlite.discover import discover
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import drop_gone, lease_of_row, save, save_all
@@ -70,12 +69,7 @@ _DATA_OF_A_QUEUE = (
 )
 
 
-async def promote(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Let scheduled messages that are due enter the log."""
-    return await db.chore("promote", lambda session, size: _promote(session, key, now, size), limit)
-
-
-def _promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+def promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Let scheduled messages that are due enter the log, oldest due first."""
     queue = session.queue(key)
     rows = list[Row]()
@@ -93,12 +87,7 @@ def _promote(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore
     return Chore(len(rows), following[0] <= now, following[0])
 
 
-async def expire(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Settle what is too old, and bury what ran out of attempts."""
-    return await db.chore("expire", lambda session, size: _expire(session, key, now, size), limit)
-
-
-def _expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+def expire(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
     queue = session.queue(key)
     settled_unread = settles_unread(queue.key.name, queue.settings, queue.holds_dead_letters)
@@ -208,12 +197,7 @@ def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | N
     return min(found, default=None)
 
 
-async def sweep(db: Database, now: Instant, limit: int) -> Chore:
-    """Remove what has aged out, and the data of deleted queues."""
-    return await db.chore("sweep", lambda session, size: _sweep(session, now, size), limit)
-
-
-def _sweep(session: Session, now: Instant, limit: int) -> Chore:
+def sweep(session: Session, now: Instant, limit: int) -> Chore:
     """Remove what has aged out, and the data of deleted queues."""
     left = limit
     due: list[Instant] = []

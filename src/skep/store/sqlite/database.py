@@ -128,10 +128,6 @@ class Database:
 
         return await writer.call(piece, short=not pieces.is_long(kind), piece=True)
 
-    async def chore(self, kind: str, work: Piece[Chore], most: int) -> Chore:
-        """The same for a chore, which says itself whether there is more to do."""
-        return await self.piece(kind, work, most, lambda chore: chore.more)
-
     async def destroy(self, done: str, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
         """Write, and leave nothing of what was before in the write-ahead log."""
         value = await self._write(work, *arguments)
@@ -188,5 +184,20 @@ def read(
 
     async def call(self: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await (self.reader or self.writer).call(partial(verb, **kwargs) if kwargs else verb, args)
+
+    return call
+
+
+def chore(
+    kind: str, verb: Callable[Concatenate[Session, P], Chore]
+) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, Chore]]:
+    """A verb that does a piece of a chore. Its last argument (by place) is how many messages the piece may touch."""
+    work: Callable[..., Chore] = verb
+
+    async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> Chore:
+        limit: Any = args[-1]
+        return await self.piece(
+            kind, lambda session, size: work(session, *args[:-1], size, **kwargs), limit, lambda done: done.more
+        )
 
     return call

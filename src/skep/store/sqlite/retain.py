@@ -12,7 +12,6 @@ from skep.clock import Instant, seconds
 from skep.model import QueueKey
 from skep.model.upkeep import Chore
 from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
-from skep.store.sqlite.database import Database
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log_position import find_seq_at, message_at_or_after
@@ -26,12 +25,7 @@ SQL = load_statements(__package__, "retain")
 log = structlog.get_logger(__name__)
 
 
-async def retain(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Delete from the head of the log what retention and clearing allow."""
-    return await db.chore("retain", lambda session, size: retain_some(session, key, now, size), limit)
-
-
-def retain_some(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
+def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     """One pass over one queue."""
     queue = session.queue(key)
     _mark_idle(session, queue, now)

@@ -45,7 +45,7 @@ from skep.store.sqlite import (
 )
 from skep.store.sqlite.access import SqliteAccess
 from skep.store.sqlite.connection import MEMORY
-from skep.store.sqlite.database import Database, read, written
+from skep.store.sqlite.database import Database, chore, read, written
 from skep.store.sqlite.put_right import write_something
 from skep.store.sqlite.records import SqliteRecords
 from skep.store.sqlite.refusals import SqliteRefusals
@@ -202,10 +202,10 @@ class SqliteStore(Database):
 
     # chores
 
-    promote = chores.promote
-    expire = chores.expire
-    retain = retain.retain
-    sweep = chores.sweep
+    promote = chore("promote", chores.promote)
+    expire = chore("expire", chores.expire)
+    retain = chore("retain", retain.retain)
+    sweep = chore("sweep", chores.sweep)
     put_right = written(put_right.put_right)
 
     async def sample(self, now: Instant) -> None:

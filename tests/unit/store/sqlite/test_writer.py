@@ -18,7 +18,7 @@ from skep.model import NewMessage, Outcome, PopRequest, PushBatch, QueueChanges,
 from skep.store import pieces
 from skep.store.sqlite import SqliteStore, push, retain, writer
 from skep.store.sqlite.checkpoints import Checkpoints
-from skep.store.sqlite.database import MANY_MESSAGES, written
+from skep.store.sqlite.database import MANY_MESSAGES, chore, written
 from skep.store.sqlite.session import Session
 
 KEY = QueueKey("orders")
@@ -193,7 +193,7 @@ async def retained(store: SqliteStore) -> int:
 async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     pushing: list[asyncio.Task[object]] = []
-    delete, append = retain.retain_some, push.push
+    delete, append = retain.retain, push.push
 
     def a_piece(*args: Any) -> Any:
         order.append("piece")
@@ -204,7 +204,7 @@ async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, m
         order.append("push")
         return append(*args)
 
-    monkeypatch.setattr(retain, "retain_some", a_piece)
+    monkeypatch.setattr(SqliteStore, "retain", chore("retain", a_piece))
     monkeypatch.setattr(SqliteStore, "push", written(a_push, lambda *_: 1))
     waiting = [asyncio.create_task(doomed.retain(KEY, LATER, 1_000)) for _ in range(4)]
 
