@@ -21,8 +21,7 @@ from skep.model import (
 from skep.store.sqlite.leases import find_lease
 from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
-from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.sets import set_of_row
+from skep.store.sqlite.sets import sets_of
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "browse")
@@ -181,8 +180,7 @@ class _View:
                 waiting.update(lease.open[held:])
                 delivered = lease.delivered_seq if lease.pending else MAX_SEQ
         else:
-            for row in self._session.rows(SETS_SQL["sets_of_partition"], (self._group.id, partition)):
-                one = set_of_row(row)
+            for one in sets_of(self._session, self._group, partition):
                 (leased if one.is_live(self._now) else waiting).update(one.seqs)
         self._leased[partition], self._waiting[partition], self._delivered[partition] = leased, waiting, delivered
 

@@ -14,8 +14,7 @@ from skep.store.sqlite.gone import Gone
 from skep.store.sqlite.groups import release
 from skep.store.sqlite.leases import find_lease
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
-from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.sets import set_of_row
+from skep.store.sqlite.sets import sets_of
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "delete")
@@ -56,7 +55,7 @@ def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: G
     if message.seq > group.scan_seq or group.external:
         return message.seq > group.scan_seq
     if not queue.is_ordered:
-        return any(message.seq in seqs for _, seqs in _sets(session, group, message.partition))
+        return any(message.seq in held.seqs for held in sets_of(session, group, message.partition))
     lease = find_lease(session, group, message.partition)
     return lease is not None and (
         message.seq in lease.open or (message.seq > lease.delivered_seq and lease.pending > 0)
@@ -66,14 +65,9 @@ def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: G
 def _token(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> Token | None:
     """What a message is held under, if anybody has it."""
     if not queue.is_ordered:
-        held = [token for token, seqs in _sets(session, group, message.partition) if message.seq in seqs]
+        held = [one.token for one in sets_of(session, group, message.partition) if message.seq in one.seqs]
         return Token(held[0]) if held and held[0] is not None else None
     lease = find_lease(session, group, message.partition)
-    if lease is None or lease.token is None or message.seq not in lease.open[: lease.leased]:
+    if lease is None or lease.token is None or message.seq not in lease.held:
         return None
     return Token(lease.token)
-
-
-def _sets(session: Session, group: GroupRow, partition: str) -> list[tuple[bytes | None, list[int]]]:
-    found = map(set_of_row, session.rows(SETS_SQL["sets_of_partition"], (group.id, partition)))
-    return [(held.token, held.seqs) for held in found]

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from skep.clock import Instant
 from skep.store.sqlite.leases import LeaseRow, count_expired, find_lease, lose_head, save, set_head
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
-from skep.store.sqlite.sets import SQL as SETS_SQL
-from skep.store.sqlite.sets import refresh_age, save_set, set_of_row
+from skep.store.sqlite.sets import refresh_age, save_set, sets_of
 
 
 class Gone(NamedTuple):
@@ -87,8 +86,7 @@ def _drop_open(
 def _forget_in_sets(
     session: Session, queue: QueueRow, group: GroupRow, partition: str, seqs: set[int], now: Instant
 ) -> None:
-    for row in session.rows(SETS_SQL["sets_of_partition"], (group.id, partition)):
-        held = set_of_row(row)
+    for held in sets_of(session, group, partition):
         dropped = seqs.intersection(held.seqs)
         if not dropped or held.is_live(now):
             continue

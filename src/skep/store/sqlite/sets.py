@@ -49,6 +49,11 @@ def set_of_row(row: Row) -> SetRow:
     return SetRow(*values)
 
 
+def sets_of(session: Session, group: GroupRow, partition: str) -> list[SetRow]:
+    """The rows of a partition, by (priority descending, ready_at, id)."""
+    return [set_of_row(row) for row in session.rows(SQL["sets_of_partition"], (group.id, partition))]
+
+
 def save_set(session: Session, held: SetRow) -> None:
     """Write the row, or delete it when it is empty."""
     if not held.seqs:
@@ -66,34 +71,11 @@ def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]
     for (partition, priority), messages in found.items():
         for start in range(0, len(messages), MAX_SET):
             part = messages[start : start + MAX_SET]
-            _insert(session, queue, group, partition, priority, [seq for seq, _ in part], part[0][1], now)
-
-
-def _insert(
-    session: Session,
-    queue: QueueRow,
-    group: GroupRow,
-    partition: str,
-    priority: int,
-    seqs: list[int],
-    oldest_at: int,
-    now: Instant,
-) -> None:
-    ready_at = _from(oldest_at, now) + queue.delay_micros
-    values = (
-        group.id,
-        partition,
-        priority,
-        seqs[0],
-        pack(seqs),
-        0,
-        0,
-        ready_at,
-        oldest_at,
-        _expiry(queue, oldest_at),
-        None,
-    )
-    session.db.execute(SQL["insert_set"], values)
+            first_seq, oldest_at = part[0]
+            ready_at = _from(oldest_at, now) + queue.delay_micros
+            times = (0, ready_at, oldest_at, _expiry(queue, oldest_at))
+            seqs = pack([seq for seq, _ in part])
+            session.db.execute(SQL["insert_set"], (group.id, partition, priority, first_seq, seqs, 0, *times, None))
 
 
 def _from(created_at: int, now: Instant) -> int:
