@@ -43,7 +43,7 @@ def dead_letters(
     session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
     """Dead letters in the order of their queue, up to the one that reaches ``max_bytes``; no more than that are ever in memory."""
-    queue = _dead_queue(session, wanted.queue)
+    queue = dead_queue(session, wanted.queue)
     letters: list[DeadLetter] = []
     for row in _found(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit):
         letters.append(_dead_letter(queue, row))
@@ -55,7 +55,7 @@ def dead_letters(
 
 def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
     """How many match."""
-    queue = _dead_queue(session, wanted.queue)
+    queue = dead_queue(session, wanted.queue)
     found = session.db.execute(SQL["count_dead"], _parameters(queue, wanted, 1, MAX_SEQ, _NO_LIMIT)).get
     assert isinstance(found, int)
     return found
@@ -89,7 +89,7 @@ def _replay(
     after: Seq | None,
 ) -> ReplayStep:
     """Move matches back to their source queues, for the group that gave them up and no other."""
-    queue = _dead_queue(session, wanted.queue)
+    queue = dead_queue(session, wanted.queue)
     rows, end = _look(session, queue, wanted, after, until, len(ids))
     replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
     remove(session, queue, _gone(rows), now)
@@ -100,7 +100,7 @@ def replays(
     session: Session, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
 ) -> list[ReplayRecord]:
     """What was replayed from a dead-letter queue, the newest letters first."""
-    queue = _dead_queue(session, key)
+    queue = dead_queue(session, key)
     end = MAX_SEQ + 1 if before is None else min(before, MAX_SEQ + 1)
     return [
         ReplayRecord(
@@ -125,7 +125,7 @@ async def purge(
 
 def _purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None) -> PurgeStep:
     """Delete matches."""
-    queue = _dead_queue(session, wanted.queue)
+    queue = dead_queue(session, wanted.queue)
     rows, end = _look(session, queue, wanted, after, Seq(MAX_SEQ), limit)
     remove(session, queue, _gone(rows), now)
     if rows:
@@ -140,30 +140,19 @@ def _look(
     first, last = span(wanted, after, min(until, MAX_SEQ))
     if first > last:
         return [], None
-    rows = _find(session, queue, wanted, first, last, limit, LOOKED_PER_STEP)
+    rows = list(_found(session, queue, wanted, first, last, limit, LOOKED_PER_STEP))
     if rows and len(rows) >= limit:
         return rows, Seq(rows[-1][0] & MAX_SEQ)
     cut = session.row(SQL["nth_dead"], (queue.base | first, queue.base | last, LOOKED_PER_STEP - 1))
     return rows, None if cut is None else Seq(cut[0] & MAX_SEQ)
 
 
-def _dead_queue(session: Session, key: QueueKey) -> QueueRow:
+def dead_queue(session: Session, key: QueueKey) -> QueueRow:
+    """The queue; NOT_A_DEAD_LETTER_QUEUE when it holds no dead letters."""
     queue = session.queue(key)
     if not queue.holds_dead_letters:
         raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
     return queue
-
-
-def _find(
-    session: Session,
-    queue: QueueRow,
-    wanted: DeadLetterFilter,
-    first: int,
-    last: int,
-    limit: int,
-    looked: int = _NO_LIMIT,
-) -> list[Row]:
-    return list(_found(session, queue, wanted, first, last, limit, looked))
 
 
 def _found(

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from skep.clock import Instant, seconds
-from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.history import Death, FailedAttempt, FinishedLease, Journey, LeaseTime, Moment, TraceEvent, TraceName
 from skep.store.outcomes import outcome_for
 from skep.store.rules import FAILURES_SHOWN, HISTORY_DISORDER_SECONDS, PAST_SECONDS, SEARCHED_LEASES, TIMED_LEASES
+from skep.store.sqlite.dead_letters import dead_queue
+from skep.store.sqlite.log_position import first_since
 from skep.store.sqlite.session import MAX_SEQ, Row, Session
 from skep.store.statements import load_statements
 
@@ -107,15 +108,9 @@ def _first_ended(session: Session, queue_id: int, at: Instant) -> int | None:
     oldest = session.row(SQL["lease_ended_at"], (queue_id, 0))
     if newest is None or oldest is None:
         return None
-    low, high = oldest[0], newest[0] + 1
-    while low < high:
-        middle = (low + high) // 2
-        row = session.row(SQL["lease_ended_at"], (queue_id, middle))
-        if row is None or row[1] >= at:
-            high = middle
-        else:
-            low = row[0] + 1
-    return int(low)
+    return first_since(
+        lambda position: session.row(SQL["lease_ended_at"], (queue_id, position)), oldest[0], newest[0] + 1, at
+    )
 
 
 def _lease(key: QueueKey, row: Row) -> FinishedLease:
@@ -164,9 +159,7 @@ def _event(row: Row) -> TraceEvent:
 
 def deaths(session: Session, key: QueueKey, limit: int) -> list[Death]:
     """Why the newest dead letters of a dead-letter queue died, newest first."""
-    queue = session.queue(key)
-    if not queue.holds_dead_letters:
-        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    queue = dead_queue(session, key)
     rows = session.rows(SQL["deaths"], (queue.base, queue.base | MAX_SEQ, limit))
     return [
         Death(Seq(position & MAX_SEQ), source, group, DeadReason(reason), error, attempts, failed_at)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from skep.clock import Instant
 from skep.model import QueueKey, Seq
 from skep.store.sqlite.database import Database
-from skep.store.sqlite.session import MAX_SEQ, QueueRow, Session
+from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "log_position")
@@ -17,19 +19,28 @@ def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[in
     return None if row is None else (row[0] & MAX_SEQ, row[1])
 
 
+def first_since(look: Callable[[int], Row | None], low: int, high: int, at: int) -> int:
+    """The first position whose row is not older than ``at``, by binary search; ``high`` when there is none below it.
+
+    ``look`` finds the first row at or after a position: its position and its time. Times never fall along the rows.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        row = look(middle)
+        if row is None or row[1] >= at:
+            high = middle
+        else:
+            low = row[0] + 1
+    return low
+
+
 def find_seq_at(session: Session, queue: QueueRow, at: int) -> int:
     """The seq of the first message created at or after ``at``; the log's end when there is none."""
     low, high = queue.first_seq, queue.last_seq + 1
     beginning = message_at_or_after(session, queue, 1)
     if beginning is not None:
         low = min(low, beginning[0])
-    while low < high:
-        middle = (low + high) // 2
-        found = message_at_or_after(session, queue, middle)
-        if found is None or found[1] >= at:
-            high = middle
-        else:
-            low = found[0] + 1
+    low = first_since(lambda seq: message_at_or_after(session, queue, seq), low, high, at)
     found = message_at_or_after(session, queue, low) if low <= queue.last_seq else None
     return queue.last_seq + 1 if found is None else found[0]
 

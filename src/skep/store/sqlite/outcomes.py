@@ -11,6 +11,7 @@ from skep.clock import Instant, seconds
 from skep.model import QueueKey, Settlement, SettleResult
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, EndedLease, Remembered
+from skep.store.sqlite.log_position import first_since
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.statements import load_statements
 
@@ -85,12 +86,6 @@ def _first_position(session: Session, since: int) -> int:
     newest = session.row(SQL["newest"])
     if newest is None:
         return 0
-    low, high = max(0, newest[0] + 1 - REMEMBERED_LEASES), newest[0] + 1
-    while low < high:
-        middle = (low + high) // 2
-        row = session.row(SQL["ended_at"], (middle,))
-        if row is None or row[1] >= since:
-            high = middle
-        else:
-            low = row[0] + 1
-    return int(low)
+    end = newest[0] + 1
+    oldest = max(0, end - REMEMBERED_LEASES)
+    return first_since(lambda position: session.row(SQL["ended_at"], (position,)), oldest, end, since)
