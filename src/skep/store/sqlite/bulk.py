@@ -15,13 +15,12 @@ from skep.arrow.log import NewRows, fixed, joined, lengths
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Appended, Ordering, QueueKey, QueueSettings, Seq
-from skep.model.queue import no_queue
+from skep.model import Appended, QueueKey, QueueSettings, Seq
 from skep.store.rules import not_encrypted_reason, queue_full_reason
 from skep.store.sqlite import order
 from skep.store.sqlite.push import advance, depth_of, ids_are_near, next_place
-from skep.store.sqlite.queues import check_rules, make_queue
-from skep.store.sqlite.session import QueueRow, Session
+from skep.store.sqlite.queues import make_queue
+from skep.store.sqlite.session import Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "bulk")
@@ -30,7 +29,6 @@ SQL = load_statements(__package__, "bulk")
 _START_BITS, _PARTITION_BITS, _PAYLOAD_BITS = 28, 11, 24
 MAX_BYTES = (1 << _START_BITS) - 1
 _MAX_PAYLOAD = (1 << _PAYLOAD_BITS) - 1
-_ID_BYTES = 16
 
 
 class Packed(Struct, frozen=True):
@@ -58,7 +56,9 @@ def pack(rows: NewRows) -> Packed:
 
 def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create_queue: bool) -> Appended:
     """Append a batch, whole or not at all."""
-    queue = _queue(session, key, now, create_queue)
+    queue = session.find_queue(key) if create_queue else session.queue(key)
+    if queue is None:
+        queue = make_queue(session, key, QueueSettings(), now)
     if queue.settings.encryption_enabled:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(key.name), queue=key.name)
     limit = queue.settings.max_depth
@@ -67,21 +67,8 @@ def append(session: Session, key: QueueKey, packed: Packed, now: Instant, create
     if session.has_operations():
         order.check(session, {(key, partition.decode()) for partition in packed.partitions.unique().to_pylist()})
     at, first = next_place(queue, now)
-    only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
     traced = not ids_are_near((packed.first_id, packed.last_id), at)
-    session.db.execute(
-        SQL["append_packed"],
-        (queue.base + first - 1, queue.id, at, packed.blob, apsw.carray(packed.places), only, traced, packed.headers),
-    )
+    rows = (packed.blob, apsw.carray(packed.places), queue.only_partition, traced, packed.headers)
+    session.db.execute(SQL["append_packed"], (queue.base + first - 1, queue.id, at, *rows))
     advance(queue, packed.count, at)
     return Appended(Seq(first), Seq(queue.last_seq), depth_of(session, queue))
-
-
-def _queue(session: Session, key: QueueKey, now: Instant, create_queue: bool) -> QueueRow:
-    queue = session.find_queue(key)
-    if queue is not None:
-        return queue
-    if not create_queue:
-        raise no_queue(key.name)
-    check_rules(session, key, QueueSettings())
-    return make_queue(session, key, QueueSettings(), now)

@@ -10,13 +10,11 @@ import structlog
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import (
-    DEFAULT_PARTITION,
     NO_GROUP,
     DeadLetterOrigin,
     DeadReason,
     Delivery,
     NewMessage,
-    Ordering,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -104,9 +102,8 @@ def _append(
         return
     dead_queue = make_dead_letter_queue(session, dead_key, now)
     at, first = next_place(dead_queue, now)
-    only = DEFAULT_PARTITION if dead_queue.settings.ordering is Ordering.FIFO else None
     positions = _json([queue.base | burial.seq for burial in kept])
-    session.db.execute(SQL["copy"], (positions, dead_queue.base | first, dead_queue.id, at, only))
+    session.db.execute(SQL["copy"], (positions, dead_queue.base | first, dead_queue.id, at, dead_queue.only_partition))
     advance(dead_queue, len(kept), at)
     session.db.executemany(
         SQL["add_dead_letter"],

@@ -16,10 +16,8 @@ from skep.clock import MICROS_PER_MS, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
-    DEFAULT_PARTITION,
     Depth,
     NewMessage,
-    Ordering,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -202,7 +200,7 @@ def _append_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Inst
     at, first = next_place(queue, now)
     position = queue.base + first
     near = ids_are_near(ids, at)
-    only = DEFAULT_PARTITION if queue.settings.ordering is Ordering.FIFO else None
+    only = queue.only_partition
     rows = [
         (i, m.priority, id_, only or m.partition, None if near else id_, m.content_type, m.headers, m.payload)
         for i, m, id_ in zip(range(position, position + len(ids)), batch.messages, ids, strict=True)

@@ -56,12 +56,15 @@ class QueueRow(Struct):
     last_at: int = 0
     delay_micros: int = 0
     lifetime_micros: int | None = None
+    only_partition: str | None = None
+    """The one partition of a fifo queue."""
 
     def apply(self, settings: QueueSettings) -> None:
         """Take over settings, with the durations that every message is held against."""
         self.settings = settings
         self.delay_micros = seconds(settings.delayed_processing_seconds)
         self.lifetime_micros = lifetime_micros(settings)
+        self.only_partition = DEFAULT_PARTITION if settings.ordering is Ordering.FIFO else None
 
     @property
     def base(self) -> int:
@@ -80,7 +83,7 @@ class QueueRow(Struct):
 
     def stored_partition(self, partition: str) -> str:
         """The partition a message is kept in: a fifo queue has one, whatever a push names."""
-        return DEFAULT_PARTITION if self.settings.ordering is Ordering.FIFO else partition
+        return self.only_partition or partition
 
     @property
     def public(self) -> Queue:
