@@ -1,4 +1,4 @@
-"""Looking at messages: pages of the log with filters and a group's view of each, single messages, traces.
+"""Browsing: pages of the log with filters and the state of each message for a group, single messages, bounds of logs.
 
 Reads only. A page walks a bounded piece of the log, so it may be short, or empty with ``after`` set.
 """
@@ -31,12 +31,12 @@ WALK_MESSAGES = 10_000
 
 
 def log_bounds(session: Session, key: QueueKey) -> LogBounds:
-    """Which seqs the log holds."""
+    """The seqs that the log holds."""
     return _bounds_of(session.queue(key))
 
 
 def bounds_of_logs(session: Session, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
-    """Which seqs some logs hold: two look-ups by key for each."""
+    """The seqs that some logs hold, without queues that do not exist: two look-ups by key for each."""
     found = {name: session.find_queue(QueueKey(name, tenant)) for name in queues}
     return {name: _bounds_of(queue) for name, queue in found.items() if queue is not None}
 
@@ -67,8 +67,8 @@ def messages(session: Session, wanted: MessageFilter, now: Instant) -> MessagePa
 
 
 def _bounds(session: Session, queue: QueueRow, wanted: MessageFilter) -> tuple[int, int]:
-    """The seqs that the page may show; times become seqs."""
-    # What was cleared or retained away may still await deletion: it is shown only to who asks for its state.
+    """The first and the last seq that the page may show."""
+    # Cleared messages stay in the log until retention deletes them. Only a filter by state shows them.
     low = queue.first_seq if wanted.state is None else 1
     high = queue.last_seq
     if wanted.since is not None:
@@ -84,7 +84,7 @@ def _bounds(session: Session, queue: QueueRow, wanted: MessageFilter) -> tuple[i
 
 def _walk(session: Session, queue: QueueRow, wanted: MessageFilter, low: int, high: int) -> list[Row]:
     way = "down" if wanted.descending else "up"
-    # Without a filter that drops messages, one more than the page tells whether there is a next one.
+    # Without such a filter, one message beyond the page tells whether there is a next page.
     filtered = wanted.state is not None or wanted.transaction_id is not None or wanted.trace_id is not None
     limit = WALK_MESSAGES if filtered else min(WALK_MESSAGES, wanted.limit + 1)
     span = (queue.base | low, queue.base | high, limit)
@@ -107,7 +107,7 @@ def _matches(row: Row, wanted: MessageFilter) -> bool:
 def show(
     session: Session, key: QueueKey, position: int, preview_bytes: int | None, state: MessageState | None = None
 ) -> list[StoredMessage]:
-    """The message at a position, if there is one."""
+    """The message at a position, in a list; an empty list when there is none."""
     row = session.row(SQL["show"], (position, preview_bytes))
     if row is None:
         return []
@@ -141,7 +141,7 @@ def message(session: Session, key: QueueKey, seq: Seq) -> StoredMessage | None:
 
 
 class _View:
-    """What a group thinks of messages; rows are read once per page and partition."""
+    """The states of messages for a group. Lease rows are read once per page and partition."""
 
     def __init__(self, session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> None:
         self._now = now
@@ -153,7 +153,7 @@ class _View:
         self._delivered: dict[str, int] = {}
 
     def state(self, seq: int, partition: str, audience: int | None) -> MessageState | None:
-        """How far the group has come with one message; None when it is for another group only."""
+        """The state of a message; None when the message is for another group only."""
         if audience not in (None, self._group.id) and not self._group.external:
             return None
         if seq > self._group.scan_seq:

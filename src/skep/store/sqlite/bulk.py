@@ -1,7 +1,7 @@
-"""Pushing in bulk: batches of columns.
+"""Bulk pushes: batches of columns.
 
-A batch goes to SQLite as one blob (every row's id, partition and payload, one after the other) and one array that says where
-each row begins and how long its parts are; one statement cuts them out. No Python runs per message.
+SQLite gets a batch as one blob (id, partition and payload of each row, one after the other) and an array with the place and the
+lengths of each row. One statement cuts the rows out. No Python runs per message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_PAYLOAD = (1 << _PAYLOAD_BITS) - 1
 
 
 class Packed(Struct, frozen=True):
-    """A batch as SQLite takes it."""
+    """A batch in the form that SQLite gets."""
 
     count: int
     first_id: Id
@@ -44,7 +44,7 @@ class Packed(Struct, frozen=True):
 
 
 def pack(rows: NewRows) -> Packed:
-    """The batch in one blob. Runs outside of the writer's thread."""
+    """Pack a batch into one blob. This runs outside the writer's thread."""
     ids = rows.ids()
     blob, starts = joined(fixed(ids), rows.partition, rows.payload)
     partition_bytes, payload_bytes = lengths(rows.partition), lengths(rows.payload)

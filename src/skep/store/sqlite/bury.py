@@ -1,4 +1,4 @@
-"""Giving up on messages: they move to the dead-letter queue in the transaction that settles them (I11)."""
+"""Burials: a message that is given up is copied to the dead-letter queue in the transaction that settles it (I11)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ log = structlog.get_logger(__name__)
 
 
 def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Sequence[Burial], now: Instant) -> str | None:
-    """Append the messages to the dead-letter queue and count them; the name of that queue, None when discarded.
+    """Copy messages to the dead-letter queue and count them; returns its name, or None when they are discarded.
 
-    However many there are, it takes three statements.
+    It takes three statements, however many messages there are.
     """
     name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
     if not burials:
@@ -56,13 +56,13 @@ def bury(session: Session, queue: QueueRow, group: GroupRow, burials: Sequence[B
         _append(session, queue, group, QueueKey(name, queue.key.tenant), burials, now)
         return name
     for burial in burials:
-        # Nobody keeps it, so at least the log tells that it was there.
+        # The message is kept nowhere, so the server's log names it.
         log.info("message_discarded", queue=queue.key.name, seq=burial.seq, group=group.name, reason=burial.reason)
     return None
 
 
 def apply(session: Session, queue: QueueRow, group: GroupRow, effects: Effects, now: Instant) -> str | None:
-    """Bury what is given up on, write down how leases ended and which attempts failed, and count; where the dead letters went."""
+    """Write the lease history, the failed attempts, the counters and the burials; returns the dead-letter queue, None without burials."""
     for ending in effects.endings:
         session.add_history(history_row(queue, group, ending, now))
     session.add_failures(queue, group, effects.failures, now)
@@ -77,9 +77,9 @@ def apply(session: Session, queue: QueueRow, group: GroupRow, effects: Effects, 
 def apply_settled(
     session: Session, queue: QueueRow, group: GroupRow, results: Sequence[SettleResult], effects: Effects, now: Instant
 ) -> tuple[list[SettleResult], list[Ending]]:
-    """The same after settlements: what they are answered, now that it is known where messages were buried.
+    """Like `apply`, after settlements: returns the answers, which name the dead-letter queue, and the endings of leases.
 
-    How leases ended is left to the caller, who writes it down with these answers.
+    The caller adds the endings to the lease history, with these answers.
     """
     effects.burials.sort(key=lambda burial: burial.seq)
     endings, effects.endings = effects.endings, []
@@ -90,10 +90,10 @@ def apply_settled(
 def _append(
     session: Session, queue: QueueRow, group: GroupRow, dead_key: QueueKey, burials: Sequence[Burial], now: Instant
 ) -> None:
-    """Copy messages to the end of the dead-letter queue, in the order given, and note why."""
+    """Copy messages to the end of the dead-letter queue, in the given order, with their reasons."""
     found = session.rows(SQL["to_bury"], (_json([queue.base | burial.seq for burial in burials]),))
     there = {position & MAX_SEQ: (partition, created_at) for position, partition, created_at in found}
-    # Purged meanwhile: nothing is left to keep, and a group's account calls that expired.
+    # Messages that have left the log cannot be kept; the group counts them as expired.
     lost = sum(burial.seq not in there and burial.reason is not DeadReason.EXPIRED for burial in burials)
     group.dead -= lost
     count_expired(session, group, lost)
@@ -121,10 +121,8 @@ def _json(positions: list[int]) -> str:
     return msgspec.json.encode(positions).decode()
 
 
-def _add_letter(
-    session: Session, dead_queue: QueueRow, said: Row, letter: Row, error: str | None, now: Instant
-) -> tuple[int, int]:
-    """Append what a message said and where it came from; the seq and time it got."""
+def _add_letter(session: Session, dead_queue: QueueRow, said: Row, letter: Row, error: str | None, now: Instant) -> int:
+    """Append a dead letter: the columns of the message (``said``) and its origin (``letter``); returns its seq."""
     at, seq = next_place(dead_queue, now)
     position = dead_queue.base | seq
     id_, named, transaction_id, trace_id, priority, content_type, headers, payload = said
@@ -138,13 +136,13 @@ def _add_letter(
     )  # fmt: skip
     advance(dead_queue, 1, at)
     session.db.execute(SQL["add_dead_letter"], (position, *letter, now, error))
-    return seq, at
+    return seq
 
 
 def quarantine(
     session: Session, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
 ) -> PushOutcome:
-    """Put a message that its queue may not take straight among the dead letters."""
+    """Put an invalid message directly into the dead-letter queue."""
     if receipt is not None and not take(session, receipt, now):
         return recorded(session, receipt.key, now)
     queue = session.find_queue(message.queue) or make_queue(session, message.queue, QueueSettings(), now)
@@ -166,7 +164,7 @@ def quarantine(
         message.payload,
     )  # fmt: skip
     letter = (queue.id, 0, queue.key.name, message.partition, NO_GROUP, DeadReason.INVALID, 0, now)
-    seq, _ = _add_letter(session, dead_queue, said, letter, error, now)
+    seq = _add_letter(session, dead_queue, said, letter, error, now)
     result = PushResult(PushStatus.STORED, id_, Seq(seq), message.transaction_id, trace_id)
     return PushOutcome([result], {dead_queue.key: depth_of(session, dead_queue)})
 
@@ -174,7 +172,7 @@ def quarantine(
 def bury_unfit(
     session: Session, key: QueueKey, unfit: Sequence[Unfit], receipt: ReceiptKey, expires_at: Instant, now: Instant
 ) -> Buried:
-    """Copy messages of a log among the dead letters of their queue, once."""
+    """Copy messages of a log into its dead-letter queue, once per receipt."""
     known = find(session, receipt, now)
     if known is not None:
         return msgspec.json.decode(known.answer, type=Buried)
@@ -199,10 +197,10 @@ def bury_unfit(
 def bury_new(
     session: Session, key: QueueKey, batch: PushBatch, error: str | None, attempts: int, now: Instant
 ) -> str | None:
-    """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
+    """Put the messages of a failed push into the dead-letter queue, in order; returns its name.
 
-    None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
-    NOT_ENCRYPTED when the queue is encrypted and one of them is not.
+    None when the queue is gone, or keeps no dead letters. The messages were accepted, so max_depth does not refuse them.
+    NOT_ENCRYPTED when the queue is encrypted and a message is not.
     """
     queue = session.find_queue(key)
     name = None if queue is None else dead_letter_target(key.name, queue.settings, queue.holds_dead_letters)
@@ -221,7 +219,7 @@ def bury_new(
 
 
 def with_origins(session: Session, queue: QueueRow, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Deliveries of a dead-letter queue, each with where it comes from; what was pushed there as any message is comes from nowhere."""
+    """Deliveries of a dead-letter queue with their origins. A message that was pushed there directly has none."""
     return [msgspec.structs.replace(one, dead_letter=_origin(session, queue.base | one.seq)) for one in deliveries]
 
 

@@ -1,6 +1,6 @@
-"""Calls of a store that wait for a connection, and the thread that reads.
+"""Calls that wait for a connection, and the reader: a thread with a connection of its own, which takes calls one by one.
 
-A reading connection has a thread of its own, which takes calls one by one, so that long reads are in nobody's way.
+So a long read does not delay the writer.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from skep.store.sqlite.session import Session
 
 T = TypeVar("T")
 Piece = Callable[[Session, int], T]
-"""A piece of a chore, which touches at most so many messages."""
+"""A piece of a chore; its second argument is how many messages it may touch."""
 
 
 class StoreCall(NamedTuple):
-    """Something to do with a session and arguments, and whom to tell. ``bare`` work runs outside a transaction, and ``long`` work in the thread."""
+    """Work for a session, and the future of its caller. ``bare`` work runs outside a transaction, ``long`` work in the thread."""
 
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -34,7 +34,7 @@ class StoreCall(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """The outcome of a call."""
+    """The result or the error of a call, and the future of its caller."""
 
     future: asyncio.Future[Any]
     value: Any
@@ -42,7 +42,7 @@ class CallOutcome(NamedTuple):
 
 
 def deliver(answers: list[CallOutcome]) -> None:
-    """Tell callers, on the event loop's thread."""
+    """Answer callers; runs on the event loop's thread."""
     for future, value, error in answers:
         if future.done():
             continue  # the caller was cancelled and no longer waits
@@ -53,7 +53,7 @@ def deliver(answers: list[CallOutcome]) -> None:
 
 
 def translated(error: Exception, path: str) -> Exception:
-    """What went wrong, in our words when SQLite says it."""
+    """The error for the caller: an SQLite error becomes a `SkepError`."""
     return store_error(error, path) if isinstance(error, apsw.Error) else error
 
 
@@ -75,7 +75,7 @@ class Reader:
         await self._opened
 
     async def stop(self) -> None:
-        """Finish what waits, then close the connection."""
+        """Finish waiting calls, then close the connection."""
         if not self._stopping:
             self._stopping = True
             self._calls.put(None)

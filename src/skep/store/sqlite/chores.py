@@ -1,6 +1,6 @@
-"""Bounded passes: promoting what is due, settling what is too old, sweeping. Retention and sampling have files of their own.
+"""Chores: promoting due messages, settling expired messages, sweeping old rows. Retention and sampling have files of their own.
 
-Each pass does at most ``limit`` and says whether there is more right now, and when there will be.
+A pass touches at most ``limit`` messages or rows. It tells whether there is more to do now, and when there will be.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T")
 _DAY_SECONDS = 86_400.0
 KEEP_LEASE_HISTORY_SECONDS = 7 * _DAY_SECONDS
 KEEP_SAMPLES_SECONDS = 2.0 * KEYFRAME_SECONDS
-"""As long as a newest row is believed, and longer: the newest is never removed, unless its queue or group is gone."""
+"""Longer than a row stays the newest: the newest row is removed only when its queue or group is gone."""
 KEEP_RETENTION_HISTORY_SECONDS = 30 * _DAY_SECONDS
 KEEP_REPLAY_HISTORY_SECONDS = 90 * _DAY_SECONDS
 
 _ALL = -1
-"""No limit, as SQLite has it."""
+"""No limit, in SQLite's terms."""
 
 _AGED = (
     ("sweep_keys", "next_key_expiry", 0.0),
@@ -141,7 +141,7 @@ def _expire_ordered(
 
 
 def _gone(session: Session, queue: QueueRow, held: Iterable[tuple[T, Iterable[int]]]) -> Iterator[T]:
-    """Those that hold a message that is no longer in the log; each is given with its messages."""
+    """The leases or sets with a message that is no longer in the log; each is given with its seqs."""
     for one, seqs in held:
         if any(session.row(LEASES_SQL["created_at"], (queue.base | seq,)) is None for seq in seqs):
             yield one
@@ -185,7 +185,7 @@ def _expire_sets(session: Session, queue: QueueRow, group: GroupRow, effects: Ef
 
 
 def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | None:
-    """The earliest deadline of a lease or end of a message's life, over all groups."""
+    """The next deadline of a lease, or expiry of a message, over all groups."""
     names = ("next_deadline", "next_expiry") if queue.is_ordered else ("next_set_deadline", "next_set_expiry")
     file = LEASES_SQL if queue.is_ordered else SETS_SQL
     found = [
@@ -198,7 +198,7 @@ def _next_expiry(session: Session, queue: QueueRow, now: Instant) -> Instant | N
 
 
 def sweep(session: Session, now: Instant, limit: int) -> Chore:
-    """Remove what has aged out, and the data of deleted queues."""
+    """Remove expired and old rows, and the data of deleted queues."""
     left = limit
     due: list[Instant] = []
     for statement, following, kept_seconds in _AGED:
@@ -213,7 +213,7 @@ def sweep(session: Session, now: Instant, limit: int) -> Chore:
 
 
 def _strip(session: Session, queue_id: int, limit: int) -> int:
-    """Remove up to ``limit`` rows of a deleted queue; its own row goes when nothing else is left."""
+    """Remove up to ``limit`` rows of a deleted queue, its own row last; returns how many."""
     done = 0
     for statement in _DATA_OF_A_QUEUE:
         done += _delete(session, statement, queue_id, limit - done)

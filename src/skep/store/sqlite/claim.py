@@ -13,13 +13,13 @@ from skep.store.sqlite.bury import apply
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 
 MAX_BURIALS_PER_CLAIM = 20
-"""How many leases that ran out with their last attempt one pop ends on its way; `expire` does the rest in the background."""
+"""How many messages one pop buries whose last attempt ran out; `expire` buries the others in the background."""
 
 
 class AtHand:
-    """Messages that a pop has just discovered and read whole, by partition, so that they need not be read again to be handed out.
+    """Whole messages that a pop has just discovered, by partition, so that it need not read them again.
 
-    As many are kept as there is room for; the first one that is not kept leaves those of its partition incomplete.
+    They are kept while there is room. A partition is incomplete if one of its messages was not kept.
     """
 
     def __init__(self, room_bytes: int) -> None:
@@ -33,9 +33,9 @@ class AtHand:
             self._messages.setdefault(message[4], []).append(message)
 
     def take(self, partition: str, delivered_seq: int, pending: int) -> list[Row] | None:
-        """The messages of a partition beyond ``delivered_seq``, if they are all that it has ``pending``; else some may be missing.
+        """The messages of a partition beyond ``delivered_seq``; None when these are not all its ``pending`` messages.
 
-        The first ones may have expired since they were read, and what follows them need not have been kept.
+        Messages up to ``delivered_seq`` have expired since they were read.
         """
         found = [row for row in self._messages.pop(partition, ()) if row[0] & MAX_SEQ > delivered_seq]
         return found if len(found) == pending else None
@@ -70,9 +70,9 @@ class Claim(Struct):
         self.effects = Effects()
 
     def fitting(self, rows: Iterable[Row]) -> list[Row]:
-        """As many message rows as there is room for, the first of a claim in any case; nothing may follow one left out.
+        """As many message rows as there is room for, at least the first of a claim. A row without room closes the claim.
 
-        They are read one by one, so that no more than one too many is ever in memory.
+        Rows are read one by one, so at most one row too many is in memory.
         """
         taken: list[Row] = []
         room = self.room_bytes

@@ -1,8 +1,8 @@
-"""Opening the file: the lock that keeps a second server out, pragmas, migrations, and what SQLite's errors mean here.
+"""Opening the file: the lock that keeps a second server out, pragmas, migrations, and the meaning of SQLite's errors.
 
-`synchronous=FULL` is what makes a commit an fsync (I1). `secure_delete` writes zeros over whatever is deleted, so that it cannot be
-read back out of the file. The lock is held on a file beside the database for as long as
-the store is open, and the kernel lets go of it when the process dies, however it dies.
+With `synchronous=FULL` each commit is an fsync (I1). `secure_delete` overwrites deleted data with zeros, so that nobody can read it
+out of the file. The lock is on a file beside the database. The store holds it while it is open; when the process dies, the kernel
+releases it.
 """
 
 from __future__ import annotations
@@ -80,26 +80,26 @@ class FileLock:
                 return
 
     def release(self) -> None:
-        """Let the next one in. The file stays: removing it would let two processes lock two files of one name."""
+        """Release the lock. The file stays: if it were removed, two processes could lock two files of the same name."""
         os.close(self._descriptor)
 
 
 def open_writer(path: str, knobs: Knobs) -> apsw.Connection:
-    """The one connection that writes."""
+    """A connection that may write."""
     if path != MEMORY:
-        make_file(Path(path))  # SQLite gives its log and its index of that the same mode
+        make_file(Path(path))  # SQLite gives the write-ahead log and its index the same mode
     db = _open(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE, knobs)
     if db.pragma("page_count") == 0:
-        # It counts before anything is written, and for files that are written anew (ADR 0035).
+        # The setting has an effect only in an empty file, and in files that are rewritten (ADR 0035).
         allow_shrinking(db)
     if path != MEMORY:
         _pragma(db, "journal_mode", "WAL")
         _pragma(db, "mmap_size", knobs.mmap_bytes)
     _pragma(db, "synchronous", "FULL")
     # ON and not FAST, which leaves free pages as they were. Measured: deleting rows of 300 B takes a tenth longer and writes 15%
-    # more, rows of 6 kB are deleted as fast as they are pushed; a queue that is pushed to and retained at once is no slower.
+    # more; rows of 6 kB are deleted as fast as they are pushed; a queue with pushes and retention at once is no slower.
     _pragma(db, "secure_delete", "ON")
-    # Savepoints keep what they may have to undo in memory rather than in a temporary file.
+    # Savepoints keep their undo data in memory, not in a temporary file.
     _pragma(db, "temp_store", "MEMORY")
     _pragma(db, "cache_size", -knobs.cache_kib)
     if knobs.max_pages:
@@ -116,10 +116,10 @@ def open_reader(path: str, knobs: Knobs) -> apsw.Connection:
 
 
 def _open(path: str, flags: int, knobs: Knobs) -> apsw.Connection:
-    """A connection whose statements are planned once, and not anew for each value of a parameter.
+    """A connection that plans each statement once, not again for each value of a parameter (QPSG).
 
-    SQLite would do that for every parameter that an index is searched by, in case statistics tell of it. There are none, and it took
-    five times as long as to read the next messages of a partition (36 against 7 µs).
+    SQLite would plan again for each parameter that an index is searched by, in case statistics help. There are no statistics, and
+    planning took five times as long as reading the next messages of a partition (36 against 7 µs).
     """
     db = apsw.Connection(path, flags=flags, statementcachesize=_STATEMENT_CACHE)
     db.set_busy_timeout(knobs.busy_timeout_ms)
@@ -128,7 +128,7 @@ def _open(path: str, flags: int, knobs: Knobs) -> apsw.Connection:
 
 
 def allow_shrinking(db: apsw.Connection) -> None:
-    """Have a file made so that it can give room back a little at a time."""
+    """Let an empty or rewritten file give free pages back a few at a time."""
     _pragma(db, "auto_vacuum", "INCREMENTAL")
 
 
@@ -138,7 +138,7 @@ def _pragma(db: apsw.Connection, name: str, value: str | int) -> None:
 
 
 def migrate(db: apsw.Connection, path: str) -> None:
-    """Bring the schema up to date, each step with its record in one transaction."""
+    """Bring the schema up to date: all missing migrations, with their records, in one transaction."""
     available = load_migrations(resources.files(__package__ or "").joinpath("migrations"))
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -158,7 +158,7 @@ def migrate(db: apsw.Connection, path: str) -> None:
 
 
 def store_error(error: apsw.Error, path: str) -> SkepError:
-    """The error for a caller that an SQLite error becomes, with its cure."""
+    """The error that a caller gets for an SQLite error, with its cure."""
     text = f"{path}: {error}"
     if isinstance(error, apsw.BusyError | apsw.LockedError | apsw.ProtocolError):
         return SkepError(Code.STORE_BUSY, f"{text}; another process holds the file: stop it, or try again")

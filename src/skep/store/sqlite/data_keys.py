@@ -1,4 +1,4 @@
-"""Keys of queues' payloads, wrapped."""
+"""Data keys: the wrapped keys that payloads are sealed (encrypted) with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SQL = load_statements(__package__, "data_keys")
 
 
 def put(session: Session, key: WrappedKey) -> None:
-    """Keep a key."""
+    """Store a key."""
     session.db.execute(SQL["put"], (key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at))
 
 
@@ -29,12 +29,12 @@ def every(session: Session) -> list[WrappedKey]:
 
 
 async def rewrap(db: Database, keys: Sequence[WrappedKey], was: str) -> int:
-    """Keep these keys as they are wrapped now."""
+    """Store the new wrapping of keys, and leave no trace of the old one."""
     return await db.destroy("the keys are rewrapped", _rewrap, keys, was)
 
 
 def _rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
-    """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
+    """Store the new wrapping of the keys that are still wrapped by the master key ``was``; returns how many."""
     changed = {key.id: key for key in keys}
     kept = every(session)
     done = {key.id for key in kept if key.id in changed and key.master == was}
@@ -43,12 +43,12 @@ def _rewrap(session: Session, keys: Sequence[WrappedKey], was: str) -> int:
 
 
 async def shred(db: Database, tenant: str, queue: str | None, now: Instant) -> int:  # noqa: ARG001 - nobody else is told
-    """Destroy the keys of a queue, or of all queues of a tenant."""
+    """Destroy the keys of a queue, or of all queues of a tenant, and leave no trace of them."""
     return await db.destroy("the keys are destroyed", _shred, tenant, queue)
 
 
 def _shred(session: Session, tenant: str, queue: str | None) -> int:
-    """Destroy the keys of a queue, or of all queues of a tenant; how many there were."""
+    """Delete the keys of a queue, or of all queues of a tenant; returns how many."""
     found = every(session)
     gone = {key.id for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)}
     _keep_only(session, [key for key in found if key.id not in gone])
@@ -57,13 +57,13 @@ def _shred(session: Session, tenant: str, queue: str | None) -> int:
 
 
 def reserve(session: Session, id_: Id, messages: int) -> int | None:
-    """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
+    """Count messages that a key is about to seal; returns the key's new total, None when there is no such key."""
     row = session.row(SQL["reserve"], (id_, messages))
     return None if row is None else int(row[0])
 
 
 def _keep_only(session: Session, keys: Sequence[WrappedKey]) -> None:
-    """Write the table anew, so that no page has anything of other keys, or of how these were wrapped."""
+    """Rewrite the table, so that no page holds another key or an old wrapping."""
     session.db.execute(SQL["empty"])
     for key in keys:
         put(session, key)

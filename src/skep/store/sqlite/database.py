@@ -1,7 +1,7 @@
 """One SQLite file, or a database in memory: its writer, its readers, and how verbs use them.
 
-A verb is one function of one session, run whole or not at all by the writer, or in one snapshot by a reader. `written` and `read` make
-methods of a store from such functions. In `:memory:` there is one connection, so reads go through the writer too.
+A verb is a function of a session. The writer runs it whole or not at all; a reader runs it in one snapshot. `written`, `read` and
+`chore` make methods of a store from such functions. In `:memory:` there is one connection, so reads go through the writer, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Ts = TypeVarTuple("Ts")
 P = ParamSpec("P")
 
 MANY_MESSAGES = 2_000
-"""A call that touches so many messages would keep the event loop from its other callers, and is made in a thread."""
+"""A call that touches this many messages runs in a thread: on the event loop it would hold up other callers."""
 
 
 class Database:
@@ -86,7 +86,7 @@ class Database:
             return Session(db)
         checkpoints = Checkpoints(db, self._knobs.checkpoint_pages, lambda: open_writer(self._path, self._knobs))
         with suppress(apsw.Error):  # a full disk: the next upkeep tries again
-            checkpoints.cut()  # whoever had the file before may have died before they could
+            checkpoints.cut()  # the last process may have died before it could
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:
@@ -96,7 +96,7 @@ class Database:
         return Session(open_reader(self._path, self._knobs))
 
     async def close(self) -> None:
-        """Finish what runs, then let go of the connections and of the file."""
+        """Finish running calls, then close the connections and release the file."""
         for thread in (*self._bulk_readers, self.reader, self._writer):
             if thread is not None:
                 await thread.stop()
@@ -116,9 +116,9 @@ class Database:
         return await self.writer.call(work, arguments)
 
     async def piece(self, kind: str, work: Piece[T], most: int, more: Callable[[T], bool]) -> T:
-        """Write a piece of a chore, behind all callers: ``work`` is told how many messages it may touch, at most ``most``.
+        """Run a piece of a chore behind all callers. ``work`` gets the number of messages it may touch, at most ``most``.
 
-        ``more`` tells from what it returns whether there is more to do.
+        ``more`` tells from its result whether there is more to do.
         """
         writer, pieces = self.writer, self._pieces
 
@@ -129,14 +129,14 @@ class Database:
         return await writer.call(piece, short=not pieces.is_long(kind), piece=True)
 
     async def destroy(self, done: str, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
-        """Write, and leave nothing of what was before in the write-ahead log."""
+        """Write, then cut the write-ahead log, so that it holds no destroyed data. ``done`` is for the error when a cut fails."""
         value = await self._write(work, *arguments)
         if self._path != MEMORY:
             await self.writer.cut_log(done)
         return value
 
     async def read_bulk(self, work: Callable[[Session, *Ts], T], *arguments: *Ts) -> T:
-        """Read much, out of the way of those who read little; several at once."""
+        """Run a long read on one of the bulk readers, so that short reads do not wait for it."""
         if self.reader is None:
             return await self.writer.call(work, arguments)
         async with self._bulk_start:
@@ -149,7 +149,7 @@ class Database:
 
 
 class Part:
-    """A part of a store that goes by a name of its own, with the store's connections."""
+    """A part of a store with a name of its own, like ``store.records``. It uses the store's connections."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -168,7 +168,7 @@ class Part:
 def written(
     verb: Callable[Concatenate[Session, P], T], messages: Callable[..., int] | None = None
 ) -> Callable[Concatenate[Database | Part, P], Coroutine[Any, Any, T]]:
-    """A verb that writes. ``messages`` tells how many it touches at the most: few of them are written at once."""
+    """A verb that writes. ``messages`` counts the messages that a call may touch: a call with few runs on the event loop."""
 
     async def call(self: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         short = messages is not None and messages(*args, **kwargs) < MANY_MESSAGES

@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, sending them back to their source, throwing them away."""
+"""Dead letters: reading, replaying and purging them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NO_LIMIT = -1
 def dead_letters(
     session: Session, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
-    """Dead letters in the order of their queue, up to the one that reaches ``max_bytes``; no more than that are ever in memory."""
+    """Dead letters by seq. The letter that reaches ``max_bytes`` is the last; later ones are not read."""
     queue = dead_queue(session, wanted.queue)
     letters: list[DeadLetter] = []
     for row in _found(session, queue, wanted, (after or 0) + 1, MAX_SEQ, limit):
@@ -54,7 +54,7 @@ def dead_letters(
 
 
 def count_dead_letters(session: Session, wanted: DeadLetterFilter) -> int:
-    """How many match."""
+    """How many letters match."""
     queue = dead_queue(session, wanted.queue)
     found = session.db.execute(SQL["count_dead"], _parameters(queue, wanted, 1, MAX_SEQ, _NO_LIMIT)).get
     assert isinstance(found, int)
@@ -70,7 +70,7 @@ async def replay(
     edited: Edited | None = None,
     after: Seq | None = None,
 ) -> ReplayStep:
-    """Move the oldest matches back to their source queues."""
+    """Move the oldest matches back to their source queues, one piece per call."""
     return await db.piece(
         "replay",
         lambda session, size: _replay(session, wanted, ids[:size], until, now, edited, after),
@@ -88,7 +88,7 @@ def _replay(
     edited: Edited | None,
     after: Seq | None,
 ) -> ReplayStep:
-    """Move matches back to their source queues, for the group that gave them up and no other."""
+    """Move matches back to their source queues, only for the group that gave them up."""
     queue = dead_queue(session, wanted.queue)
     rows, end = _look(session, queue, wanted, after, until, len(ids))
     replayed = [_send_back(session, queue, row, id_, now, edited) for row, id_ in zip(rows, ids, strict=False)]
@@ -99,7 +99,7 @@ def _replay(
 def replays(
     session: Session, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
 ) -> list[ReplayRecord]:
-    """What was replayed from a dead-letter queue, the newest letters first."""
+    """The replays from a dead-letter queue, newest letters first."""
     queue = dead_queue(session, key)
     end = MAX_SEQ + 1 if before is None else min(before, MAX_SEQ + 1)
     return [
@@ -114,7 +114,7 @@ def replays(
 async def purge(
     db: Database, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None
 ) -> PurgeStep:
-    """Delete matches."""
+    """Delete matches, one piece per call."""
     return await db.piece(
         "purge",
         lambda session, size: _purge(session, wanted, size, now, after),
@@ -124,7 +124,6 @@ async def purge(
 
 
 def _purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None) -> PurgeStep:
-    """Delete matches."""
     queue = dead_queue(session, wanted.queue)
     rows, end = _look(session, queue, wanted, after, Seq(MAX_SEQ), limit)
     remove(session, queue, _gone(rows), now)
@@ -136,7 +135,7 @@ def _purge(session: Session, wanted: DeadLetterFilter, limit: int, now: Instant,
 def _look(
     session: Session, queue: QueueRow, wanted: DeadLetterFilter, after: Seq | None, until: Seq, limit: int
 ) -> tuple[list[Row], Seq | None]:
-    """The first matches of one bounded look, and behind which seq the next look begins."""
+    """The first matches of one bounded look, and the seq after which the next look begins (None: it was the last)."""
     first, last = span(wanted, after, min(until, MAX_SEQ))
     if first > last:
         return [], None
@@ -164,7 +163,7 @@ def _found(
     limit: int,
     looked: int = _NO_LIMIT,
 ) -> Iterator[Row]:
-    """Rows as they are read, one by one."""
+    """Matching rows, read one by one."""
     parameters = _parameters(queue, wanted, first, last, limit) | {"looked": looked}
     cursor = session.db.execute(SQL["find_dead"], parameters)
     try:
@@ -218,7 +217,7 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
 def _send_back(
     session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant, edited: Edited | None
 ) -> Replayed:
-    """Append one dead letter to its source, for the group that gave it up; that is made at the log's end when it is gone."""
+    """Append a dead letter to its source queue, for the group that gave it up. A missing group is made at the log's end."""
     letter = _dead_letter(dead_queue, row)
     order.check(session, [(QueueKey(letter.source_queue, dead_queue.key.tenant), letter.partition)])
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
@@ -248,7 +247,7 @@ def _gone(rows: list[Row]) -> list[Gone]:
 
 
 def remove(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:
-    """Delete messages, and the dead letters that they may be, and put the queue's groups right."""
+    """Delete messages and their dead-letter rows, and correct the queue's groups."""
     if not gone:
         return
     positions = [(queue.base | one.seq,) for one in gone]

@@ -1,6 +1,7 @@
-"""Deleting one message that some group has not settled: fenced first, then taken from the log and from every account.
+"""Deleting one message that a group has not settled.
 
-Nothing that was deleted stays in a lease: the leases that held it end, so no settlement ever comes upon a message that is gone.
+The leases that hold it end first, and their tokens are fenced, so no settlement meets the deleted message. Then the message leaves
+the log, and groups count it as expired.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SQL = load_statements(__package__, "delete")
 def delete_message(
     session: Session, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False
 ) -> DeletedMessage:
-    """Delete a message, or with ``dry_run`` only look."""
+    """Delete a message; with ``dry_run`` only tell what would be deleted."""
     queue = session.queue(key)
     row = session.row(SQL["message"], (queue.base | seq,)) if 0 < seq <= MAX_SEQ else None
     if row is None or id_ not in (None, row[0]):
@@ -49,7 +50,7 @@ def delete_message(
 
 
 def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> bool:
-    """Whether a group has yet to settle a message that is meant for it."""
+    """Whether the message is for the group, and the group has not settled it."""
     if message.audience not in (None, group.id) and not group.external:
         return False
     if message.seq > group.scan_seq or group.external:
@@ -63,7 +64,7 @@ def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: G
 
 
 def _token(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> Token | None:
-    """What a message is held under, if anybody has it."""
+    """The token of the lease that holds the message, or None."""
     if not queue.is_ordered:
         held = [one.token for one in sets_of(session, group, message.partition) if message.seq in one.seqs]
         return Token(held[0]) if held and held[0] is not None else None

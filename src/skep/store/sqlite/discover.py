@@ -1,4 +1,4 @@
-"""Where groups start, and how they discover the log."""
+"""Discovery: a group walks the log once, and notes the partitions that have work. Also where a group starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skep.store.sqlite.sets import add_sets
 
 
 def start_seq(session: Session, queue: QueueRow, start: Start) -> int:
-    """The seq that a position in the log means: the first one the group will see."""
+    """The first seq that a group gets when it starts at ``start``."""
     end = queue.last_seq + 1
     match start.mode:
         case StartMode.ALL:
@@ -36,10 +36,10 @@ def open_group(session: Session, queue: QueueRow, name: str, start: Start, now: 
 def discover(
     session: Session, queue: QueueRow, group: GroupRow, limit: int, now: Instant, at_hand: AtHand | None = None
 ) -> bool:
-    """Walk at most ``limit`` messages from the group's scan_seq and note their partitions; whether any were walked.
+    """Walk at most ``limit`` messages beyond the group's scan_seq, and note their partitions; False when the log ends there.
 
-    Seqs with no row were counted when their messages went; messages for another group are passed over. What is to be ``at_hand`` is
-    read whole.
+    Messages for another group are skipped. A seq without a message counts as expired, unless it was counted when the message was
+    deleted (``gaps``). With ``at_hand``, messages are read whole and kept there.
     """
     if group.scan_seq >= queue.last_seq:
         return False

@@ -1,6 +1,6 @@
-"""Entities: a state, and the events it came from, which is as many as its version says.
+"""Entities: a state, and the events that led to it. The version is the number of events.
 
-Effects are written in the transaction of what caused them (I15), and only onto the version they were computed from.
+Effects are written in the transaction of their cause (I15), and only if they were computed from the present version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SQL = load_statements(__package__, "entities")
 
 
 class _Changed(Struct):
-    """An entity that effects were taken for, and its latest state; ``number`` is None while it is not there yet."""
+    """An entity after some effects; ``number`` is None when the entity is new."""
 
     number: int | None
     version: int
@@ -27,9 +27,9 @@ class _Changed(Struct):
 
 
 def apply(session: Session, effects: Sequence[Effect], now: Instant) -> int | None:
-    """Write effects in order; the index of the first that was computed from another version than there is.
+    """Write effects in order. If one was computed from another version, nothing is written: returns the index of the first.
 
-    Then whoever called undoes the transaction. An entity is written once however many effects it has.
+    An entity is written once, however many effects it has.
     """
     changed: dict[EntityKey, _Changed] = {}
     for index, effect in enumerate(effects):
@@ -61,7 +61,7 @@ def _look_up(session: Session, key: EntityKey) -> _Changed:
 
 
 def entities(session: Session, keys: Sequence[EntityKey], max_bytes: int = MAX_BYTES) -> list[EntityState | None]:
-    """Each entity as it is now; PAYLOAD_TOO_LARGE when that is too much."""
+    """Each entity in its present state, or None; PAYLOAD_TOO_LARGE when all but the last reach ``max_bytes``."""
     found: list[EntityState | None] = []
     size = 0
     for key in keys:
@@ -82,26 +82,26 @@ def _find(session: Session, key: EntityKey) -> EntityState | None:
 def list_entities(
     session: Session, tenant: str, type_: str, after: str = "", limit: int = 100, max_bytes: int = MAX_BYTES
 ) -> list[EntityState]:
-    """Entities of a type by id."""
+    """Entities of a type by id, after the id ``after``."""
     rows = _within(session, SQL["list"], (tenant, type_, after, limit), max_bytes)
     return [EntityState(EntityKey(type_, id_, tenant), *rest) for id_, *rest in rows]
 
 
 def entity_types(session: Session, tenant: str) -> list[str]:
-    """The types of which there are entities, by name."""
+    """The types of a tenant's entities, by name."""
     return [row[0] for row in session.rows(SQL["types"], (tenant,))]
 
 
 def entity_events(
     session: Session, key: EntityKey, after: int = 0, limit: int = 100, max_bytes: int = MAX_BYTES
 ) -> list[EntityEvent]:
-    """Events in order, those after number ``after``."""
+    """Events in order, after number ``after``."""
     rows = _within(session, SQL["events"], (key.tenant, key.type, key.id, after, limit), max_bytes)
     return [_event(key, row) for row in rows]
 
 
 def _within(session: Session, sql: str, parameters: Row, max_bytes: int) -> list[Row]:
-    """Rows up to the one that reaches ``max_bytes``; their third column is what is counted. Those after it are not read."""
+    """Rows up to the one that reaches ``max_bytes`` in the third column; later rows are not read."""
     found: list[Row] = []
     size = 0
     cursor = session.db.execute(sql, parameters)

@@ -1,7 +1,7 @@
-"""Correcting groups when messages leave the log before a group settled them: purge, replay, careless retention.
+"""Correcting groups when messages leave the log unsettled: by purge, replay, deletion, or retention that does not wait for groups.
 
-A message that was not settled counts as expired at once, discovered or not; one that was discovered leaves its row. One
-under a live lease stays with that lease, whose settlement counts as usual.
+An unsettled message counts as expired at once, discovered or not. A discovered message leaves its lease row. A message under a live
+lease stays in that lease, and its settlement counts as usual.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Gone(NamedTuple):
 
 
 def forget_messages(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:
-    """Correct every group of the queue; the messages are deleted already."""
+    """Correct every group of the queue, after the messages were deleted."""
     for group in session.groups(queue).values():
         by_partition: dict[str, set[int]] = {}
         ahead = others = 0
@@ -67,14 +67,14 @@ def _forget_in_partition(
 def _drop_open(
     session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, dropped: set[int], now: Instant
 ) -> None:
-    """Take seqs out of ``open`` and put the row right, whatever state it is in."""
+    """Remove seqs from ``open``, and correct the row in whatever state it is."""
     head = lease.open[0] if lease.open else None
     left = sum(seq not in dropped for seq in lease.open[: lease.leased])
     lease.open = [seq for seq in lease.open if seq not in dropped]
     if lease.is_live(now):
         return
     if lease.token is not None and left > 0:
-        # Run out, and not claimed anew yet: its token is good until then.
+        # The lease ran out, but its token is valid until the next claim.
         lease.leased = left
         if lease.open[0] != head:
             lease.attempts = 1

@@ -1,4 +1,4 @@
-"""Moving groups by hand and clearing queues: what a person does, never a consumer."""
+"""Groups: seeking, progress reports, deleting; also clearing queues and ending leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SQL = load_statements(__package__, "groups")
 
 
 def seek(session: Session, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
-    """Move a group, making it when there is none: its leases end and its account starts anew."""
+    """Move a group, or make it: its leases end, and its counters start again."""
     queue = session.queue(key)
     before = start_seq(session, queue, start) - 1
     found = session.find_group(queue, group)
@@ -36,7 +36,7 @@ def seek(session: Session, key: QueueKey, group: str, start: Start, now: Instant
 
 
 def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: Instant) -> GroupStats:
-    """Move an external group forward, making it when there is none."""
+    """Move an external group forward, or make it."""
     queue = session.queue(key)
     check_reported(key.name, seq, queue.last_seq)
     found = session.find_group(queue, group)
@@ -45,7 +45,7 @@ def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: 
     elif not found.external:
         raise group_is_not_external(key.name, group)
     elif seq > found.scan_seq:
-        # Whoever reads the raw log has seen all of it, whomever it is for; what was gone before is counted already.
+        # An external group reads the messages for other groups, too. Gaps are counted already.
         gaps = seq - found.scan_seq - session.messages_between(queue, found.scan_seq, seq) if found.gaps else 0
         known = min(gaps, found.gaps)
         found.completed += seq - found.scan_seq - known
@@ -57,7 +57,7 @@ def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: 
 
 
 def delete_group(session: Session, key: QueueKey, group: str, now: Instant) -> bool:
-    """Forget a group, its leases, and what was settled under them."""
+    """Delete a group, its leases and its kept answers; False when there is none."""
     queue = session.queue(key)
     found = session.find_group(queue, group)
     if found is None:
@@ -70,7 +70,7 @@ def delete_group(session: Session, key: QueueKey, group: str, now: Instant) -> b
 
 
 def clear(session: Session, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
-    """Settle as expired what is pending (ALL: in flight too), and drop what is scheduled."""
+    """Settle pending messages as expired (ALL: leased ones, too), and delete scheduled ones, by scope."""
     queue = session.queue(key)
     taken = dropped = 0
     if scope is not ClearScope.SCHEDULED:
@@ -88,7 +88,7 @@ def clear(session: Session, key: QueueKey, scope: ClearScope, now: Instant) -> C
 
 
 def _clear_group(session: Session, queue: QueueRow, group: GroupRow, leased_too: bool, now: Instant) -> int:
-    """Count everything but live leases as expired; with ``leased_too`` them as well."""
+    """Count unsettled messages as expired, those under live leases only with ``leased_too``; returns how many."""
     unsettled = group.unsettled(queue.last_seq)
     if leased_too:
         _drop_rows(session, group)
@@ -104,13 +104,13 @@ def _clear_group(session: Session, queue: QueueRow, group: GroupRow, leased_too:
 
 
 def _keep_live_partitions(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> int:
-    """Keep of each row only what a live lease holds; how many messages that is."""
+    """Keep only the messages under live leases; returns how many."""
     kept = 0
     for row in session.rows(LEASES_SQL["leases_of_group"], (group.id,)):
         lease = lease_of_row(row)
         lease.open = lease.open[: lease.leased] if lease.is_live(now) else []
         lease.pending = 0
-        # What lies between is settled: later messages are looked for beyond it.
+        # All messages up to here are settled; the next ones are searched beyond.
         lease.delivered_seq = queue.last_seq
         kept += len(lease.open)
         save(session, lease)
@@ -135,7 +135,7 @@ def _drop_rows(session: Session, group: GroupRow) -> None:
 
 
 def end_leases(session: Session, key: QueueKey, group: str, partition: str, now: Instant) -> int:
-    """Let the leases of a partition run out now: who pops next finds them as any that ran out."""
+    """Let the leases of a partition run out now; returns how many. The next pop ends them."""
     queue = session.queue(key)
     found = session.find_group(queue, group)
     if found is None:
@@ -146,7 +146,7 @@ def end_leases(session: Session, key: QueueKey, group: str, partition: str, now:
 
 
 def release_lease(session: Session, key: QueueKey, group: str, partition: str, token: Token, now: Instant) -> int:
-    """Let the leases under a token run out now, and fence it."""
+    """Let the leases of a token run out now, and fence the token; returns how many."""
     queue = session.queue(key)
     found = session.find_group(queue, group)
     if found is None:
@@ -155,7 +155,7 @@ def release_lease(session: Session, key: QueueKey, group: str, partition: str, t
 
 
 def release(session: Session, queue: QueueRow, group: GroupRow, partition: str, token: Token, now: Instant) -> int:
-    """The same for a group that was found already."""
+    """Like `release_lease`, for a known group."""
     statement = "release_lease" if queue.is_ordered else "release_sets"
     session.db.execute(SQL[statement], (group.id, queue.stored_partition(partition), token, now))
     return session.db.changes()

@@ -1,4 +1,4 @@
-"""What was: figures by the minute, deliveries of a message, events of traces, and why messages died. Each look is bounded."""
+"""Histories: figures by the minute, finished leases, failed attempts, trace events, reasons of dead letters. Every read is bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LAST_POSITION = (1 << 63) - 1
 
 
 def figures(session: Session, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
-    """Of each queue, or of the tenant as a whole; the row before ``since`` too."""
+    """Figures by the minute of each queue, or of the tenant as a whole; also the last row before ``since``."""
     ids = [_WHOLE_TENANT] if names is None else [_queue_id(session, tenant, name) for name in names]
     return [
         []
@@ -44,7 +44,7 @@ def _queue_id(session: Session, tenant: str, name: str) -> int | None:
 def lease_history(
     session: Session, key: QueueKey, after: int = 0, limit: int = 1000, since: Instant | None = None
 ) -> list[tuple[int, FinishedLease]]:
-    """Finished leases with their position in the history."""
+    """Finished leases with their positions in the history."""
     queue = session.queue(key)
     if since is not None:
         first = _first_ended(session, queue.id, Instant(since - seconds(HISTORY_DISORDER_SECONDS)))
@@ -54,7 +54,7 @@ def lease_history(
 
 
 def deliveries(session: Session, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
-    """The finished leases of each message, as far as a bounded look finds them."""
+    """The finished leases of each message, as far as a bounded search finds them."""
     return [_deliveries(session, journey) for journey in journeys]
 
 
@@ -73,7 +73,7 @@ def _deliveries(session: Session, journey: Journey) -> list[FinishedLease]:
 
 
 def _told(journey: Journey, row: Row) -> FinishedLease:
-    """A lease as one of its messages saw it."""
+    """A finished lease, with the outcome of one of its messages."""
     return structs.replace(_lease(journey.queue, row), outcome=outcome_for(journey.seq, row[9], row[10]))
 
 
@@ -97,13 +97,13 @@ def _failures(session: Session, key: QueueKey, seq: Seq) -> list[FailedAttempt]:
 
 
 def lease_times(session: Session, key: QueueKey, since: Instant) -> list[LeaseTime]:
-    """How long the newest leases of a queue waited and lasted, newest first."""
+    """The wait and handler times of a queue's newest leases, newest first."""
     queue = session.queue(key)
     return [LeaseTime(*row) for row in session.rows(SQL["lease_times"], (queue.id, TIMED_LEASES, queue.base, since))]
 
 
 def _first_ended(session: Session, queue_id: int, at: Instant) -> int | None:
-    """The position of the first lease that ended at or after an instant: leases are noted as they end, so it can be halved for."""
+    """The position of the first lease that ended at or after an instant. Rows are in the order of ending."""
     newest = session.row(SQL["last_lease_ended"], (queue_id,))
     oldest = session.row(SQL["lease_ended_at"], (queue_id, 0))
     if newest is None or oldest is None:
@@ -121,7 +121,7 @@ def _lease(key: QueueKey, row: Row) -> FinishedLease:
 
 
 def note_events(session: Session, tenant: str, events: Sequence[TraceEvent]) -> None:
-    """Keep what workers tell of traces."""
+    """Store events of traces."""
     session.db.executemany(
         SQL["note_event"],
         [(event.at, tenant, event.trace_id, event.message_id, event.queue, event.name, event.data) for event in events],
@@ -129,20 +129,20 @@ def note_events(session: Session, tenant: str, events: Sequence[TraceEvent]) -> 
 
 
 def events_of_trace(session: Session, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
-    """The events of a trace in the order of telling."""
+    """The events of a trace, in the order in which they were reported."""
     return [_event(row) for row in session.rows(SQL["events_of_trace"], (tenant, trace_id, limit))]
 
 
 def events_of_name(
     session: Session, tenant: str, name: str, before: int | None = None, limit: int = 100
 ) -> list[TraceEvent]:
-    """Events of a name, newest first."""
+    """Events with a name before a position, newest first."""
     start = _LAST_POSITION if before is None else before
     return [_event(row) for row in session.rows(SQL["events_of_name"], (tenant, name, start, limit))]
 
 
 def names(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
-    """The names that events have, in their order."""
+    """The names of trace events after ``after``, in alphabetical order."""
     found: list[TraceName] = []
     while len(found) < limit and (row := session.row(SQL["next_name"], (tenant, after))) is not None:
         found.append(TraceName(row[0], row[1]))
@@ -158,7 +158,7 @@ def _event(row: Row) -> TraceEvent:
 
 
 def deaths(session: Session, key: QueueKey, limit: int) -> list[Death]:
-    """Why the newest dead letters of a dead-letter queue died, newest first."""
+    """The reasons of the newest dead letters of a dead-letter queue, newest first."""
     queue = dead_queue(session, key)
     rows = session.rows(SQL["deaths"], (queue.base, queue.base | MAX_SEQ, limit))
     return [

@@ -141,7 +141,7 @@ def set_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow
 
 
 def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
-    """Make the row free without its head, which has gone: what was delivered with it waits for the same retry."""
+    """Free a row whose head is gone. The messages that were delivered with it wait for the same retry."""
     retry_at, said_at = lease.ready_at, lease.leased_at
     settle_down(session, queue, group, lease, now)
     if lease.open:
@@ -149,7 +149,7 @@ def lose_head(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRo
 
 
 def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, now: Instant) -> None:
-    """Take what is no longer in the log out of a row whose lease is over."""
+    """Remove messages that are no longer in the log from a row whose lease has ended."""
     there = {seq for seq in lease.open if session.row(SQL["created_at"], (queue.base | seq,)) is not None}
     if len(there) < len(lease.open):
         effects = Effects()
@@ -159,7 +159,7 @@ def drop_gone(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRo
 
 
 def set_leased_head(session: Session, queue: QueueRow, lease: LeaseRow) -> None:
-    """Take head and age from the first open message. One that was purged stays, until it is to be handed out again."""
+    """Take head and age from the first open message. A purged message stays in the row until its next delivery."""
     found = session.row(SQL["created_at"], (queue.base | lease.open[0],))
     _set_age(queue, lease, lease.open[0], lease.oldest_at if found is None else found[0])
 
@@ -187,7 +187,7 @@ def history_row(queue: QueueRow, group: GroupRow, e: Ending, now: Instant) -> Ro
 
 
 def deliveries_of(rows: list[Row], request: PopRequest, attempt: int, deadline: Instant) -> list[Delivery]:
-    """Messages as they are handed out."""
+    """Message rows as deliveries."""
     queue, group, token = request.queue, request.group, Token(request.token)
     return [
         Delivery(

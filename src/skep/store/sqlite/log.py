@@ -1,7 +1,7 @@
-"""Ranges of the log out as columns, without a Python object per message.
+"""Reading ranges of the log as columns, without a Python object per message.
 
-SQLite joins the values of each column (`log.sql`); numpy turns lengths into offsets. What all messages of a range share,
-or none has, is seen first and not read. Each call is a short transaction of its own, however slowly its caller reads on.
+SQLite joins the values of each column (`log.sql`); numpy turns lengths into offsets. A column with the same value in all messages,
+or with none, is found first and not read. Each call is a short transaction of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str
 
 
 def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
-    """The shape of what has no more bytes than it may have, but for its last message."""
+    """The shape of the range up to the message that reaches ``max_bytes``."""
     bound = (*parameters, *([None] * (4 - len(parameters))), max_bytes)
     last = session.row(f"{SQL['fitting']} {source})", bound)
     assert last is not None
@@ -69,7 +69,7 @@ def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_b
 def _values(
     session: Session, shape: Shape, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
 ) -> dict[str, tuple[Any, ...]]:
-    """What has to be read, in one walk over the range."""
+    """The values of the columns that must be read, in one walk over the range."""
     read = shape.to_read(wanted.schema.names)
     if not read:
         return {}

@@ -1,4 +1,4 @@
-"""Finding places in the log: created_at never falls along it, so a time is found by binary search over seq."""
+"""Positions in the log by time or by size. created_at never falls along the log, so a binary search finds a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def first_since(look: Callable[[int], Row | None], low: int, high: int, at: int)
 
 
 def find_seq_at(session: Session, queue: QueueRow, at: int) -> int:
-    """The seq of the first message created at or after ``at``; the log's end when there is none."""
+    """The seq of the first message created at or after ``at``; last seq + 1 when there is none."""
     low, high = queue.first_seq, queue.last_seq + 1
     beginning = message_at_or_after(session, queue, 1)
     if beginning is not None:
@@ -46,18 +46,17 @@ def find_seq_at(session: Session, queue: QueueRow, at: int) -> int:
 
 
 def first_seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
-    """The first seq at or after an instant, of those that are there or to come."""
+    """Like `find_seq_at`, without messages before the log's first seq."""
     queue = session.queue(key)
     return Seq(max(find_seq_at(session, queue, at), queue.first_seq))
 
 
 async def last_seq_within(db: Database, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    """How far payloads fit: that may be a long walk."""
+    """The last seq of a range whose payloads fit into ``max_bytes``. A bulk reader walks the range."""
     return await db.read_bulk(_last_seq_within, key, first, max_bytes, max_rows)
 
 
 def _last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    """How far payloads fit, as far as the walk goes."""
     queue = session.queue(key)
     low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)
     if low > high:

@@ -1,7 +1,7 @@
-"""Operations: calls that wait for their turn, claimed for a while and performed once.
+"""Operations: calls that wait for their turn. A worker claims them for a while, and performs them once.
 
-There is one writer, so a claim needs no lock; its token still fences it, for a claim that ran out may be taken by another
-before the first one's work arrives. The effect of an operation and its end are one transaction.
+There is one writer, so a claim needs no lock. A claim still has a token that fences it: after its timeout another worker may claim
+the same operations. The effect of an operation and its end are one transaction.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WALK = 10_000
 
 
 def enqueue(session: Session, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
-    """Keep calls as operations, each whole."""
+    """Store calls as operations, each call whole."""
     return [
         [_keep(session, operation, now) for operation in split(request, _fifo(session, request))]
         for request in requests
@@ -83,7 +83,7 @@ def _keep(session: Session, o: NewOperation, now: Instant) -> Enqueued:
 
 
 def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
-    """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition."""
+    """Claim the next operations that are ready, by priority and age. If the first ones all wait, it looks by partition."""
     walk = session.head_walk
     candidates = session.db.execute(SQL["candidates"])
     chosen = _choose(candidates, limits, now)
@@ -105,7 +105,7 @@ def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now:
 
 
 def _choose(candidates: Iterable[Row], limits: ClaimLimits, now: Instant) -> set[int]:
-    """The first of some candidates that can be claimed together. It reads no further than needed, and passes over a bounded number."""
+    """The first candidates that can be claimed together. It reads no further than needed, and skips a bounded number."""
     chosen: set[int] = set()
     lane, messages_left, bytes_left, passed = "", limits.messages, limits.bytes, 0
     for position, its_lane, messages, size_bytes, tries, ready_at, before in candidates:
@@ -137,7 +137,7 @@ def _claimed(row: Row) -> Claimed:
 def perform(
     session: Session, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
 ) -> Performed:
-    """Do what operations of one lane ask for, and note that."""
+    """Perform claimed operations of one lane, and complete them."""
     rows = {one.position: session.row(SQL["claimed"], (one.position, token)) for one in claimed}
     mine = in_turn({position: row[-1] for position, row in rows.items() if row is not None})
     todo = [one for one in claimed if one.position in mine]
@@ -170,7 +170,7 @@ def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: 
 
 
 class _RefusedError(Exception):
-    """Undoes all that a claim did, since one of its operations was refused; the others may stand behind it."""
+    """An operation was refused: undoes all operations of the call, as others may stand behind it."""
 
     def __init__(self, refused: dict[int, tuple[Code, str]]) -> None:
         super().__init__("refused")
@@ -178,7 +178,7 @@ class _RefusedError(Exception):
 
 
 def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
-    """Let operations go that were not performed: to be tried again, or for good; which of them were still ours."""
+    """Give back operations for a retry, or let them fail; returns the positions that the claim still held."""
     mine = []
     for one in sorted(back, key=lambda one: one.position):
         row = session.row(SQL["claimed"], (one.position, token))
@@ -197,20 +197,20 @@ def give_back(session: Session, token: Token, back: Sequence[GivenBack], now: In
 
 
 def _bury(session: Session, row: Row, one: GivenBack, now: Instant) -> str | None:
-    """Put the messages of a push among the dead letters of its queue; None when they cannot be there."""
+    """Bury the messages of a failed push; returns the dead-letter queue, or None when that is not possible."""
     queue, tenant, kind, tries, payload, _ = row
     key = QueueKey(queue, tenant)
     if kind != Kind.PUSH:
         return None
     try:
         batch = decode_push(one.payload or payload, key)
-    except msgspec.DecodeError:  # that may be why it failed
+    except msgspec.DecodeError:  # this may be why the operation failed
         return None
     return bury_new(session, key, batch, one.error, tries, now)
 
 
 def cancel(session: Session, tenant: str, id_: Id, now: Instant) -> bool:
-    """End an operation that nobody has begun to perform."""
+    """Cancel a pending or blocked operation; False when there is none with this id."""
     session.db.execute(SQL["cancel"], (id_, tenant, now))
     session.operations_changed()
     return session.db.changes() == 1
@@ -251,7 +251,7 @@ def _operation(row: Row) -> Operation:
 
 
 def browse(session: Session, wanted: OperationFilter, after: int | None, limit: int) -> OperationPage:
-    """Operations, newest first, those before ``after``."""
+    """Operations before position ``after``, newest first."""
     first = SEQ_MAX if after is None else after
     if wanted.status is None:
         cursor = session.db.execute(SQL["list"], (first, WALK))
@@ -279,7 +279,7 @@ def _matches(wanted: OperationFilter, row: Row) -> bool:
 
 
 def waiting(session: Session, now: Instant, limit: int) -> WaitingOperations:
-    """What is live, counted up to a limit."""
+    """The live operations, counted up to ``limit``."""
     rows = session.rows(SQL["waiting"], (limit, STUCK_TIMEOUTS, now))
     if not rows:
         return WaitingOperations({})
@@ -300,7 +300,7 @@ def figures(session: Session, tenant: str, limit: int) -> list[OperationFigures]
 
 
 def sweep(session: Session, completed_before: Instant, ended_before: Instant, limit: int) -> int:
-    """Forget operations that ended long ago."""
+    """Delete operations that ended long ago; returns how many."""
     session.db.execute(SQL["sweep_completed"], (completed_before, limit))
     done = session.db.changes()
     if done < limit:

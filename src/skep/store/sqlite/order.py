@@ -1,4 +1,4 @@
-"""Who waits behind operations: a push must not overtake one that was accepted before it and waits for its turn (I13)."""
+"""Order behind operations: a push must not overtake an earlier push that waits as an operation (I13)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[QueueKey, str]
 
 
 def waiting_partitions(session: Session, places: Iterable[Place]) -> set[Place]:
-    """Those of some partitions, as they are stored, to which a push waits as an operation."""
+    """Those of the partitions (by stored name) for which a push waits as an operation."""
     return {
         (key, partition)
         for key, partition in places
@@ -26,25 +26,25 @@ def waiting_partitions(session: Session, places: Iterable[Place]) -> set[Place]:
 
 
 def check(session: Session, places: Iterable[Place]) -> None:
-    """Refuse what cannot wait: OPERATIONS_AHEAD when it would overtake a push."""
+    """Raise OPERATIONS_AHEAD when a push to one of these partitions waits as an operation."""
     if session.has_operations() and waiting_partitions(session, {stored(session, place) for place in places}):
         raise operations_ahead()
 
 
 def check_batch(session: Session, batch: PushBatch) -> None:
-    """The same of a batch."""
+    """Like `check`, for the partitions of a batch."""
     if session.has_operations():
         check(session, {(message.queue, message.partition) for message in batch.messages})
 
 
 def stored(session: Session, place: Place) -> Place:
-    """A partition as it is stored: a fifo queue has one, whatever its messages say."""
+    """The partition by its stored name: a fifo queue has only one."""
     queue = session.find_queue(place[0])
     return place if queue is None else (place[0], queue.stored_partition(place[1]))
 
 
 def as_stored(session: Session, batch: PushBatch) -> PushBatch:
-    """A batch whose messages name the partitions that they will be stored in."""
+    """The batch, with the stored partition in each message."""
     places = {(message.queue, message.partition) for message in batch.messages}
     changed = {place: right for place in places if (right := stored(session, place)) != place}
     if not changed:

@@ -1,4 +1,4 @@
-"""Runs of pipelines, as they tell of themselves."""
+"""Runs of pipelines, and the reports they send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SQL = load_statements(__package__, "pipelines")
 
 
 def put_run(session: Session, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
-    """Keep what a run tells; the oldest runs make room."""
+    """Store the report of a run; the oldest runs beyond `PIPELINE_RUNS` are deleted."""
     row = session.row(SQL["put"], (tenant, id_, now, document))
     assert row is not None
     session.db.execute(SQL["forget"], (tenant, PIPELINE_RUNS))

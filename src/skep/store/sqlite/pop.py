@@ -1,7 +1,7 @@
-"""Popping: ready partitions are claimed in the order of (ready_at, partition), as many as fill the batch.
+"""Pops: claim ready partitions in the order of (ready_at, partition), as many as fill the batch.
 
-What the log has beyond a group's scan_seq is discovered only when what is ready does not fill the batch, and first
-when that is no more than a batch or the queue has a window buffer. Every step is bounded; what is left over is told by ``more``.
+If at most one batch of messages is undiscovered, or the queue has a window buffer, a pop discovers first. Otherwise it discovers only
+when the ready partitions do not fill the batch. Every step is bounded; ``more`` tells that something may be left.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAX_ROUNDS = 16
 """How many rounds of discovery and claiming one pop may take."""
 
 SHORTEST_LEASE_MICROS = 1
-"""A lease that ended the moment it began would be claimed again by the same pop."""
+"""A shorter lease would end when it begins, and the same pop would claim it again."""
 
 MAX_EXPIRED_PER_CLAIM = 1_000
-"""How many too old messages one pop may settle on its way."""
+"""How many expired messages one pop may settle."""
 
 
 def pop(session: Session, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
@@ -84,7 +84,7 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
 
 
 def _result(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant) -> PopResult:
-    """What was had, and when there may be more."""
+    """The deliveries, and when more messages may be ready."""
     request = claim.request
     if queue.holds_dead_letters:
         claim.deliveries = with_origins(session, queue, claim.deliveries)
@@ -108,7 +108,7 @@ def claim_partitions(
 ) -> None:
     """Claim ready rows until the batch is full or none is left.
 
-    Unless they are all there is, rows that do not fill the batch are left alone: what is discovered next may be older.
+    Rows that do not fill the batch are claimed only if ``is_all``: the next discovered ones may be older.
     """
     while claim.wanted > 0 and claim.expiries_left > 0:
         leases, is_enough = _ready_leases(session, queue, group, claim, now)
@@ -127,9 +127,9 @@ def claim_partitions(
 def _ready_leases(
     session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
 ) -> tuple[list[LeaseRow], bool]:
-    """Ready rows, read only until they promise to fill the batch or ``max_partitions``; whether they do.
+    """Ready rows, read until they should fill the batch or ``max_partitions``; also returns whether they do.
 
-    Once the claim may bury no more, leases that ran out are left alone: it would have to walk over all that are to be buried.
+    When the claim may bury no more, it leaves alone leases that ran out: it would have to walk over all that must be buried.
     """
     if claim.request.partition is not None:
         lease = find_lease(session, group, claim.request.partition)
@@ -141,7 +141,7 @@ def _ready_leases(
     cursor = session.db.execute(SQL["claim_ready" if claim.burials_left > 0 else "claim_free"], (group.id, now))
     for row in cursor:
         if row[PARTITION] in claim.partitions:
-            continue  # settled at once by this very pop, and ready again
+            continue  # this pop has claimed it with auto-ack, and it is ready again
         if promised >= claim.wanted or (room is not None and len(leases) >= room):
             break
         lease = lease_of_row(row)
@@ -157,14 +157,14 @@ def _ready_leases(
 
 
 def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, claim: Claim, now: Instant) -> None:
-    """Deliver from one ready row what the batch wants of it; the caller saves it."""
+    """Deliver messages of one ready row, as many as the batch wants. The caller saves the row."""
     if lease.token is not None:
         claim.burials_left -= lease.is_worn_out(queue.settings)
         close_run_out(session, queue, group, lease, claim.effects, now)
     if queue.lifetime_micros is not None:
         claim.expiries_left -= expire_heads(session, queue, group, lease, claim.effects, claim.expiries_left, now)
     if claim.expiries_left <= 0 or lease.ready_at > now:
-        return  # what is left is not ready yet, or this pop has settled enough that is too old
+        return  # the rest is not ready yet, or this pop has expired enough messages
     rows = _take_open(session, queue, group, lease, claim)
     if not rows and not claim.is_closed:
         rows = _take_next(session, queue, group, lease, claim, now)
@@ -178,7 +178,7 @@ def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseR
 def close_run_out(
     session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, effects: Effects, now: Instant
 ) -> None:
-    """End a lease that ran out. What is left of it is ready at once."""
+    """End a lease that ran out. Its remaining messages are ready at once."""
     head = lease.open[0]
     run_out(lease, queue.settings, effects)
     if not lease.open or lease.open[0] != head:
@@ -188,7 +188,7 @@ def close_run_out(
 def expire_heads(
     session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, effects: Effects, limit: int, now: Instant
 ) -> int:
-    """Settle messages at the head of a free row that are past max_wait or max_age; how many."""
+    """Settle messages at the head of a free row that are past max_wait or max_age; returns how many."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return 0
@@ -235,7 +235,7 @@ def _take_next(
     at_hand = None if claim.at_hand is None else claim.at_hand.take(lease.partition, lease.delivered_seq, lease.pending)
     rows = claim.fitting(read_next(session, queue, group, lease, limit) if at_hand is None else at_hand[:limit])
     if len(rows) < limit and not claim.is_closed:
-        # Discovered, but gone from the log.
+        # The missing messages were discovered, but are gone from the log.
         count_expired(session, group, lease.pending - len(rows))
         lease.pending = len(rows)
     delay = queue.delay_micros
@@ -254,7 +254,7 @@ def _take_next(
 def _hand_out(
     session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, rows: list[Row], claim: Claim, now: Instant
 ) -> None:
-    """Put the row under the request's lease, or settle it at once."""
+    """Lease the row to the request, or settle it at once (auto-ack)."""
     attempt = lease.attempts
     lease.token = claim.request.token
     lease.consumer = claim.request.consumer

@@ -1,7 +1,7 @@
-"""Appending batches to the log: receipts, deduplication, depth, the schedule, and seqs given out in commit order.
+"""Pushes: receipts, deduplication, depth, the schedule, and seqs (offsets) in commit order.
 
-The common batch (one queue, no transaction id, no trace id, nothing scheduled) takes a short cut with as little Python
-per message as possible; both ways store the same.
+The common batch (one queue without max_depth; no transaction id, no trace id, nothing scheduled) takes a shortcut with little Python
+per message. Both ways store the same rows.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _MS_BYTES = 6
 
 
 _APPEND_PLAIN = {size: repeated(SQL["append_plain"], size, first=3) for size in (100, 10, 1)}
-"""By number of rows, the greatest first: one statement of a hundred rows costs half of a hundred statements."""
+"""Statements by number of rows, largest first: one of a hundred rows costs half of a hundred statements."""
 
 
 class _Planned(Struct):
-    """What a batch means for one queue; ``queue`` is None until it is made."""
+    """The part of a batch for one queue; ``fresh`` are the indexes of messages to store, ``queue`` is None until it is made."""
 
     key: QueueKey
     queue: QueueRow | None
@@ -69,9 +69,9 @@ class _Planned(Struct):
 def push(
     session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True, *, in_turn: bool = False
 ) -> list[PushOutcome]:
-    """Append every batch that is neither refused nor held; one with a receipt only while no such receipt lives.
+    """Append every batch that is neither refused nor held. A batch whose receipt exists is not appended again.
 
-    Operations come ``in_turn``: they are performed in their order, whoever waits.
+    Operations come ``in_turn``: they are performed in order, and are never held.
     """
     if not in_turn and session.has_operations():
         places = {place for batch in batches for place in _places(session, batch)}
@@ -95,7 +95,7 @@ def _places(session: Session, batch: PushBatch) -> set[order.Place]:
 def _push_behind(
     session: Session, waiting: set[order.Place], batch: PushBatch, now: Instant, create_queues: bool
 ) -> PushOutcome:
-    """One batch while operations wait, which it must not overtake."""
+    """Push one batch while operations wait; it is held if it would overtake one."""
     if batch.receipt is not None and receipts.find(session, batch.receipt.key, now) is not None:
         return receipts.recorded(session, batch.receipt.key, now)
     done = batch.tried is not None and was_stored(batch, _stored_ids(session, batch, now))
@@ -117,12 +117,12 @@ def _push_once(session: Session, batch: PushBatch, now: Instant, create_queues: 
 
 
 def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
-    """Which messages of a batch that was tried are in the log, or in the schedule."""
+    """The ids in the log around the time of the earlier attempt, and those of the batch's messages in the schedule."""
     found: set[Id] = set()
     for key, sought in sought_of([batch], now).items():
         queue = session.find_queue(key)
         if queue is not None:
-            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
+            # If the clock was put back, new messages get the time of the log's end, which is ahead.
             until = SEQ_MAX if queue.last_at > now else sought.until
             low, high = (find_seq_at(session, queue, at) for at in (sought.since, until))
             found.update(id_ for (id_,) in session.rows(SQL["ids_between"], (queue.base | low, queue.base | high)))
@@ -132,7 +132,7 @@ def _stored_ids(session: Session, batch: PushBatch, now: Instant) -> set[Id]:
 
 
 def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None:
-    """A refused batch leaves no receipt, and that of a duplicate names the message that is stored."""
+    """Delete the receipt of a refused batch; let the receipt of a duplicate name the stored message."""
     assert batch.receipt is not None
     if outcome.refused:
         receipts.drop(session, batch.receipt.key)
@@ -143,7 +143,7 @@ def _put_right(session: Session, batch: PushBatch, outcome: PushOutcome) -> None
 def _append_batches(
     session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool
 ) -> list[PushOutcome]:
-    """Append every batch that is not refused, in order. Plain ones of one queue go in one statement, which costs a fraction."""
+    """Append every batch that is not refused, in order. Plain batches of one queue are appended as one, which costs a fraction."""
     one = batches[0] if len(batches) == 1 else None
     messages = [message for batch in batches for message in batch.messages] if one is None else one.messages
     if (queue := _plain_queue(session, messages)) is None:
@@ -164,7 +164,7 @@ def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: 
 
 
 def _plain_queue(session: Session, messages: list[NewMessage]) -> QueueRow | None:
-    """The one queue of messages that need no look of their own; None when they have no such queue."""
+    """The queue of plain messages, which are appended without a look at each; None when they are not plain."""
     if not messages:
         return None
     key = messages[0].queue
@@ -175,7 +175,7 @@ def _plain_queue(session: Session, messages: list[NewMessage]) -> QueueRow | Non
 
 
 def _split(whole: PushOutcome, batches: Sequence[PushBatch]) -> list[PushOutcome]:
-    """The outcome of batches that were appended as one, each batch's own."""
+    """The outcomes of batches that were appended as one."""
     ends = list(accumulate(len(batch.ids) for batch in batches))
     return [
         PushOutcome(whole.results[end - len(batch.ids) : end], whole.depths if batch.ids else {})
@@ -184,7 +184,7 @@ def _split(whole: PushOutcome, batches: Sequence[PushBatch]) -> list[PushOutcome
 
 
 def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
-    # A list, for a generator costs twice as much here.
+    # A list: a generator costs twice as much here.
     unusual = [
         m.transaction_id is not None
         or m.trace_id is not None
@@ -234,20 +234,20 @@ def advance(queue: QueueRow, count: int, at: int) -> None:
 
 
 def ids_are_near(ids: Sequence[Id], at: int) -> bool:
-    """Whether all ids were minted so close to ``at`` that their millisecond finds them. Ids sort by it."""
+    """Whether all ids were minted so close to ``at`` that their millisecond finds them. Ids sort by their millisecond."""
     earliest = int.from_bytes(min(ids)[:_MS_BYTES], "big") * MICROS_PER_MS
     latest = int.from_bytes(max(ids)[:_MS_BYTES], "big") * MICROS_PER_MS
     return at - TRACE_SLACK_MICROS <= earliest and latest <= at + TRACE_SLACK_MICROS
 
 
 def depth_of(session: Session, queue: QueueRow) -> Depth:
-    """How full the queue is now."""
+    """The depth of the queue, and the room that is left."""
     depth, limit = session.depth(queue), queue.settings.max_depth
     return Depth(depth, max(0, limit - depth) if limit else None)
 
 
 class _Batch:
-    """One batch on the long way: plan without writing, refuse or store."""
+    """One batch that is not plain: it is planned without writes, then refused or stored."""
 
     def __init__(self, session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> None:
         self.session = session
@@ -293,7 +293,7 @@ class _Batch:
                     self.repeats.append((index, first))
                     continue
                 if self._is_duplicate(plan, index, partition, message.transaction_id):
-                    # A third one in this batch repeats this one, whose result is the first one's.
+                    # A further repeat in this batch gets the same result.
                     continue
             plan.fresh.append(index)
 
@@ -325,13 +325,13 @@ class _Batch:
             if seq is None
             else self.session.row(SQL["trace_of"], (plan.queue.base | seq,))
         )
-        trace_id = None if first is None else first[0]  # of one that is gone, or was cancelled, there is none
+        trace_id = None if first is None else first[0]  # None when the first message is gone, or was cancelled
         self.results[index] = PushResult(PushStatus.DUPLICATE, id_, seq, transaction_id, trace_id)
         return True
 
     def _check_depths(self) -> None:
         for plan in self.plans.values():
-            # What is not encrypted is told so before all else: it is encrypted then, and comes back.
+            # NOT_ENCRYPTED goes first: the engine then encrypts the messages, and pushes them again.
             if plan.refusal is not None or plan.queue is None or not plan.queue.settings.max_depth or not plan.fresh:
                 continue
             limit, depth = plan.queue.settings.max_depth, self.session.depth(plan.queue)
@@ -363,7 +363,7 @@ class _Batch:
 
     def _store(self, plan: _Planned) -> None:
         if plan.queue is None:
-            # An earlier queue of this batch may have needed this one as its dead-letter queue.
+            # An earlier queue of this batch may have made this one as its dead-letter queue.
             plan.queue = self.session.find_queue(plan.key) or make_queue(
                 self.session, plan.key, QueueSettings(), self.now
             )

@@ -1,4 +1,4 @@
-"""A push, and then pops for those who wait for it, in one transaction."""
+"""A push, then pops for waiting requests, in one transaction."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def push_and_pop(
     now: Instant,
     create_queues: bool = True,
 ) -> tuple[list[PushOutcome], list[PopResult | None]]:
-    """Append, and lease what is ready then."""
+    """Push the batches, then pop for each request."""
     outcomes = push(session, batches, now, create_queues)
     return outcomes, [pop_if_any(session, request, now) for request in requests]

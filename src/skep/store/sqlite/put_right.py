@@ -1,8 +1,8 @@
-"""A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
+"""After the clock was put back: deadlines are moved at once, stamps when the clock has run on for a while.
 
-Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong. Those
-that the right clock has written since are left alone: no live lease is cut short.
-Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
+Deadlines (leases, retries, claims of operations) are short, so moving them is harmless whichever of the two times was wrong. Deadlines
+that were written since then stay: no live lease is cut short. Stamps decide which messages are too old, and by a wrong clock that
+may be all of them. So stamps wait for `PROVEN_MICROS`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ log = structlog.get_logger("skep.store.sqlite")
 
 
 def write_something(session: Session) -> None:
-    """Write the row that notes the time, as it is."""
+    """Write the row of the noted time without a change, to see whether the file takes writes."""
     session.db.execute(SQL["write_something"])
 
 
 def put_right(session: Session, now: Instant, limit: int) -> Chore:
-    """Note the time; when it has gone back since it was last noted, put right what was written ahead of it."""
+    """Note the time. If the clock was put back since the last note, correct deadlines and stamps that are ahead of it."""
     session.flush()
     row = session.row(SQL["read"])
     assert row is not None
@@ -70,16 +70,16 @@ def put_right(session: Session, now: Instant, limit: int) -> Chore:
     session.flush()
     done += _change(session, _STAMPED, (now,)) + _change(session, _CUT, (now, RECEIPT_MICROS_MAX))
     session.db.execute(SQL["all_right"])
-    # The groups that were read have the times from ahead.
+    # Groups in the cache still have the old times.
     session.forget()
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)
 
 
 def _stamp(session: Session, queue: QueueRow, put_back_at: int, now: Instant, limit: int) -> int:
-    """Stamp messages that lie ahead with about when they came. From the first on: created_at never falls along the log.
+    """Correct the created_at of messages that are ahead of the clock, from the first on; returns how many.
 
-    One that came since the clock was put back has that time in its id. Those before it came no later.
+    The id of a message that came after the clock was put back has the right time. The messages before it came no later.
     """
     first = queue.base | find_seq_at(session, queue, now + 1)
     before = session.row(SQL["before"], (queue.base, first - 1))

@@ -1,4 +1,4 @@
-"""Making, changing, listing and removing queues, and the rules for who may bury where."""
+"""Making, changing, listing and deleting queues, and the rules for dead-letter queues."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ OPERATIONS = load_statements(__package__, "operations")
 
 
 def create_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
-    """Create, with the dead-letter queue that it names; QUEUE_EXISTS when there is one."""
+    """Create a queue, and the dead-letter queue that it names; QUEUE_EXISTS when there is one."""
     if session.find_queue(key) is not None:
         raise SkepError(Code.QUEUE_EXISTS, f"there is a queue {key.name!r} already", queue=key.name)
     return make_queue(session, key, settings, now).public
 
 
 def make_queue(session: Session, key: QueueKey, settings: QueueSettings, now: Instant) -> QueueRow:
-    """A new queue that obeys the dead-letter rules."""
+    """Insert a queue, if the dead-letter rules allow it."""
     in_use = check_rules(session, key, settings)
     queue = _insert(session, key, settings, in_use, now)
     _prepare_target(session, queue, now)
@@ -39,7 +39,7 @@ def make_queue(session: Session, key: QueueKey, settings: QueueSettings, now: In
 
 
 def make_dead_letter_queue(session: Session, key: QueueKey, now: Instant) -> QueueRow:
-    """The queue that a burial needs: found and marked, or made."""
+    """Mark a queue as a dead-letter queue, or make it."""
     queue = session.find_queue(key)
     if queue is None:
         return _insert(session, key, DEAD_LETTER_SETTINGS, True, now)
@@ -50,7 +50,7 @@ def make_dead_letter_queue(session: Session, key: QueueKey, now: Instant) -> Que
 
 
 def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-    """Change what is given; the ordering only while nothing is unsettled."""
+    """Change the given settings; the ordering only while no message is unsettled and no operation waits."""
     queue = session.queue(key)
     settings = changes.apply(queue.settings)
     if settings.ordering is not queue.settings.ordering and (unsettled := session.unsettled(queue)) > 0:
@@ -75,7 +75,7 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
             session.db.execute(SQL["set_partition_expiry"], (group.id, lifetime_micros(settings)))
             session.db.execute(SQL["set_set_expiry"], (group.id, lifetime_micros(settings)))
     if settings.ordering is not queue.settings.ordering:
-        # No group may go back to messages that were kept in another order.
+        # No group may seek back to messages of the other ordering.
         queue.first_seq, queue.gaps = queue.last_seq + 1, 0
         session.touch_queue(queue)
     queue.apply(settings)
@@ -85,7 +85,7 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
 
 
 def delete_queue(session: Session, key: QueueKey, now: Instant) -> bool:
-    """Mark as deleted, unless another queue buries here."""
+    """Mark a queue as deleted, unless another queue buries in it; `sweep` removes its data."""
     queue = session.find_queue(key)
     if queue is None:
         return False
@@ -138,7 +138,7 @@ def _insert(session: Session, key: QueueKey, settings: QueueSettings, holds: boo
 
 
 def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> bool:
-    """Check the dead-letter rules; whether the queue is itself buried in by another."""
+    """Check the dead-letter rules; returns whether another queue buries in this one."""
     in_use = _user_of(session, key) is not None
     queue = session.find_queue(key)
     holds = in_use or (queue is not None and queue.holds_dead_letters)
@@ -156,7 +156,7 @@ def check_rules(session: Session, key: QueueKey, settings: QueueSettings) -> boo
 
 
 def _user_of(session: Session, key: QueueKey) -> str | None:
-    """A queue that buries here, by name or by default."""
+    """A queue that buries in this one, by its setting or by default."""
     row = session.row(SQL["named_by_other"], (key.tenant, key.name))
     if row is not None:
         return str(row[0])
@@ -169,7 +169,7 @@ def _user_of(session: Session, key: QueueKey) -> str | None:
 
 
 def _prepare_target(session: Session, queue: QueueRow, now: Instant) -> None:
-    """Mark the queue's dead-letter queue as one; a named one that is missing is made at once."""
+    """Mark the dead-letter queue of a queue as one. If the setting names a missing queue, it is made."""
     name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""Receipts: written in the transaction of what they stand for, so that it happens once (I15)."""
+"""Receipts: written in the transaction of the call that they stand for, so that the call happens once (I15)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SQL = load_statements(__package__, "receipts")
 NAME_BYTES = 64
 DIGEST_BYTES = 16
 _TAKE = {size: repeated(SQL["take"], size, first=2) for size in (100, 10, 1)}
-"""By number of rows, the greatest first, as for messages (`push`)."""
+"""Statements by number of rows, largest first, as for messages (`push`)."""
 
 
 def name_of(key: ReceiptKey) -> bytes:
-    """What a receipt is found by: its key as it is while that is short, so that keys which rise stay together; else a hash.
+    """The name that finds a receipt: its key if that is short, so that rising keys stay together in the index; else a hash.
 
-    Names have no control characters, so neither two keys nor a key and a hash can be the same text.
+    Keys have no control characters, so two keys, or a key and a hash, never have the same name.
     """
     text = f"{key.scope}\0{key.tenant}\0{key.key}".encode()
     return text if len(text) <= NAME_BYTES else b"\0" + blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
 def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
-    """Write all receipts at once, or none when one of them lives, or is wanted twice: then each has to be looked at."""
+    """Write all receipts at once; False, and none is written, when one exists already or is named twice."""
     if len({receipt.key for receipt in wanted}) < len(wanted):
         return False
     rows = [(name_of(r.key), r.key.tenant, r.key.scope, r.key.key, r.expires_at, r.answer) for r in wanted]
@@ -47,7 +47,7 @@ def take_all(session: Session, wanted: Sequence[Receipt], now: Instant) -> bool:
 
 
 def take(session: Session, receipt: Receipt, now: Instant) -> bool:
-    """Write a receipt, unless one of that key lives."""
+    """Write a receipt; False when one with this key exists."""
     key = receipt.key
     row = (name_of(key), key.tenant, key.scope, key.key, receipt.expires_at, receipt.answer)
     session.db.execute(_TAKE[1], (now, *row))
@@ -55,28 +55,28 @@ def take(session: Session, receipt: Receipt, now: Instant) -> bool:
 
 
 def rewrite(session: Session, receipt: Receipt) -> None:
-    """Give a receipt another answer: the message turned out to be there already, so it names that one."""
+    """Replace the answer of a receipt: its message is a duplicate, so the answer names the first one."""
     session.db.execute(SQL["rewrite"], (name_of(receipt.key), receipt.answer))
 
 
 def drop(session: Session, key: ReceiptKey) -> None:
-    """Forget a receipt: what it stands for did not happen after all."""
+    """Delete a receipt: its call was refused."""
     session.db.execute(SQL["drop"], (name_of(key),))
 
 
 def recorded(session: Session, key: ReceiptKey, now: Instant) -> PushOutcome:
-    """The outcome of a push that was made before."""
+    """The recorded outcome of a push that was made before."""
     found = find(session, key, now)
     assert found is not None
     return PushOutcome([], {}, found.answer)
 
 
 def find(session: Session, key: ReceiptKey, now: Instant) -> Receipt | None:
-    """The receipt of that key that lives, or None."""
+    """The receipt with this key; None when it does not exist or has expired."""
     row = session.row(SQL["find"], (name_of(key), now))
     return None if row is None else Receipt(key, *row)
 
 
 def receipts(session: Session, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
-    """Each receipt that lives."""
+    """Each receipt, or None."""
     return [find(session, key, now) for key in keys]

@@ -1,7 +1,7 @@
-"""Retention: deleting from the head of the log what its settings and earlier clearing allow.
+"""Retention: deleting messages from the head of the log, as far as settings and earlier clearing allow.
 
-It asks the slowest group, unless the queue says otherwise, or the message is a dead letter past its age; then what a group
-had not settled counts as expired for it.
+It waits for the slowest group in use, unless retention ignores groups or a dead letter is past its age. Then messages that a group
+had not settled count as expired for it.
 """
 
 from __future__ import annotations

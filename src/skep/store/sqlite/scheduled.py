@@ -1,4 +1,4 @@
-"""Scheduled messages: looking at them, cancelling them, moving them to another time, and letting them enter the log.
+"""Scheduled messages: listing, cancelling and moving them, and letting them enter the log.
 
 The one writing connection does all of this, so a message is promoted, cancelled or moved, and never two of these.
 """
@@ -44,13 +44,13 @@ def page(
 
 
 def count(session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
-    """How many fit, as far as one walk goes."""
+    """How many messages of one bounded walk match."""
     fitting, next_after = _fitting(session, wanted, after, WALK_ROWS)
     return ScheduledCount(len(fitting), next_after)
 
 
 def mark(session: Session, key: QueueKey) -> int:
-    """The arrival up to which messages are there."""
+    """The greatest arrival number that was ever given out."""
     session.queue(key)
     row = session.row(SQL["mark"])
     return 0 if row is None else int(row[0])
@@ -65,7 +65,7 @@ def change(
     limit: int,
     now: Instant,
 ) -> ScheduledChange:
-    """Change at most so many of those that fit, in the order of time."""
+    """Change at most ``limit`` matching messages, in the order of due times."""
     queue = session.queue(wanted.key)
     fitting, next_after = _walk(session, wanted, after, walk_rows(wanted, limit)).step(wanted, limit)
     changed = [Changed(one.id) for one in fitting]
@@ -85,7 +85,7 @@ def change(
 
 
 def enter_log(session: Session, queue: QueueRow, rows: list[Row], now: Instant) -> int:
-    """Take messages from the schedule into the log, in the order given; the seq of the first."""
+    """Move messages from the schedule into the log, in the given order; returns the first seq."""
     at, seq = next_place(queue, now)
     if not rows:
         return seq
@@ -127,7 +127,7 @@ def _fitting(
 
 
 def _walk(session: Session, wanted: ScheduledFilter, after: ScheduledPosition | None, most: int) -> Walk:
-    """The next messages that may fit, by the index that narrows most, in the order of time."""
+    """The next messages that may match, in the order of time, by the index that narrows most."""
     start = wanted.start(after)
     span = (*start, wanted.end, most)
     if wanted.ids is not None:
@@ -149,7 +149,7 @@ def _walk(session: Session, wanted: ScheduledFilter, after: ScheduledPosition | 
 
 
 def _walk_all(session: Session, tenant: str, span: tuple[int, ...], most: int) -> list[ScheduledRow]:
-    """Over all queues of a tenant, each read only as far as its messages are among the first."""
+    """The first messages over all queues of a tenant. Each queue is read only as far as needed."""
     queues = session.rows(SQL["queues_with_schedule"], (tenant,))
     cursors = [(name, session.db.execute(SQL["walk"], (id_, *span))) for id_, name in queues]
     try:
@@ -184,7 +184,7 @@ def _named(session: Session, tenant: str, rows: list[Row], end: ScheduledPositio
 
 def _show(session: Session, tenant: str, one: ScheduledRow, preview_bytes: int | None) -> ScheduledMessage:
     row = session.row(SQL["show"], (one.arrival, preview_bytes))
-    assert row is not None  # one session sees one state
+    assert row is not None  # the walk and this read see one snapshot
     return ScheduledMessage(
         queue=QueueKey(one.queue, tenant), place=ScheduledPosition(row[0], row[1]), id=row[2], partition=row[3], transaction_id=row[4],
         trace_id=row[5], headers=row[6], content_type=row[7], payload=row[8], payload_bytes=row[9], priority=row[10],

@@ -1,8 +1,8 @@
-"""What a connection knows between statements: queues and groups, with their counters, read once.
+"""A connection and its cache of queues and groups, with their counters.
 
-There is exactly one writer, so what it read stays true until it changes it itself. Changes to counters are gathered
-here and written by `flush` before the call is done; whenever something is rolled back, `forget` drops
-everything, so memory never runs ahead of the file. A reading connection forgets before every call.
+There is exactly one writer, so its cache stays true until the writer itself changes a row. Changed counters are collected here, and
+`flush` writes them at the end of a call. After a rollback `forget` empties the cache, so that it is never ahead of the file. A
+reading connection forgets before every call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FIRST_SETTING = 3
 _AFTER_SETTINGS = _FIRST_SETTING + len(_SETTING_NAMES)
 
 Row = tuple[Any, ...]
-"""A row as SQLite gives it; it becomes a struct at once."""
+"""A row as SQLite gives it."""
 
 
 class QueueRow(Struct):
@@ -60,7 +60,7 @@ class QueueRow(Struct):
     """The one partition of a fifo queue."""
 
     def apply(self, settings: QueueSettings) -> None:
-        """Take over settings, with the durations that every message is held against."""
+        """Set the settings, and the values that follow from them."""
         self.settings = settings
         self.delay_micros = seconds(settings.delayed_processing_seconds)
         self.lifetime_micros = lifetime_micros(settings)
@@ -78,11 +78,11 @@ class QueueRow(Struct):
 
     @property
     def may_lose(self) -> bool:
-        """Whether messages may be gone that somebody holds a lease on."""
+        """Whether leased messages may be gone from the log."""
         return may_lose_messages(self.settings, self.holds_dead_letters)
 
     def stored_partition(self, partition: str) -> str:
-        """The partition a message is kept in: a fifo queue has one, whatever a push names."""
+        """The partition in which a message is stored: a fifo queue has only one."""
         return self.only_partition or partition
 
     @property
@@ -114,21 +114,21 @@ class GroupRow(Struct):
     created_at: Instant
     external: int
     gaps: int = 0
-    """How many seqs beyond ``scan_seq`` have no message any more: they are settled, and counted."""
+    """How many seqs beyond ``scan_seq`` have no message any more; they are counted as settled already."""
     active_at: int = 0
     idle: int = 0
 
     def pushed(self, last_seq: int) -> int:
-        """How many messages the group has ever had to deal with."""
+        """How many messages for the group were pushed since its start."""
         return last_seq - self.start_seq - self.skipped
 
     def unsettled(self, last_seq: int) -> int:
-        """How many it has yet to settle."""
+        """How many messages the group has not settled."""
         return self.pushed(last_seq) - self.completed - self.dead - self.expired
 
 
 class Session:
-    """A connection with its memory. Used by one thread at a time."""
+    """A connection and its cache. One thread at a time uses it."""
 
     def __init__(self, db: apsw.Connection, checkpoints: Checkpoints | None = None) -> None:
         self.db = db
@@ -144,18 +144,18 @@ class Session:
         self.head_walk = HeadWalk()
 
     def close(self) -> None:
-        """Let go of the connection, and of the one that moves its log."""
+        """Close the connection, and the one for checkpoints."""
         if self.checkpoints is not None:
             self.checkpoints.close()
         self.db.close()
 
     def cut_log_soon(self) -> None:
-        """Something was destroyed for good: the write-ahead log must not keep it."""
+        """Let the next upkeep cut the write-ahead log, as it may still hold destroyed data."""
         if self.checkpoints is not None:
             self.checkpoints.cut_soon()
 
     def forget(self) -> None:
-        """Drop all that was read: something was rolled back, or another connection may have written."""
+        """Empty the cache: something was rolled back, or another connection may have written."""
         self._queues.clear()
         self._groups.clear()
         self._changed_queues.clear()
@@ -165,7 +165,7 @@ class Session:
         self._operations = None
 
     def flush(self) -> None:
-        """Write the counters that changed and the history that was added since the last flush."""
+        """Write the counters, history rows and failed attempts that came since the last flush."""
         if self._changed_groups:
             self.db.executemany(
                 SQL["save_group"],
@@ -203,7 +203,7 @@ class Session:
             self._flush_failures()
 
     def _flush_failures(self) -> None:
-        """Write why attempts failed; of a message that is tried on and on, only the latest stay."""
+        """Write the failed attempts, and keep only the latest `FAILURES_KEPT` of a message in a group."""
         self.db.executemany(SQL["add_failure"], self._failures)
         often = [
             (queue_id, seq, group, attempt - FAILURES_KEPT)
@@ -215,11 +215,11 @@ class Session:
         self._failures.clear()
 
     def add_history(self, row: Row) -> None:
-        """Add to the lease history, which a writing call reads only after a `flush`."""
+        """Add a row to the lease history; the next `flush` writes it."""
         self._history.append(row)
 
     def add_failures(self, queue: QueueRow, group: GroupRow, failures: Iterable[Failure], now: Instant) -> None:
-        """Note that attempts failed, and why."""
+        """Add failed attempts; the next `flush` writes them."""
         self._failures += [
             (queue.id, one.seq, group.name, one.attempt, one.leased_at, now, one.outcome, one.error, one.consumer)
             for one in failures
@@ -227,7 +227,7 @@ class Session:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part that is undone alone when it raises."""
+        """A part of the transaction that is undone alone when it raises."""
         self.flush()
         self.db.execute("SAVEPOINT part")
         try:
@@ -254,7 +254,7 @@ class Session:
     # operations
 
     def has_operations(self) -> bool:
-        """Whether any operation is live: as a rule none is, and nobody has to look whether it overtakes one."""
+        """Whether any operation is live. Mostly there is none, and a push need not look for operations ahead of it."""
         if self._operations is None:
             self._operations = self.row(SQL["any_operation"]) is not None
         return self._operations
@@ -291,7 +291,7 @@ class Session:
         queue.last_seq = max(stored, queue.floor_seq)
 
     def drop_queue(self, key: QueueKey) -> None:
-        """Forget one queue: its row changed."""
+        """Remove a deleted queue from the cache."""
         queue = self._queues.pop(key, None)
         if queue is not None:
             self._changed_queues.pop(queue.id, None)
@@ -327,7 +327,7 @@ class Session:
         return group
 
     def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant, external: bool = False) -> GroupRow:
-        """A new group that has everything up to ``after_seq`` behind it."""
+        """Make a group that starts after ``after_seq``."""
         gaps = self.gaps_after(queue, after_seq)
         self.db.execute(SQL["insert_group"], (queue.id, name, after_seq, now, external, gaps))
         id_ = self.db.last_insert_rowid()
@@ -336,10 +336,7 @@ class Session:
         return group
 
     def gaps_after(self, queue: QueueRow, seq: int) -> int:
-        """How many seqs beyond ``seq`` have no message: what a group that starts there never had to deal with.
-
-        Only a start amid the log of a queue that has gaps counts rows.
-        """
+        """How many seqs beyond ``seq`` have no message. Rows are counted only in the middle of a log with gaps."""
         if not queue.gaps or seq >= queue.last_seq:
             return 0
         if seq < queue.first_seq:
@@ -347,13 +344,13 @@ class Session:
         return queue.last_seq - seq - self.messages_between(queue, seq, queue.last_seq)
 
     def messages_between(self, queue: QueueRow, after_seq: int, last_seq: int) -> int:
-        """How many messages lie beyond one seq, up to another."""
+        """How many messages are beyond ``after_seq``, up to ``last_seq``."""
         row = self.row(SQL["messages_between"], (queue.base | after_seq, queue.base | last_seq))
         assert row is not None
         return int(row[0])
 
     def drop_group(self, queue: QueueRow, group: GroupRow) -> None:
-        """Forget one group: its row is gone."""
+        """Remove a deleted group from the cache."""
         self.groups(queue).pop(group.name, None)
         self._changed_groups.pop(group.id, None)
 
@@ -362,25 +359,25 @@ class Session:
         self._changed_groups[group.id] = group
 
     def mark_active(self, group: GroupRow, now: Instant) -> None:
-        """Note that somebody uses the group, when that was not noted in the last minute."""
+        """Note the use of a group, at most once a minute."""
         if wants_mark(group.active_at, bool(group.idle), now):
             group.active_at, group.idle = max(group.active_at, now), 0
             self.touch_group(group)
 
     def holding_groups(self, queue: QueueRow) -> list[GroupRow]:
-        """The groups that retention and max_depth go by: those in use. When none is, all."""
+        """The groups that retention and max_depth wait for: those that are not idle, or all if all are."""
         groups = list(self.groups(queue).values())
         return [group for group in groups if not group.idle] or groups
 
     def unsettled(self, queue: QueueRow) -> int:
-        """How many messages of the log the slowest group has yet to settle; all of the log without groups."""
+        """How many messages the slowest group has not settled; without groups, all messages of the log."""
         groups = self.groups(queue)
         if not groups:
             return max(0, queue.last_seq - queue.first_seq + 1 - queue.gaps)
         return max(group.unsettled(queue.last_seq) for group in groups.values())
 
     def depth(self, queue: QueueRow) -> int:
-        """How full the queue is."""
+        """The depth of the queue: unsettled messages of the slowest group in use, and scheduled ones."""
         groups = self.holding_groups(queue)
         unsettled = max(group.unsettled(queue.last_seq) for group in groups) if groups else self.unsettled(queue)
         return unsettled + queue.scheduled

@@ -1,7 +1,7 @@
-"""Unordered queues: rows of `set_lease`, each a set of messages that share a fate.
+"""Unordered queues: rows of `set_lease`, each a set of messages with the same attempts and the same lease.
 
-All of a row's seqs have been delivered ``attempts`` times, counting the live lease. A row with more than is wanted is
-split; one that is empty is deleted. Nothing waits behind anything.
+All messages of a row were delivered ``attempts`` times, including the live lease. A row with more messages than wanted is split; an
+empty row is deleted. No message waits behind another.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def add_sets(session: Session, queue: QueueRow, group: GroupRow, rows: list[Row]
 
 
 def _from(created_at: int, now: Instant) -> int:
-    """When the delay of a message begins. One from ahead, since the clock was put back, counts as created now."""
+    """When the delay of a message begins. If the clock was put back, a message from the future counts as created now."""
     return min(created_at, now)
 
 
@@ -99,7 +99,7 @@ def split_off(
     *,
     said_at: int = 0,
 ) -> None:
-    """Move ``seqs`` into a free row of their own with the same attempts; ``said_at`` is when a retry was asked for."""
+    """Move ``seqs`` into a free row of their own with the same attempts; ``said_at`` is the time of a nack."""
     rest = set(seqs)
     held.seqs = [seq for seq in held.seqs if seq not in rest]
     values = (
@@ -125,7 +125,7 @@ def take_back(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, 
 def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant, is_all: bool) -> None:
     """Claim ready rows by (priority descending, ready_at, id) until the batch is full, or one must be handed out alone.
 
-    Unless they are all there is, rows that do not fill the batch are left alone: what is discovered next may be urgent.
+    Rows that do not fill the batch are claimed only if ``is_all``: the next discovered ones may have a higher priority.
     """
     while claim.wanted > 0 and claim.expiries_left > 0:
         ready, is_enough = _ready_sets(session, queue, group, claim, now)
@@ -140,10 +140,10 @@ def claim_sets(session: Session, queue: QueueRow, group: GroupRow, claim: Claim,
 def _ready_sets(
     session: Session, queue: QueueRow, group: GroupRow, claim: Claim, now: Instant
 ) -> tuple[list[SetRow], bool]:
-    """Ready rows in order, read only until they promise to fill the batch; whether they do.
+    """Ready rows in order, read until they should fill the batch; also returns whether they do.
 
-    One whose messages come alone is the only one, and ends the claim of who has something already: passing it over would
-    mean to walk over all there are of its kind. So does one that is to be buried when the claim may bury no more.
+    A row whose messages come alone is returned only if it is the first, and closes a claim that has deliveries: to skip it would
+    mean to walk over all such rows. A row that must be buried ends the look, too, when the claim may bury no more.
     """
     ready: list[SetRow] = []
     promised = doomed = 0
@@ -188,7 +188,7 @@ def _in_order(session: Session, group: GroupRow, partition: str | None, now: Ins
 
 
 def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, claim: Claim, now: Instant) -> None:
-    """Deliver from one ready row what the batch wants of it."""
+    """Deliver messages of one ready row, as many as the batch wants."""
     if held.token is not None:
         messages = len(held.seqs)
         if run_out_set(held, queue.settings, claim.effects):
@@ -226,7 +226,7 @@ def _claim_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow,
 
 
 def _take(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, seqs: list[int], claim: Claim) -> list[Row]:
-    """The messages with the row's first ``seqs``, as far as they fit; those no longer in the log leave it."""
+    """The messages of the row's first ``seqs``, as far as they fit. Messages that are no longer in the log leave the row."""
     rows = claim.fitting(session.db.executemany(LEASES_SQL["message_at"], [(queue.base | seq,) for seq in seqs]))
     if len(rows) == len(seqs):
         return rows
@@ -238,7 +238,7 @@ def _take(session: Session, queue: QueueRow, group: GroupRow, held: SetRow, seqs
 
 
 def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow) -> list[Row]:
-    """Position and age of the messages of a row; those no longer in the log leave it and count as expired."""
+    """Position and created_at of a row's messages. Messages that are no longer in the log leave the row and count as expired."""
     base = queue.base
     rows = list(session.db.executemany(LEASES_SQL["age_at"], [(base | seq,) for seq in held.seqs]))
     if len(rows) < len(held.seqs):
@@ -250,7 +250,7 @@ def read_set(session: Session, queue: QueueRow, group: GroupRow, held: SetRow) -
 def expire_set(
     queue: QueueRow, held: SetRow, rows: list[Row], effects: Effects, limit: int, now: Instant
 ) -> tuple[list[Row], int]:
-    """Settle those of a free row that are past max_wait or max_age; the ages of the rest, and how many were settled."""
+    """Settle messages of a free row that are past max_wait or max_age; returns the other rows, and how many were settled."""
     lifetime = queue.lifetime_micros
     if lifetime is None:
         return rows, 0
@@ -298,7 +298,7 @@ def _hand_out(session: Session, queue: QueueRow, held: SetRow, rows: list[Row], 
 
 
 def next_set_ready(session: Session, group: GroupRow, partition: str | None) -> int | None:
-    """When a row of the group, or of one of its partitions, is next ready."""
+    """When the next row of the group, or of one partition, is ready; None without rows."""
     if partition is not None:
         rows = session.rows(SQL["sets_of_partition"], (group.id, partition))
         return min((set_of_row(row).ready_at for row in rows), default=None)

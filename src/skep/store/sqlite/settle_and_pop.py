@@ -1,4 +1,4 @@
-"""Settlements, and then pops for those who wait for what they free, in one transaction."""
+"""Settlements, then pops for requests that wait for the freed messages, in one transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skep.store.sqlite.settle import settle
 def settle_and_pop(
     session: Session, settlements: Sequence[Settlement], requests: Sequence[PopRequest], now: Instant
 ) -> tuple[list[SettleResult], list[PopResult | None]]:
-    """Settle, and lease what that frees."""
+    """Settle, then pop for each request whose queue and group got free messages."""
     results = settle(session, settlements, now)
     freed = {(s.queue, s.group) for s, r in zip(settlements, results, strict=True) if r.frees}
     popped = [

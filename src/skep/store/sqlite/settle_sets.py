@@ -20,7 +20,7 @@ from skep.store.sqlite.sets import SQL, SetRow, refresh_age, save_set, set_of_ro
 def settle_held_sets(
     session: Session, queue: QueueRow, group: GroupRow, token: bytes, said: Sequence[Settlement], now: Instant
 ) -> tuple[list[SettleResult], list[Ending]]:
-    """Settle what one token holds: a result for each, and how its sets fared, for the history."""
+    """Settle messages of one token; returns a result for each, and the endings of its sets, for the history."""
     held = [set_of_row(row) for row in session.rows(SQL["sets_of_token"], (group.id, token))]
     effects = Effects()
     results, settled = settle_sets(held, said, queue.settings, now, effects)
@@ -35,7 +35,7 @@ def settle_held_sets(
 
 
 def _write_back(session: Session, queue: QueueRow, group: GroupRow, one: SettledSet[SetRow], now: Instant) -> None:
-    """Take what is settled out of a row; what is to be retried, or reached nobody, gets rows of its own."""
+    """Remove settled messages from a row. Messages to retry, and those that reached nobody, get rows of their own."""
     row, left, released = one.of, one.left, one.released
     for seq, result, error in one.retries:
         found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
@@ -54,6 +54,6 @@ def _write_back(session: Session, queue: QueueRow, group: GroupRow, one: Settled
 def renew_sets(
     session: Session, group: GroupRow, partition: str, token: bytes, deadline: Instant, now: Instant
 ) -> bool:
-    """Move the deadline of the token's rows of one partition; whether there were any."""
+    """Move the deadline of a token's rows in one partition; False when there are none."""
     session.db.execute(SQL["renew_sets"], (group.id, token, partition, deadline, now))
     return session.db.changes() > 0

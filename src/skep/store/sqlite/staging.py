@@ -1,4 +1,4 @@
-"""Staged messages: kept chunk by chunk, and put into their logs in one transaction, once (I15)."""
+"""Staged messages: stored chunk by chunk, then appended to their logs in one transaction, once (I15)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 SQL = load_statements(__package__, "staging")
 
 _Prepared: TypeAlias = "tuple[QueueKey, Packed] | PushBatch"
-"""A chunk as its log takes it: columns of one queue, or messages of several."""
+"""A chunk that is ready to append: columns of one queue, or messages of several."""
 
 
 def stage(session: Session, chunk: Chunk, now: Instant) -> None:
-    """Keep a chunk; EPOCH_PUBLISHED when it is too late."""
+    """Store a chunk; EPOCH_PUBLISHED when its epoch was published already."""
     epoch = chunk.epoch
     if receipts.find(session, epoch.receipt, now) is not None:
         raise already_published(epoch)
@@ -45,12 +45,12 @@ def _key(epoch: EpochKey) -> tuple[str, str, int]:
 
 
 def staged_queues(session: Session, epoch: EpochKey) -> list[str]:
-    """The names of the queues that messages of an epoch are staged for."""
+    """The names of the target queues of an epoch's staged messages."""
     return [row[0] for row in session.rows(SQL["queues"], _key(epoch))]
 
 
 def staged(session: Session, epoch: EpochKey) -> list[tuple[Attempt, int]]:
-    """What is staged, and in how many chunks each."""
+    """The staged attempts, each with its number of chunks."""
     rows = session.rows(SQL["attempts"], _key(epoch))
     return [(Attempt(partition, attempt, messages), chunks) for partition, attempt, messages, chunks in rows]
 
@@ -64,7 +64,7 @@ def publish(
     now: Instant,
     create_queues: bool = True,
 ) -> Published:
-    """Append the attempts in the order of their partitions, and forget all others."""
+    """Append the attempts in the order of their partitions, and delete all others."""
     known = receipts.find(session, epoch.receipt, now)
     if known is not None:
         return Published(known.answer, [])
@@ -73,7 +73,7 @@ def publish(
     with closing(_prepared(session, epoch, attempts, first_id)) as chunks:
         for chunk in chunks:
             _append(session, chunk, tally, now, create_queues)
-            del chunk  # before the one after the next is read
+            del chunk  # frees its memory before another chunk is read
     published = tally.published()
     receipts.take(session, Receipt(epoch.receipt, published.answer, expires_at), now)
     session.db.execute(SQL["drop_epoch"], _key(epoch))
@@ -122,7 +122,7 @@ def _append(session: Session, chunk: _Prepared, tally: Tally, now: Instant, crea
 
 
 def abort(session: Session, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
-    """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
+    """Delete the staged chunks of an epoch, or of one attempt; returns how many."""
     if partition is None or attempt is None:
         session.db.execute(SQL["drop_epoch"], _key(epoch))
     else:

@@ -1,4 +1,4 @@
-"""Figures about queues, groups, partitions and leases, and the histories. Reads only."""
+"""Figures of queues, groups, partitions and leases, and the retention history. Reads only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _QUEUE_ITSELF = 0
 _NEVER = (1 << 63) - 1
 
 Counters = tuple[int, int, int, int]
-"""Pushed, completed, retried, dead: what a sample keeps."""
+"""The counters in a sample: pushed, completed, retried, dead."""
 
 
 def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
-    """A queue's figures with every group's account."""
+    """The figures of a queue and of its groups."""
     queue = session.queue(key)
     rows = sorted(session.groups(queue).values(), key=lambda group: group.name)
     groups = [group_stats(session, queue, group, now) for group in rows]
@@ -54,7 +54,7 @@ def stats_of(session: Session, queues: Sequence[Queue], now: Instant) -> list[Qu
 
 
 def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:
-    """A group's account (I12)."""
+    """The figures of a group; its counts add up (I12)."""
     figures = session.row(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id, now))
     assert figures is not None
     partitions, leased_partitions, in_flight, oldest_at, head_seq = figures
@@ -96,12 +96,12 @@ def progress_of(session: Session, queue: QueueRow, group: GroupRow) -> int:
 
 
 def group_counters(queue: QueueRow, group: GroupRow) -> Counters:
-    """What a sample keeps of a group."""
+    """The counters of a group in a sample."""
     return group.pushed(queue.last_seq), group.completed, group.retried, group.dead
 
 
 def queue_counters(session: Session, queue: QueueRow) -> Counters:
-    """What a sample keeps of a queue: its log, and its groups together."""
+    """The counters of a queue in a sample: of its log, and the sums of its groups."""
     groups = session.groups(queue).values()
     completed, retried, dead = (
         (sum(values) for values in zip(*((g.completed, g.retried, g.dead) for g in groups), strict=True))

@@ -136,7 +136,7 @@ class SqliteStore(Database):
     # the log; what needs the extra `arrow` is imported when it is used
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
-        """Append messages that have nothing but a partition and a payload."""
+        """Append messages that have only a partition and a payload."""
         from skep.store.sqlite import bulk
 
         packed = await asyncio.to_thread(bulk.pack, rows)
@@ -209,11 +209,11 @@ class SqliteStore(Database):
     put_right = written(put_right.put_right)
 
     async def sample(self, now: Instant) -> None:
-        """Note which counters changed, in pieces."""
+        """Sample the changed counters, in pieces."""
         await self._sampling.look(self, now)
 
     async def maintain(self) -> None:
-        """Copy the write-ahead log into the database and cut it; give back room that the file has to spare."""
+        """Cut the write-ahead log if that is due, and give free pages of the file back."""
         if self._writer is None or self._path == MEMORY:
             return
         await self._writer.cut_log_if_due()
@@ -222,35 +222,35 @@ class SqliteStore(Database):
                 return
 
     def connections(self) -> Connections:
-        """One writes and one reads, always: there is nothing to count."""
+        """There is no pool, so there is nothing to count."""
         return Connections()
 
-    # A file in this machine is not to be cut off from, and who writes to it knows what was written.
+    # sessions: a local file has none that could be lost
 
     @property
     def session(self) -> str:
-        """There is none."""
+        """Empty: there are no sessions."""
         return ""
 
     async def probe(self) -> None:
-        """Write something if the last write was refused, and raise what SQLite says to that."""
+        """If the last write was refused, try another; raises its error."""
         if self._writer is not None and self._writer.refused is not None:
             await self._write(write_something)
 
     def waited_seconds(self) -> float:
-        """Nobody is kept waiting by a file."""
+        """Always 0: a local file does not hang."""
         return 0.0
 
     def suspend(self) -> None:
-        """There is nothing to give up."""
+        """There are no sessions to give up."""
 
     async def resume(self) -> None:
-        """There is nothing to open."""
+        """There are no sessions to open."""
 
     async def fence(self, sessions: Sequence[str]) -> None:
-        """There is nobody to keep out."""
+        """There are no sessions to end."""
 
-    # several servers: a SQLite file has one, so nobody else pushes and there is never news
+    # news between servers: an SQLite file has one server, so there is none
 
     async def system_events(self, after: EventPosition | None) -> SystemEvents:
         """There is no other server that could change anything."""

@@ -20,9 +20,9 @@ from skep.store.sqlite.settle import settle_new
 def transact(
     session: Session, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
 ) -> list[TransactionOutcome]:
-    """Each transaction in a savepoint of its own; any refusal in it undoes all of it.
+    """Commit each transaction in a savepoint of its own; any refusal in it undoes all of it.
 
-    One that was committed before is refused, too, and gets its first answer.
+    A repeat of a committed transaction changes nothing, and gets the first answer.
     """
     return [_transact_one(session, transaction, now, create_queues) for transaction in transactions]
 
@@ -41,7 +41,7 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
     except _RefusedError as refused:
         outcome = refused.outcome
     except SkepError as error:
-        # Operations wait that it must not overtake; if it was committed before, it does not.
+        # Operations are ahead of the transaction. A repeat of a committed one overtakes none of them.
         if error.code is not Code.OPERATIONS_AHEAD or not is_remembered(transaction):
             raise
         before = recall_transaction(session, transaction, now)
@@ -54,7 +54,7 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
 
 
 def _note(session: Session, transaction: Transaction, outcome: TransactionOutcome, ended: list[Row]) -> None:
-    """Write down how leases ended, and with the first of them how the transaction did."""
+    """Add the ended leases to the history; the row of the first settlement's lease keeps the outcome of the transaction."""
     first = transaction.settlements[0] if is_remembered(transaction) else None
     queue = None if first is None else session.find_queue(first.queue)
     for row in ended:
@@ -79,14 +79,14 @@ def _record(session: Session, transaction: Transaction, now: Instant) -> None:
 
 
 def _first_taken(session: Session, transaction: Transaction, now: Instant) -> int:
-    """Which receipt is the first that lives, or that the transaction names a second time."""
+    """The index of the first receipt that exists already, or that the transaction names a second time."""
     keys = [receipt.key for receipt in transaction.receipts]
     found = receipts.receipts(session, keys, now)
     return next(i for i, key in enumerate(keys) if found[i] is not None or key in keys[:i])
 
 
 class _RefusedError(Exception):
-    """Undoes the transaction and carries what its caller is told."""
+    """Undoes the transaction, and carries the outcome for its caller."""
 
     def __init__(self, outcome: TransactionOutcome) -> None:
         super().__init__("refused")

@@ -29,7 +29,7 @@ LEAST_FREE_PAGES = 1_024
 """Fewer free pages are not worth the effort."""
 BEGIN_SHARE = 4
 KEEP_SHARE = 8
-"""Room is given back when a fourth of the file is free, until an eighth is: what a queue needs again at once need not be moved."""
+"""Pages are given back when a fourth of the file is free, until an eighth is: new messages fill the rest."""
 INCREMENTAL = 2
 """How SQLite numbers `auto_vacuum = INCREMENTAL`."""
 NEW_SUFFIX = ".vacuum"
@@ -38,14 +38,14 @@ OVERWRITE_BYTES = 1024 * 1024
 
 
 class Shrinking:
-    """Whether the file is being made smaller."""
+    """Shrinks the file step by step, and remembers whether it has begun."""
 
     def __init__(self) -> None:
         self._begun = False
         self._able: bool | None = None
 
     def step(self, session: Session) -> bool:
-        """Give a few pages back, outside any transaction; whether there are more. A full disk ends it for now."""
+        """Give a few pages back, outside any transaction; returns whether there are more. A full disk or a busy file is no error."""
         db = session.db
         if self._able is None:
             self._able = db.pragma("auto_vacuum") == INCREMENTAL
@@ -66,17 +66,17 @@ class Shrinking:
 
 
 class Vacuumed(Struct, frozen=True):
-    """How large a file was, and is."""
+    """The size of a file before and after."""
 
     bytes_before: int
     bytes_after: int
 
 
 def rewrite(path: Path) -> Vacuumed:
-    """Write a file anew without its free room, so that it shrinks by itself from now on. Nobody else may have it meanwhile.
+    """Rewrite a closed file without its free pages; from then on it shrinks by itself. No other process may use it meanwhile.
 
-    The new file lies beside the old one until it is whole and on disk, and then takes its name: whatever happens, one of the two is
-    there. What the old one held is overwritten.
+    The new file is beside the old one until it is complete and on disk, and then takes its name: one of the two always exists. The
+    old file is overwritten with zeros.
     """
     if not path.is_file():
         raise SkepError(
@@ -100,12 +100,12 @@ def rewrite(path: Path) -> Vacuumed:
 
 
 def new_file(path: Path) -> Path:
-    """Where a file is written anew."""
+    """The path of the new file during a rewrite."""
     return Path(f"{path}{NEW_SUFFIX}")
 
 
 def drop_unfinished(path: Path) -> None:
-    """Remove what a rewriting left that was cut short: it holds what may be destroyed in the file since."""
+    """Remove the new file of an interrupted rewrite: it may hold data that was destroyed since."""
     with suppress(FileNotFoundError):
         with new_file(path).open("r+b") as left:
             _overwrite(left)
@@ -121,11 +121,11 @@ def _copy(path: Path, new: Path) -> None:
         allow_shrinking(db)
         db.execute("VACUUM INTO ?", (os.fspath(new),))
     finally:
-        db.close()  # the last one to close leaves no write-ahead log
+        db.close()  # the last connection that closes removes the write-ahead log
 
 
 def _overwrite(file: BufferedRandom) -> None:
-    """Leave nothing but zeros of what a file holds that goes (ADR 0026)."""
+    """Overwrite a file with zeros before it is removed (ADR 0026)."""
     left = os.fstat(file.fileno()).st_size
     while left > 0:
         left -= file.write(bytes(min(left, OVERWRITE_BYTES)))

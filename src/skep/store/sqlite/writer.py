@@ -3,13 +3,13 @@
 It takes all that waits, runs each call (in a savepoint of its own, if there are several) inside one transaction, commits once (one
 fsync for many calls), and only then answers (I1): an error undoes its own call only, and a failed commit fails every call in it.
 
-Short calls run on the event loop's own thread. In another thread each of their statements would let go of the interpreter and wait
-to get it back, which costs many times what the statement does. Long ones, and commits where the disk is slow, run in a thread; short
-ones wait for it, since the connection is in one place at a time. Checkpoints have a thread and a connection of their own: nobody
-waits for them.
+Short calls run on the event loop's own thread. In another thread each of their statements would release the interpreter and wait
+to get it back, which costs many times more than the statement. Long calls, and commits on a slow disk, run in a thread; short calls
+wait for it, since one thread at a time uses the connection. Checkpoints have a thread and a connection of their own: calls wait only
+for their end.
 
-Chores come last. A piece of one is a transaction of its own, on the event loop, since it is short. It runs when no caller waits, or
-once all who waited have been served. While callers come and go, the next piece waits twice as long as the last one took.
+Chores come last. A piece of a chore is a transaction of its own, on the event loop unless such pieces take long. It runs when no
+caller waits, or when all that waited have been served. While callers come and go, the next piece waits twice as long as the last took.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translat
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
-"""So often cutting the write-ahead log is tried before a caller is told that it cannot be; each waits a tenth of a second."""
+"""How often a cut of the write-ahead log is tried before the caller gets an error; each try waits a tenth of a second."""
 TELL_SECONDS = 60
 """The log tells at most this often that the file takes no writes. A disk that is nearly full takes one write and refuses the next."""
 SLOW_COMMIT_SECONDS = 0.001
-"""A disk that takes longer for a commit is waited for in the thread, while the event loop goes on."""
+"""When commits take longer than this, they run in the thread, while the event loop goes on."""
 NEWEST_SHARE = 0.2
 """The weight of the latest commit in the moving average of commit times."""
 CALLERS_SECONDS = 0.1
 """After a call, more calls are expected for this time; chores make room for them."""
 REST = 2.0
-"""So many times as long as a piece of a chore took is left to such callers: a third of the time is for chores."""
+"""After a piece of a chore, such callers get this many times the time that it took: a third of the time is for chores."""
 LONGEST_REST_SECONDS = 1.0
 """However long a piece took, the next one waits no longer than this."""
 PIECE_SECONDS = 0.002
-"""How long a piece of a chore may work before it is committed, about: others wait that long for it."""
+"""About how long a piece of a chore may work before its commit: other calls wait that long for it."""
 LONGEST_PIECE_SECONDS = 0.01
-"""The same where callers have so much to do that they wait for each other far longer."""
+"""The same when calls take so long that they wait far longer for each other."""
 
 log = structlog.get_logger("skep.store.sqlite")
 
@@ -99,7 +99,7 @@ class Writer:
         self._session.db.set_busy_timeout(0)
 
     async def stop(self) -> None:
-        """Finish what waits, then close the connection."""
+        """Finish waiting calls, then close the connection."""
         self._stopping = True
         if self._pieces:
             self._plan()
@@ -118,9 +118,9 @@ class Writer:
         bare: bool = False,
         piece: bool = False,
     ) -> asyncio.Future[T]:
-        """Run ``work`` with the session and these arguments; its result once it is committed.
+        """Run ``work`` with the session and these arguments; the future has its result after the commit.
 
-        ``short`` is what may run on the event loop, and a ``piece`` of a chore runs behind all callers.
+        ``short`` work may run on the event loop, and a ``piece`` of a chore runs behind all callers.
         """
         if self._stopping:
             raise SkepError(Code.STOPPING, f"{self._path} is being closed")
@@ -167,7 +167,7 @@ class Writer:
             self._loop.call_soon(self._pass)
 
     def _pass(self) -> None:
-        """Serve what waits: the short calls, the long ones and a piece of a chore by turns."""
+        """Serve waiting calls: short calls, long calls and a piece of a chore take turns."""
         self._planned = False
         turns = self._turns
         for _ in range(len(turns)):
@@ -241,7 +241,7 @@ class Writer:
         self._thread.submit(self._there, work, arguments)
 
     def _back(self, answers: list[CallOutcome]) -> None:
-        """The connection is back from the thread."""
+        """Go on after the thread has given the connection back."""
         deliver(answers)
         self._checkpoint()
         self._away = False
@@ -285,7 +285,7 @@ class Writer:
     # in either
 
     def _committed(self, calls: list[StoreCall], *, here: bool = False) -> list[CallOutcome]:
-        """Run the calls in one transaction. On the event loop (``here``) there is no answer yet when the thread goes on with it."""
+        """Run the calls in one transaction. On the event loop (``here``) the list is empty when the thread goes on with them."""
         session = self._session
         begun = time.perf_counter()
         try:
@@ -300,7 +300,7 @@ class Writer:
                 answers = [self._isolated(call) for call in calls]
         except Exception as error:
             if here and isinstance(error, apsw.BusyError) and not session.db.in_transaction:
-                self._hand_over(self._served, calls)  # another process has the file: that is waited for in the thread
+                self._hand_over(self._served, calls)  # another process has the file: the thread waits for it
                 return []
             return self._failed(calls, error)
         if not self._at_a_piece:
@@ -311,7 +311,7 @@ class Writer:
         return self._ended(calls, answers)
 
     def _ended(self, calls: list[StoreCall], answers: list[CallOutcome]) -> list[CallOutcome]:
-        """Commit, and note how long that took."""
+        """Commit, and measure its time."""
         begun = time.perf_counter()
         db = self._session.db
         try:
@@ -325,7 +325,7 @@ class Writer:
         return answers
 
     def _failed(self, calls: list[StoreCall], error: Exception) -> list[CallOutcome]:
-        """Undo the transaction; when SQLite gave up on the whole of it, give each call one of its own."""
+        """Undo the transaction. If SQLite rolled it back because of one call, run each call in a transaction of its own."""
         self._roll_back()
         if isinstance(error, _TransactionLostError) and len(calls) > 1:
             return [answer for call in calls for answer in self._committed([call])]
@@ -336,7 +336,7 @@ class Writer:
         return [CallOutcome(call.future, None, failure) for call in calls]
 
     def _refused(self, failure: Exception) -> None:
-        """SQLite did not take a write: the disk is full, another process holds the file, or it is damaged."""
+        """Note that SQLite refused a write: the disk is full, another process holds the file, or it is damaged."""
         now = time.monotonic()
         if not self._is_told and (self._told_at is None or now - self._told_at >= TELL_SECONDS):
             log.warning("the store takes no writes", error=str(failure))
@@ -344,13 +344,13 @@ class Writer:
         self.refused = failure
 
     def _taken(self) -> None:
-        """SQLite takes writes again. A transaction that changed nothing would not have shown it."""
+        """Note that SQLite takes writes again. Only a transaction with changes shows it."""
         if self._is_told:
             log.info("the store takes writes again", refused=str(self.refused))
         self.refused, self._is_told = None, False
 
     def _isolated(self, call: StoreCall) -> CallOutcome:
-        """Run a call so that it can fail without the others. For that SQLite keeps what each page was before; one alone can do without."""
+        """Run a call in a savepoint, so that it can fail without the others. SQLite keeps the old pages for it; a single call does without."""
         db = self._session.db
         db.execute("SAVEPOINT call")
         try:
