@@ -189,7 +189,7 @@ def read(
 
 
 def chore(
-    kind: str, verb: Callable[Concatenate[Session, P], Chore]
+    verb: Callable[Concatenate[Session, P], Chore],
 ) -> Callable[Concatenate[Database, P], Coroutine[Any, Any, Chore]]:
     """A verb that does a piece of a chore. Its last argument (by place) is how many messages the piece may touch."""
     work: Callable[..., Chore] = verb
@@ -197,7 +197,10 @@ def chore(
     async def call(self: Database, /, *args: P.args, **kwargs: P.kwargs) -> Chore:
         limit: Any = args[-1]
         return await self.piece(
-            kind, lambda session, size: work(session, *args[:-1], size, **kwargs), limit, lambda done: done.more
+            verb.__name__,
+            lambda session, size: work(session, *args[:-1], size, **kwargs),
+            limit,
+            lambda done: done.more,
         )
 
     return call

@@ -202,10 +202,10 @@ class SqliteStore(Database):
 
     # chores
 
-    promote = chore("promote", chores.promote)
-    expire = chore("expire", chores.expire)
-    retain = chore("retain", retain.retain)
-    sweep = chore("sweep", chores.sweep)
+    promote = chore(chores.promote)
+    expire = chore(chores.expire)
+    retain = chore(retain.retain)
+    sweep = chore(chores.sweep)
     put_right = written(put_right.put_right)
 
     async def sample(self, now: Instant) -> None:

@@ -204,7 +204,7 @@ async def test_callers_come_between_the_pieces_of_a_chore(doomed: SqliteStore, m
         order.append("push")
         return append(*args)
 
-    monkeypatch.setattr(SqliteStore, "retain", chore("retain", a_piece))
+    monkeypatch.setattr(SqliteStore, "retain", chore(a_piece))
     monkeypatch.setattr(SqliteStore, "push", written(a_push, lambda *_: 1))
     waiting = [asyncio.create_task(doomed.retain(KEY, LATER, 1_000)) for _ in range(4)]
 
