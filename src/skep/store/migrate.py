@@ -1,7 +1,7 @@
 """Numbered migrations: how they are found, named and checked. Each store applies them itself.
 
 A migration is a file ``0001_what_it_does.sql``. Once applied, its text is history: a changed checksum, a gap in the
-numbers, or a database that is newer than this program is an error, never something to repair silently.
+numbers, or a database that is newer than this program is an error, and is never repaired silently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Migration(Struct, frozen=True):
 
 
 def load_migrations(folder: Traversable) -> list[Migration]:
-    """All migrations of a folder by number. They count from 1 without a gap, else this is a broken install."""
+    """All migrations of a folder by number. INTERNAL when they do not count from 1 without a gap: the install is broken."""
     found = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".sql")), key=lambda entry: entry.name)
     migrations = [_read(entry) for entry in found]
     if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):

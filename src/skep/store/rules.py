@@ -1,7 +1,6 @@
-"""Rules that both stores share: times of retries, ready partitions, expiry, dead-letter targets, and the answers of undone
-transactions and failing endpoints.
+"""Rules and limits that both stores share: retries, ready partitions, expiry, dead-letter targets, turns of operations, answers, errors.
 
-Pure functions of settings and instants. `docs/log.md` is their specification.
+They read no clock and no database. `docs/log.md` is their specification.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from skep.model.record import Endpoint, Receipt, Report
 from skep.model.transaction import Transaction, TransactionOutcome
 
 JITTER_SHARE = 0.2
-"""A jitter of 1 would shorten a backoff by this share."""
+"""The largest share of a backoff that jitter takes away."""
 
 TRACE_SLACK_MICROS = 1_000_000
-"""A message whose created_at is within this of its id's millisecond is found by that millisecond."""
+"""A trace is found by its id's millisecond when the message's created_at differs from that by at most this."""
 
 TRIED_BEFORE_MICROS = 10_000_000
 TRIED_AFTER_MICROS = 60_000_000
@@ -131,7 +130,7 @@ DEAD_LETTER_SETTINGS = QueueSettings(max_attempts=0, dead_letter_queue=NO_DEAD_L
 
 
 def is_seq(number: int) -> bool:
-    """Whether a message could have this seq at all; one that none can have is not to be looked up."""
+    """Whether the databases can hold this seq; other numbers are not looked up."""
     return 0 < number <= SEQ_MAX
 
 

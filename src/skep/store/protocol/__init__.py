@@ -1,10 +1,9 @@
-"""The verbs every store has: a part for each noun, and `Store`, which has them all.
+"""The verbs of every store: a part for each noun, and `Store`, which has them all.
 
-Each verb is one transaction, all or nothing, and is given ``now``: on an error assume that nothing of the call
-happened (an error of the connection during a commit is ambiguous, which is why ids and transaction ids are minted
-before the first try). Verbs are batch-shaped: the engine hands over all that is waiting and gets one answer for each.
-Errors are `skep.errors.SkepError` with a ``STORE_…`` code when the store itself failed. `docs/log.md` says how the
-log, leases and dead letters are kept and what must stay true.
+A verb is one transaction, all or nothing, unless it says otherwise. After an error assume that nothing of the call happened. Only an
+error of the connection during a commit is ambiguous; so ids and transaction ids (idempotency keys) are made before the first try.
+Verbs take batches: the engine passes all waiting requests, and gets one answer for each. Time is given as ``now``. Errors are
+`skep.errors.SkepError`, with a ``STORE_…`` code when the store itself failed. `docs/log.md` specifies the log, leases and dead letters.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Store(
     HasRecords,
     Protocol,
 ):
-    """Where queues live."""
+    """All verbs of a store."""
 
     @property
     def access(self) -> AccessStore:

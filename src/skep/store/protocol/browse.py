@@ -1,4 +1,4 @@
-"""Looking at messages. Reads only."""
+"""Browsing messages. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters."""
+"""Dead letters: reading, making, replaying and purging them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class DeadLetterVerbs(Protocol):
         """Move the oldest matches behind ``after`` and up to seq ``until``, one per given id, back to their source queues, in order.
 
         A step looks at a bounded number of letters, and returns the seq to go on from.
-        A replayed message is delivered to the group that gave it up and to no other. Deduplication is bypassed and
-        the replay recorded. A source queue that is gone is QUEUE_NOT_FOUND, and nothing moves. With ``edited`` they go with
-        that payload instead of their own; NOT_ENCRYPTED when a source queue is encrypted and that is not.
+        A replayed message is delivered only to the group that gave it up. Deduplication is bypassed, and the replay is recorded.
+        QUEUE_NOT_FOUND when a source queue is gone; then nothing moves. With ``edited`` the messages get that payload;
+        NOT_ENCRYPTED when a source queue is encrypted and ``edited`` is not.
         """
 
     async def purge(self, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None) -> PurgeStep:
@@ -70,9 +70,9 @@ class DeadLetterVerbs(Protocol):
     ) -> PushOutcome:
         """Put an invalid message directly into its queue's dead-letter queue (reason INVALID, no group, no attempts).
 
-        The result is its place there. A queue that keeps no dead letters refuses it (MESSAGE_INVALID), and one whose dead
-        letters are at their max_depth does (QUEUE_FULL); then nothing is kept. NOT_ENCRYPTED when the queue is encrypted
-        and the message is not.
+        The result has its seq there. It is refused when the queue keeps no dead letters (MESSAGE_INVALID), or when the dead-letter
+        queue is at its max_depth (QUEUE_FULL); then nothing is kept. NOT_ENCRYPTED when the queue is encrypted and the message
+        is not.
         """
 
     async def bury_unfit(

@@ -22,4 +22,4 @@ class GroupVerbs(Protocol):
         """
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
-        """Forget a group and its leases."""
+        """Delete a group and its leases; False when there is none."""

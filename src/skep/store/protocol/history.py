@@ -33,8 +33,8 @@ class HistoryVerbs(Protocol):
     async def past(self, tenant: str, names: Sequence[str] | None, since: Instant) -> list[list[Moment]]:
         """Figures by the minute since an instant, oldest first: of each queue, or with None of the tenant as a whole.
 
-        Between two that are the same, and after the last, nothing changed. The first one may be from before: how it stood then.
-        A queue that is not there has none.
+        Between two equal figures, and after the last, nothing changed. The first figure may be from before that instant. A missing
+        queue has none.
         """
 
     async def deliveries(self, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:

@@ -1,4 +1,4 @@
-"""Leasing messages."""
+"""Pops: leases (visibility timeouts) on messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.model import PopRequest, PopResult, PushBatch, PushOutcome, Settlement
 
 
 class PopVerbs(Protocol):
-    """Leases messages, alone or in the transaction that makes them ready."""
+    """Verbs that lease messages, alone or in the transaction that makes them ready."""
 
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn. An unknown queue is QUEUE_NOT_FOUND; a paused one gives nothing."""

@@ -1,4 +1,4 @@
-"""Everything that appends to a log."""
+"""Pushes: single messages, rows in bulk, transactions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 class PushVerbs(Protocol):
-    """Appends messages, whole batches or nothing."""
+    """Verbs that append messages, each batch whole or not at all."""
 
     async def push(self, batches: Sequence[PushBatch], now: Instant, create_queues: bool = True) -> list[PushOutcome]:
         """Append every batch that is not refused, in one transaction and in order; each is whole or not at all.
 
         A batch is held, and not stored, while a push to one of its partitions waits as an operation. The store checks this under
         the lock that operations are performed under.
-        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED. A batch whose receipt
-        exists already is not stored, and its outcome has what was recorded; that of a refused batch is not written. Where a
-        message is a duplicate, an answer that names its id names that of the first one instead. A batch that was tried
-        before, by a session that is fenced by now, is not stored when a message of it is in the log or in the schedule: its
-        outcome is then that of a batch whose receipt exists, and its receipt is written.
+        When one message of a batch is refused, the others of that batch are refused with BATCH_REFUSED.
+        A batch whose receipt exists is not stored, and gets the recorded outcome. A refused batch leaves no receipt. In the answer
+        of a receipt, the id of a duplicate is replaced by the id of the first message.
+        A batch that was tried before, by a session that is fenced now, is not stored if one of its messages is in the log or in the
+        schedule. Its outcome is that of a batch whose receipt exists, and its receipt is written.
         """
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:

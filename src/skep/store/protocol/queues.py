@@ -12,10 +12,10 @@ class QueueVerbs(Protocol):
     """Queues and their settings."""
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
-        """Create; QUEUE_EXISTS when there is one, DEAD_LETTER_… when the dead-letter rules forbid it."""
+        """Create a queue; QUEUE_EXISTS when there is one, DEAD_LETTER_… when the dead-letter rules forbid it."""
 
     async def update_queue(self, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-        """Change the given settings. Ordering changes only while no message is unsettled (INVALID_SETTING)."""
+        """Change the given settings. The ordering changes only while no message is unsettled and no operation waits (INVALID_SETTING)."""
 
     async def get_queue(self, key: QueueKey) -> Queue | None:
         """The queue, or None."""

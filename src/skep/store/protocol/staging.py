@@ -13,7 +13,7 @@ class StagingVerbs(Protocol):
     """Chunks of messages, and their publication."""
 
     async def stage(self, chunk: Chunk, now: Instant) -> None:
-        """Store a chunk; a chunk that is sent again replaces the first. EPOCH_PUBLISHED when it is too late."""
+        """Store a chunk; a chunk that is sent again replaces the first. EPOCH_PUBLISHED when its epoch was published already."""
 
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:
         """The attempts that are staged, in the order of partition and attempt, each with its number of chunks."""

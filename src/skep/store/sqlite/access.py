@@ -34,12 +34,10 @@ def is_closed(session: Session) -> bool | None:
 
 
 def set_closed(session: Session, closed: bool, now: Instant) -> None:
-    """Set whether keys are required."""
     session.db.execute(SQL["set_closed"], (closed, now))
 
 
 def get_key(session: Session, id_: str) -> KeyRecord | None:
-    """The key, or None."""
     row = session.row(SQL["get_key"], (id_,))
     return None if row is None else KeyRecord(*row)
 
@@ -63,7 +61,6 @@ def put_session(session: Session, record: SessionRecord) -> None:
 
 
 def get_session(session: Session, id_: str) -> SessionRecord | None:
-    """The session, or None."""
     row = session.row(SQL["get_session"], (id_,))
     return None if row is None else SessionRecord(*row)
 
@@ -75,7 +72,6 @@ def use_session(session: Session, id_: str, now: Instant) -> bool:
 
 
 def end_session(session: Session, id_: str, now: Instant) -> None:  # noqa: ARG001 - there is no other server to tell
-    """End a session."""
     session.db.execute(SQL["end_session"], (id_,))
 
 
@@ -92,7 +88,6 @@ def note_audit(session: Session, entry: AuditEntry) -> int:
 def finish_audit(
     session: Session, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
 ) -> None:
-    """Store the outcome of an entry."""
     told = None if detail is None else msgspec.json.encode(detail).decode()
     given = (position, tenant, msgspec.json.encode(queues).decode(), outcome, told)
     session.db.execute(SQL["finish"], given)

@@ -24,7 +24,7 @@ UPDATE access_key SET revoked_at = ?2, forget_at = ?3 WHERE id = ?1 AND revoked_
 INSERT INTO audit (at, expires_at, tenant, actor, action, queues, outcome) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING position
 
 -- name: forget
--- Those too many, whatever their age: mostly one.
+-- The oldest entries beyond the limit, whatever their age: mostly one.
 DELETE FROM audit WHERE position <= ?1
 
 -- name: finish
@@ -42,7 +42,7 @@ ORDER BY position DESC LIMIT ?2
 INSERT INTO session (id, owner, created_at, used_at, expires_at, document) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 
 -- name: end_oldest_sessions
--- Index session_owner. Those that their owner has too many of, the ones not used for longest: mostly none.
+-- Index session_owner. The longest unused sessions beyond the owner's limit: mostly none.
 DELETE FROM session WHERE id IN (
     SELECT id FROM session WHERE owner = ?1 ORDER BY used_at DESC LIMIT 100 OFFSET ?2)
 

@@ -15,7 +15,7 @@ SQL = load_statements(__package__, "apps")
 
 
 def put_app(session: Session, name: str, document: bytes, now: Instant, expected: int | None = None) -> AppRecord:
-    """Store a spec under its name."""
+    """Store a spec. With ``expected``, STORE_BUSY when the revision of all apps is another by now."""
     if expected is not None and expected != apps_revision(session):
         raise SkepError(Code.STORE_BUSY, "another app was applied at this very moment: look again, and try again")
     revision = _next_revision(session)
@@ -24,7 +24,7 @@ def put_app(session: Session, name: str, document: bytes, now: Instant, expected
 
 
 def delete_app(session: Session, name: str) -> bool:
-    """Forget a spec."""
+    """Delete a spec; False when there is none."""
     session.db.execute(SQL["delete"], (name,))
     if not session.db.changes():
         return False
@@ -44,7 +44,7 @@ def apps(session: Session) -> list[AppRecord]:
 
 
 def apps_revision(session: Session) -> int:
-    """How many changes of apps there were."""
+    """A number that rises with each change of an app."""
     row = session.row(SQL["revision"])
     assert row is not None
     return int(row[0])
@@ -61,7 +61,7 @@ def report_endpoint(
     open_seconds: float,
     reason: str | None = None,
 ) -> Endpoint:
-    """Note how a delivery went, and what follows for the next ones."""
+    """Note the outcome of a delivery; returns the endpoint's state."""
     row = session.row(SQL["find_endpoint"], (tenant, url))
     known = None if row is None else _endpoint(row)
     fresh = Endpoint(url=url, tenant=tenant, updated_at=now)
@@ -76,11 +76,11 @@ def _endpoint(row: Row) -> Endpoint:
 
 
 def endpoints(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
-    """Endpoints with a history, by URL."""
+    """Endpoints with failed deliveries, by URL."""
     return [_endpoint(row) for row in session.rows(SQL["list_endpoints"], (tenant, after, limit))]
 
 
 def reset_endpoint(session: Session, tenant: str, url: str) -> bool:
-    """Forget what is known of an endpoint."""
+    """Forget the failures of an endpoint; False when there are none."""
     session.db.execute(SQL["delete_endpoint"], (tenant, url))
     return session.db.changes() == 1

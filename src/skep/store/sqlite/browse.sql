@@ -1,4 +1,4 @@
--- Looking at messages. A walk reads what filters need; payloads are read for what is shown.
+-- Browsing messages. A walk reads the columns that filters need; payloads are read only for the shown messages.
 
 -- name: walk_up
 -- The table's own b-tree.
@@ -47,5 +47,5 @@ FROM message
 WHERE position = ?1
 
 -- name: is_dead
--- Index dead_letter_source. What expired is not counted as dead.
+-- Index dead_letter_source. Expired messages do not count as dead.
 SELECT 1 FROM dead_letter WHERE source_queue_id = ?1 AND source_seq = ?2 AND group_name = ?3 AND reason <> 'expired' LIMIT 1

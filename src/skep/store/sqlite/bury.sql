@@ -1,4 +1,4 @@
--- Giving up on messages.
+-- Burials.
 
 -- name: message_to_bury
 SELECT id, partition, transaction_id, coalesce(trace_id, id), priority, content_type, headers, payload, created_at

@@ -31,7 +31,7 @@ DELETE FROM lease_history WHERE position IN (
     SELECT position FROM (SELECT position, settled_at AS at FROM lease_history ORDER BY position LIMIT ?2) WHERE at <= ?1)
 
 -- name: sweep_failures
--- Those too that came before the latest 100,000: however much fails, they take no more room than that.
+-- Also those before the latest 100,000, so that their room is bounded.
 DELETE FROM failed_attempt WHERE position IN (
     SELECT position FROM (SELECT position, failed_at AS at FROM failed_attempt ORDER BY position LIMIT ?2)
     WHERE at <= ?1 OR position <= (SELECT max(position) FROM failed_attempt) - 100000)
@@ -59,7 +59,7 @@ DELETE FROM trace_event WHERE position IN (
 SELECT at FROM trace_event ORDER BY position LIMIT 1
 
 -- name: sweep_retention_history
--- By index retention_history_queue. A queue's completed_retention reads passes as old as itself, so they are kept for longer by that.
+-- Index retention_history_queue. completed_retention reads passes of that age, so a queue's passes are kept longer by it.
 DELETE FROM retention_history WHERE position IN (
     SELECT h.position FROM queue AS q CROSS JOIN retention_history AS h INDEXED BY retention_history_queue ON h.queue_id = q.id
     WHERE h.at <= ?1 - CAST(q.completed_retention_seconds * 1000000 AS INTEGER) LIMIT ?2)
@@ -72,11 +72,11 @@ DELETE FROM replay_history WHERE position IN (
 SELECT expires_at FROM dedup INDEXED BY dedup_expiry ORDER BY expires_at LIMIT 1
 
 -- name: sweep_staged
--- Index staged_chunk_expiry. What nobody published or aborted.
+-- Index staged_chunk_expiry. Chunks that nobody published or aborted.
 DELETE FROM staged_chunk WHERE rowid IN (SELECT rowid FROM staged_chunk WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
 
 -- name: sweep_access_keys
--- Index access_key_forget. Those that were revoked, or expired, long ago.
+-- Index access_key_forget. Keys that were revoked, or expired, long ago.
 DELETE FROM access_key WHERE id IN (SELECT id FROM access_key WHERE forget_at <= ?1 ORDER BY forget_at LIMIT ?2)
 
 -- name: next_access_key

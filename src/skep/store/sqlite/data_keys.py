@@ -16,7 +16,6 @@ SQL = load_statements(__package__, "data_keys")
 
 
 def put(session: Session, key: WrappedKey) -> None:
-    """Store a key."""
     session.db.execute(SQL["put"], (key.id, key.queue.tenant, key.queue.name, key.master, key.wrapped, key.created_at))
 
 

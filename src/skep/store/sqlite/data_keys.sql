@@ -1,4 +1,4 @@
--- Keys of queues' payloads. There are few, and they are all read at once.
+-- Data keys. There are few, and all are read at once.
 
 -- name: put
 INSERT INTO data_key (id, tenant, queue, master, wrapped, created_at) VALUES (?, ?, ?, ?, ?, ?)
@@ -7,8 +7,8 @@ INSERT INTO data_key (id, tenant, queue, master, wrapped, created_at) VALUES (?,
 SELECT id, tenant, queue, master, wrapped, created_at FROM data_key ORDER BY created_at, id
 
 -- name: empty
--- All rows: SQLite then frees every page of the table, and secure_delete writes zeros over each. Row by row, what was moved from page to
--- page when the table grew would stay where it was.
+-- All rows: SQLite then frees every page of the table, and secure_delete overwrites each with zeros. A delete of single rows would
+-- leave the old copies of rows that moved between pages when the table grew.
 DELETE FROM data_key
 
 -- name: forget_uses

@@ -1,4 +1,4 @@
--- Dead letters: found, sent back, thrown away.
+-- Dead letters: finding, replaying and purging them.
 
 -- name: find_dead
 -- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
@@ -21,7 +21,7 @@ ORDER BY d.position
 LIMIT :limit
 
 -- name: nth_dead
--- Where a bounded look ends: the table's own b-tree, and nothing of the messages.
+-- The end of a bounded look: the table's own b-tree, without the messages.
 SELECT position FROM dead_letter WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT 1 OFFSET ?3
 
 -- name: count_dead
@@ -51,7 +51,7 @@ INSERT INTO replay_history (at, dead_queue_id, dead_seq, dead_id, queue_id, seq,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: replays
--- Rides the index of (dead_queue_id, dead_seq), backwards. A deleted queue has no name that one could look for.
+-- Index on (dead_queue_id, dead_seq), backwards. A deleted queue has no name to filter by.
 SELECT r.dead_seq, r.dead_id, q.name, r.seq, r.id, r.group_name, r.reason, r.error, r.attempts, r.at
 FROM replay_history AS r
 LEFT JOIN queue AS q ON q.id = r.queue_id AND q.deleted_at IS NULL

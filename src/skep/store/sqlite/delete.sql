@@ -4,5 +4,5 @@
 SELECT id, partition, transaction_id, audience FROM message WHERE position = ?1
 
 -- name: forget_failures
--- What was said about it goes with it. Index failed_attempt_message.
+-- Its failed attempts are deleted with it. Index failed_attempt_message.
 DELETE FROM failed_attempt WHERE queue_id = ?1 AND seq = ?2

@@ -1,4 +1,4 @@
--- Entities: their states, and the events these came from.
+-- Entities: their states, and the events that led to them.
 
 -- name: version
 -- Index entity_key.

@@ -1,4 +1,4 @@
--- Moving groups by hand, and clearing queues.
+-- Deleting groups, clearing queues, ending leases.
 
 -- name: delete_group
 DELETE FROM consumer_group WHERE id = ?1

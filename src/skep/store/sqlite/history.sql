@@ -1,7 +1,7 @@
--- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
+-- Histories: figures by the minute, finished leases, failed attempts, trace events, dead letters. Every read is bounded.
 
 -- name: figures
--- Index past_key; from the newest row before the minute on, which tells how it stood then.
+-- Index past_key. The first row is the newest before the minute: its figures were still valid then.
 SELECT at, pushed, completed, retried, dead, depth FROM past
 WHERE tenant = ?1 AND queue_id = ?2 AND minute >= coalesce(
     (SELECT minute FROM past WHERE tenant = ?1 AND queue_id = ?2 AND minute < ?3 ORDER BY minute DESC LIMIT 1), ?3)
@@ -24,7 +24,7 @@ ORDER BY position
 LIMIT ?3
 
 -- name: leases_from
--- So many rows of the queue from a position on; of these, those of the message.
+-- At most ?3 rows of the queue from a position on; of these, the leases of the message.
 SELECT group_name, partition, first_seq, last_seq, messages, completed, attempt, leased_at, settled_at, outcome, answer, position
 FROM (SELECT * FROM lease_history WHERE queue_id = ?1 AND position >= ?2 ORDER BY position LIMIT ?3)
 WHERE partition = ?4 AND first_seq <= ?5 AND last_seq >= ?5
@@ -42,7 +42,7 @@ ORDER BY position DESC
 LIMIT ?3
 
 -- name: lease_times
--- Index lease_history_queue, backwards; each first message by its position. Whoever settled has left a token, or was acked by popping.
+-- Index lease_history_queue, backwards; each first message by its position. Only a lease that its consumer settled has a token.
 SELECT h.group_name, h.settled_at, CASE WHEN h.attempt = 1 THEN h.leased_at - m.created_at END,
        CASE WHEN h.token IS NOT NULL AND h.outcome <> 'released' THEN h.settled_at - h.leased_at END
 FROM (SELECT * FROM lease_history WHERE queue_id = ?1 ORDER BY position DESC LIMIT ?2) AS h

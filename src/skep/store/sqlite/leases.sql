@@ -8,16 +8,16 @@ ORDER BY position
 LIMIT ?3
 
 -- name: discover_whole
--- The same with all of each message, for a pop that has room for them and is about to hand them out.
+-- The same with whole messages, for a pop that is about to deliver them.
 SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload, audience FROM message
 WHERE position > ?1 AND position <= ?2
 ORDER BY position
 LIMIT ?3
 
 -- name: note_work
--- A known partition gets more to do. Only a free one with nothing open is made ready anew: the window buffer counts from
--- its newest message. ?8 is the delay, ?9 the window, ?10 the most that windows may hold it back. What lies ahead of ?11, now, since
--- the clock was put back, counts as created now: what may be had must not wait for the wrong time.
+-- A known partition gets more pending messages. Only a free row without open messages gets a new ready_at: the window buffer counts
+-- from its newest message. ?8 is the delay, ?9 the window, ?10 the longest time that windows may hold it back, ?11 now. If the clock
+-- was put back, a message from the future counts as created now, so that it does not wait for the wrong time.
 INSERT INTO partition_lease (group_id, partition, delivered_seq, head_seq, pending, ready_at, oldest_at, newest_at, expires_at)
 VALUES (?1, ?2, ?3 - 1, ?3, ?4, max(min(?5, ?11) + ?8, min(?6 + ?9, ?11 + ?9, min(?5, ?11) + ?10)), ?5, ?6, ?7)
 ON CONFLICT (group_id, partition) DO UPDATE
@@ -42,7 +42,7 @@ WHERE group_id = ?1 AND token IS NOT NULL AND ready_at <= ?2
 ORDER BY ready_at, partition
 
 -- name: claim_free
--- Only the rows that nobody holds.
+-- Only the free rows.
 SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
        last_error, consumer, group_id, head_seq, expires_at
 FROM partition_lease INDEXED BY partition_lease_free
@@ -132,14 +132,14 @@ ORDER BY position
 LIMIT 1
 
 -- name: delivered_of_partition
--- As next_of_partition, but positions only, and from one that is named.
+-- As next_of_partition, but only positions, and with the first position included.
 SELECT position FROM message
 WHERE queue_id = ?1 AND partition = ?2 AND position >= ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
 ORDER BY position
 LIMIT ?6
 
 -- name: head_of_queue
--- The first message a group has not discovered: the table's own b-tree. An external group (?4) reads what is for others, too.
+-- The first message a group has not discovered: the table's own b-tree. An external group (?4) reads messages for other groups, too.
 SELECT position, created_at FROM message
 WHERE position > ?1 AND position <= ?2 AND (audience IS NULL OR audience = ?3 OR ?4)
 ORDER BY position

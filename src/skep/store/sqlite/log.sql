@@ -14,7 +14,7 @@ FROM message NOT INDEXED WHERE position IN (
     ORDER BY m.position LIMIT ?4)
 
 -- name: shape
--- What is there, and what need not be read since it is the same for all. A payload's length is known without reading it.
+-- The number of messages, and which columns need not be read, as all values are equal or null. SQLite knows a payload's length unread.
 SELECT count(*), min(position & 1099511627775), max(position & 1099511627775), min(created_at), max(created_at),
        coalesce(sum(octet_length(payload)), 0), count(trace_id), count(transaction_id), count(content_type), count(headers)
 
@@ -42,7 +42,7 @@ group_concat(octet_length(partition)), CAST(group_concat(partition, '') AS BLOB)
 group_concat(octet_length(payload)), CAST(group_concat(payload, '') AS BLOB)
 
 -- name: transaction_id
--- What is null adds nothing to the values.
+-- A null adds nothing to the values.
 group_concat(coalesce(octet_length(transaction_id), -1)), CAST(group_concat(transaction_id, '') AS BLOB)
 
 -- name: content_type

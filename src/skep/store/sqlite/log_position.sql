@@ -1,4 +1,4 @@
--- Finding places in the log.
+-- Positions in the log.
 
 -- name: at_or_after
 -- The first message at or after a position, which may be a gap: the table's own b-tree.

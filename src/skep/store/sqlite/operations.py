@@ -217,7 +217,6 @@ def cancel(session: Session, tenant: str, id_: Id, now: Instant) -> bool:
 
 
 def find(session: Session, tenant: str, id_: Id) -> Operation | None:
-    """The operation, or None."""
     row = session.row(SQL["find"], (id_, tenant))
     return None if row is None else _operation(row)
 

@@ -11,7 +11,7 @@ INSERT INTO operation (id, kind, lane, tenant, queue, partition, priority, size_
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 
 -- name: candidates
--- Who is next, by priority, then age, each with the live one before it in its partition. Read as far as needed.
+-- The next operations by priority, then age, each with the live one before it in its partition. They are read as far as needed.
 SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, c.ready_at,
        (SELECT b.position FROM operation b
         WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
@@ -23,7 +23,7 @@ ORDER BY c.priority, c.position
 
 -- name: heads
 -- The first live operation of each partition, from the next partition on: a few look-ups each, however many wait behind it. SQLite
--- would walk an index for a comparison of several columns at once, so each is looked for by itself.
+-- would walk an index for a comparison of several columns at once, so each column has a look-up of its own.
 WITH RECURSIVE head (tenant, queue, lane, partition, position, ready_at) AS (
     SELECT ?1, ?2, ?3, ?4, 0, 0
     UNION ALL
@@ -45,7 +45,7 @@ WITH RECURSIVE head (tenant, queue, lane, partition, position, ready_at) AS (
 SELECT tenant, queue, lane, partition, position, ready_at FROM head LIMIT ?5 OFFSET 1
 
 -- name: partition_candidates
--- The first operation of a partition, and what follows it, as candidates are.
+-- The first operation of a partition and those behind it, with the columns of `candidates`.
 SELECT c.position, c.lane, c.messages, c.size_bytes, c.tries, c.ready_at,
        (SELECT b.position FROM operation b
         WHERE b.processed_at IS NULL AND b.tenant = c.tenant AND b.queue = c.queue AND b.lane = c.lane
@@ -70,11 +70,12 @@ RETURNING position, id, kind, queue, tenant, partition, payload, messages, tries
           blocked_at, code, error
 
 -- name: release_claims
--- Nobody else has this file, so whoever had claimed these is gone. One that was lost before keeps its time: it may be what ends the server.
+-- No other process has this file, so the workers of these claims are gone. A claim that was lost before keeps its time: its operation may
+-- be what ends the server.
 UPDATE operation SET ready_at = 1 WHERE processed_at IS NULL AND status = 'processing' AND tries <= 1
 
 -- name: claimed
--- The fence, and the live one before it in its partition.
+-- The operation, if the claim still holds (fencing), and the live one before it in its partition.
 SELECT o.queue, o.tenant, o.kind, o.tries, o.payload,
        (SELECT b.position FROM operation b
         WHERE b.processed_at IS NULL AND b.tenant = o.tenant AND b.queue = o.queue AND b.lane = o.lane
@@ -88,14 +89,14 @@ UPDATE operation SET status = 'completed', processed_at = ?2, result = ?3, paylo
 WHERE position = ?1
 
 -- name: retry
--- One that was not even tried, or that the store could not take, does not lose a try (?5 is 1 for it).
+-- ?5 is 1 for an operation that was not tried, or that the store could not take: it does not lose a try.
 UPDATE operation SET status = CASE WHEN coalesce(?6, blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL, ready_at = ?2,
                      error = coalesce(?3, error), code = coalesce(?4, code), tries = tries - ?5, blocked_at = coalesce(?6, blocked_at),
                      error_at = CASE WHEN ?3 IS NULL THEN error_at ELSE ?7 END
 WHERE position = ?1
 
 -- name: fail
--- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.
+-- The payload is deleted when the messages were buried, and stays when it is their only copy.
 UPDATE operation SET status = 'failed', processed_at = ?2, error_at = ?2, token = NULL, error = ?3, code = ?4, dead_letter_queue = ?5,
                      payload = CASE WHEN ?5 IS NULL THEN payload END
 WHERE position = ?1

@@ -1,4 +1,4 @@
--- What settlements were answered, in the newest rows of the lease history.
+-- The answers of settlements, in the newest rows of the lease history.
 
 -- name: newest
 SELECT position FROM lease_history ORDER BY position DESC LIMIT 1
@@ -13,5 +13,5 @@ SELECT token, partition, first_seq, last_seq, completed, answer FROM lease_histo
 WHERE position >= ?1 AND settled_at > ?2 AND queue_id = ?3 AND group_name = ?4 AND token IN ({})
 
 -- name: forget
--- A group that is deleted takes along what was settled for it: another one of its name is another group.
+-- A deleted group loses its kept answers: a new group with its name is another group.
 UPDATE lease_history SET token = NULL WHERE position >= ?1 AND queue_id = ?2 AND group_name = ?3 AND token IS NOT NULL

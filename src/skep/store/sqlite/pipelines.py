@@ -25,6 +25,5 @@ def runs(session: Session, tenant: str, limit: int = 100) -> list[PipelineRun]:
 
 
 def run(session: Session, tenant: str, id_: str) -> PipelineRun | None:
-    """A run, or None."""
     row = session.row(SQL["find"], (tenant, id_))
     return None if row is None else PipelineRun(*row)

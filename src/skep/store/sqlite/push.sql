@@ -12,12 +12,12 @@ INSERT INTO message (position, queue_id, created_at, priority, id, partition, tr
 VALUES (?{}, ?1, ?2, ?{}, ?{}, ?{}, ?{}, ?{}, ?{}, ?{})
 
 -- name: find_key
--- Primary key of dedup. A key that has run out does not count, though it is still there.
+-- Primary key of dedup. An expired key does not count, even before it is swept.
 SELECT message_id, seq FROM dedup
 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND expires_at > ?4
 
 -- name: keep_key
--- REPLACE: a key that has run out and was not swept yet makes room.
+-- REPLACE: an expired key that was not swept yet makes room.
 INSERT OR REPLACE INTO dedup (queue_id, transaction_id, partition, message_id, seq, expires_at)
 VALUES (?, ?, ?, ?, ?, ?)
 
@@ -33,9 +33,9 @@ INSERT INTO scheduled (queue_id, due_at, priority, id, partition, transaction_id
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: ids_between
--- A stretch of the log, by its own b-tree: which messages an attempt with an unknown end may have stored.
+-- A range of the log, by the table's own b-tree: an attempt with an unknown outcome may have stored messages there.
 SELECT id FROM message WHERE position >= ?1 AND position < ?2
 
 -- name: id_scheduled
--- The same in the schedule, by id: it may have been moved to another time. Rides scheduled_id.
+-- The same in the schedule, by id, as the message may have been moved to another time. Index scheduled_id.
 SELECT id FROM scheduled INDEXED BY scheduled_id WHERE id = ?2 AND queue_id = ?1

@@ -1,4 +1,4 @@
--- Putting right what a clock has written that was put back since. ?1 is now. None of this runs unless that happened.
+-- Corrections after the clock was put back. ?1 is now. Otherwise only `read`, `note` and `write_something` run.
 
 -- name: read
 SELECT latest_at, put_back_at FROM clock
@@ -16,9 +16,9 @@ UPDATE clock SET latest_at = ?1, put_back_at = ?1
 UPDATE clock SET put_back_at = NULL
 
 -- name: shift_leases
--- Every row is looked at once. A lease or a retry knows by which time it was written (leased_at): one from ahead lasts as long as it was
--- asked for, from now on, and one that the right clock wrote is left alone. A lease from ahead that was renewed there lasts no longer than
--- the renewal or the queue's lease, whichever is longer. ?2 is by how much the clock was put back, ?3 how many windows hold a row back.
+-- Every row is read once. leased_at tells when a lease or a retry was written: one from the future lasts as long as it was asked for, from
+-- now on, and one that was written since stays. A lease from the future that was renewed lasts no longer than the renewal or the queue's
+-- lease, whichever is longer. ?2 is by how much the clock was put back, ?3 how many windows may hold a row back.
 UPDATE partition_lease SET
     ready_at = min(ready_at, max(?1, CASE
         WHEN leased_at > ?1 AND token IS NULL THEN ?1 + ready_at - leased_at
@@ -42,7 +42,7 @@ FROM (SELECT g.id, CAST(q.lease_seconds * 1000000 AS INTEGER) AS lease, CAST(q.d
 WHERE s.id = group_id AND ready_at > ?1 AND (leased_at > ?1 OR leased_at = 0)
 
 -- name: shift_operations
--- A claim knows when it was made; a wait is moved, but no nearer than the longest (?3).
+-- A claim has its time in started_at. A wait is moved, but no nearer than the longest wait (?3).
 UPDATE operation SET
     ready_at = CASE WHEN status = 'processing' THEN max(?1, ?1 + ready_at - started_at)
                     ELSE min(ready_at, max(?1 + ?3, ready_at - ?2)) END,
@@ -53,19 +53,19 @@ WHERE processed_at IS NULL AND ready_at > ?1 AND (status <> 'processing' OR star
 UPDATE endpoint SET open_until = max(?1, open_until - ?2) WHERE open_until > ?1
 
 -- name: shift_sessions
--- One that began ahead of time lasts as long as any, from now on.
+-- A session from the future lasts its full time from now on.
 UPDATE session SET expires_at = expires_at - max(0, created_at - ?1), created_at = min(created_at, ?1), used_at = min(used_at, ?1)
 WHERE used_at > ?1
 
 -- name: ahead
--- From the first message that lies ahead on: the table's own b-tree. The payload comes last in a row and is not read.
+-- From the first message in the future on: the table's own b-tree. The payload comes last in a row and is not read.
 SELECT position, id FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position LIMIT ?3
 
 -- name: before
 SELECT created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER BY position DESC LIMIT 1
 
 -- name: stamp
--- Its trace is no longer found by its id's millisecond, so it is written out.
+-- The millisecond of the id no longer finds the trace, so the trace id is written.
 UPDATE message SET created_at = ?2, trace_id = coalesce(trace_id, id) WHERE position = ?1
 
 -- name: stamp_partition_leases
@@ -101,7 +101,7 @@ WHERE created_at > ?1 OR started_at > ?1 OR blocked_at > ?1 OR error_at > ?1
 UPDATE operation SET processed_at = ?1 WHERE processed_at > ?1
 
 -- name: stamp_groups
--- A group that was used ahead of time would never be idle.
+-- A group with a use in the future would never be idle.
 UPDATE consumer_group SET active_at = ?1 WHERE active_at > ?1
 
 -- name: stamp_audit
@@ -111,7 +111,7 @@ UPDATE audit SET at = ?1, expires_at = ?1 + expires_at - at WHERE at > ?1
 UPDATE hook_refusal SET at = ?1 WHERE at > ?1
 
 -- name: drop_samples
--- Figures of a time that has not come yet would be taken for the latest.
+-- Figures from the future would be taken for the latest.
 DELETE FROM sample WHERE at > ?1
 
 -- name: drop_past
@@ -121,7 +121,7 @@ DELETE FROM past WHERE at > ?1
 DELETE FROM retention_history WHERE at > ?1
 
 -- name: cut_keys
--- A key lives for its queue's window from now on, and no longer.
+-- From now on a key lives no longer than its queue's window.
 UPDATE dedup SET expires_at = ?1 + CAST(q.dedup_window_seconds * 1000000 AS INTEGER) FROM queue AS q
 WHERE q.id = dedup.queue_id AND dedup.expires_at > ?1 + CAST(q.dedup_window_seconds * 1000000 AS INTEGER)
 

@@ -104,7 +104,6 @@ def delete_queue(session: Session, key: QueueKey, now: Instant) -> bool:
 
 
 def get_queue(session: Session, key: QueueKey) -> Queue | None:
-    """The queue, or None."""
     queue = session.find_queue(key)
     return None if queue is None else queue.public
 

@@ -11,7 +11,7 @@ DELETE FROM hook_refusal WHERE webhook = ?1 AND position <= (
 )
 
 -- name: list
--- The newest of each webhook, so that one which is flooded hides no other. The whole table: it has few rows.
+-- The newest of each webhook, so that a flooded webhook hides no other. It reads the whole table, which has few rows.
 SELECT webhook, at, code, status, message, remote, excerpt, tenant, queue
 FROM (SELECT r.*, row_number() OVER (PARTITION BY r.webhook ORDER BY r.position DESC) AS place FROM hook_refusal r) r
 WHERE r.place <= ?1 ORDER BY r.position DESC

@@ -15,7 +15,7 @@ DELETE FROM message WHERE position BETWEEN ?1 AND ?2
 DELETE FROM dead_letter WHERE position BETWEEN ?1 AND ?2
 
 -- name: settled_by
--- Index retention_history_queue: how far everything was settled when that time had come.
+-- Index retention_history_queue: the seq up to which all groups had settled by that time.
 SELECT settled_seq FROM retention_history
 WHERE queue_id = ?1 AND at <= ?2
 ORDER BY at DESC, position DESC

@@ -1,4 +1,4 @@
--- What is noted of queues and groups, look by look. Only what changed since its newest row gets another.
+-- Samples of queues and groups. Only changed counters get a new row.
 
 -- name: queues_after
 -- The table's own b-tree.
@@ -12,7 +12,7 @@ SELECT at, pushed, completed, retried, dead FROM sample WHERE queue_id = ?1 AND 
 INSERT INTO sample (queue_id, group_id, at, pushed, completed, retried, dead) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: thin_samples
--- Index sample_group. All before the newest row of ?3 and before; a bounded number, for an older Skep kept two days of them.
+-- Index sample_group. Rows before the newest row up to ?3; a bounded number, as an older Skep kept two days of rows.
 DELETE FROM sample WHERE position IN (
     SELECT position FROM sample WHERE queue_id = ?1 AND group_id = ?2 AND at < (
         SELECT at FROM sample WHERE queue_id = ?1 AND group_id = ?2 AND at <= ?3 ORDER BY at DESC LIMIT 1)
@@ -23,7 +23,7 @@ DELETE FROM sample WHERE position IN (
 SELECT at, pushed, completed, retried, dead, depth FROM past WHERE tenant = ?1 AND queue_id = ?2 ORDER BY minute DESC LIMIT 1
 
 -- name: note_figures
--- The row of a minute tells the last that was seen in it.
+-- The row of a minute has the last figures of that minute.
 INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed, completed = excluded.completed,
     retried = excluded.retried, dead = excluded.dead, depth = excluded.depth

@@ -1,4 +1,4 @@
--- Scheduled messages, looked at and changed before they are due. A walk reads what filters need; payloads are read for what is shown.
+-- Scheduled messages, before they are due. A walk reads the columns that filters need; payloads are read only for the shown messages.
 -- Places are (due_at, arrival): every index ends with the rowid, which is the arrival.
 
 -- name: walk
@@ -24,7 +24,7 @@ ORDER BY due_at, arrival
 LIMIT ?5
 
 -- name: with_trace_id
--- Partial index scheduled_trace: of those that were given a trace. The others are found by their id.
+-- Partial index scheduled_trace: messages that were pushed with a trace id. The others are found by their id.
 SELECT queue_id, due_at, arrival, id, partition, transaction_id, trace_id, length(payload) + coalesce(length(headers), 0)
 FROM scheduled INDEXED BY scheduled_trace
 WHERE trace_id = ?1 AND trace_id <> id AND (due_at, arrival) > (?2, ?3) AND due_at < ?4
@@ -63,5 +63,5 @@ FROM scheduled WHERE arrival = ?1
 DELETE FROM scheduled WHERE arrival = ?1
 
 -- name: give_key_its_seq
--- Primary key of dedup. Only the key of this very message: it may have run out and been taken anew.
+-- Primary key of dedup. Only the key of this message: the key may have expired and been used again.
 UPDATE dedup SET seq = ?5 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND message_id = ?4

@@ -1,4 +1,4 @@
--- Rows of set_lease: messages of an unordered queue that share a fate.
+-- Rows of set_lease: messages of an unordered queue with the same attempts and the same lease.
 
 -- name: insert_set
 INSERT INTO set_lease (group_id, partition, priority, head_seq, seqs, attempts, leased_at, ready_at, oldest_at, expires_at, last_error)
@@ -74,7 +74,7 @@ SET head_seq = ?2, seqs = ?3, attempts = ?4, token = ?5, leased_at = ?6, ready_a
 WHERE id = ?1
 
 -- name: renew_sets
--- One that had run out begins anew, and none begins ahead of its renewal: see `shift_leases`. ?5 is now.
+-- A lease that had run out begins now. leased_at is never after the renewal; `shift_sets` relies on that. ?5 is now.
 UPDATE set_lease SET ready_at = ?4, leased_at = CASE WHEN ready_at <= ?5 THEN ?5 ELSE min(leased_at, ?5) END
 WHERE group_id = ?1 AND token = ?2 AND token IS NOT NULL AND partition = ?3
 

@@ -1,4 +1,4 @@
--- Queues and groups as the writer keeps them in memory between calls.
+-- Queues and groups, as a session caches them.
 
 -- name: queue_by_key
 -- Unique index queue_name; the partial index wants its condition repeated.
@@ -18,7 +18,7 @@ FROM consumer_group
 WHERE queue_id = ?1
 
 -- name: insert_group
--- What is gone from the log before a group begins was never there for it.
+-- Messages that are gone from the log before a group starts do not count for it.
 INSERT INTO consumer_group (queue_id, name, start_seq, scan_seq, created_at, external, skipped, gaps, active_at)
 VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?6, ?4)
 
@@ -47,7 +47,7 @@ INSERT INTO failed_attempt (queue_id, seq, group_name, attempt, leased_at, faile
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: forget_failures
--- Of a message that was tried very often. Index failed_attempt_message.
+-- The oldest failures of a message with many attempts. Index failed_attempt_message.
 DELETE FROM failed_attempt WHERE queue_id = ?1 AND seq = ?2 AND group_name = ?3 AND attempt <= ?4
 
 -- name: any_operation

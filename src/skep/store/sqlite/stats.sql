@@ -1,7 +1,7 @@
--- Figures. They may walk a group's rows, so they run in the reader and never hold up the writer.
+-- Figures. They may walk a group's rows, so they run in the reader; in the writer only after a seek or a progress report.
 
 -- name: lease_figures
--- The group's rows once, by its primary key. What is under a lease that ran out is in nobody's hands.
+-- The group's rows once, by its primary key. Messages under a lease that ran out are not in flight.
 SELECT count(*), coalesce(sum(token IS NOT NULL AND ready_at > ?2), 0),
        coalesce(sum(CASE WHEN token IS NOT NULL AND ready_at > ?2 THEN leased END), 0), min(oldest_at), min(head_seq)
 FROM partition_lease
@@ -59,7 +59,7 @@ ORDER BY ready_at
 LIMIT ?4
 
 -- name: count_dead
--- Those it holds (the table's own b-tree), and its own elsewhere (index dead_letter_count_source): counts that triggers keep.
+-- The letters that it holds (the table's own b-tree), and its own letters elsewhere (index dead_letter_count_source). Triggers count them.
 SELECT (SELECT coalesce(sum(letters), 0) FROM dead_letter_count WHERE queue_id = ?1)
      + (SELECT coalesce(sum(letters), 0) FROM dead_letter_count WHERE source_queue_id = ?1)
 

@@ -82,7 +82,6 @@ class SqliteStore(Database):
     """Queues in one SQLite file, or in memory. Implements `skep.store.protocol.Store`."""
 
     def __init__(self, path: str | Path, **knobs: int) -> None:
-        """``knobs`` are those of `Knobs`."""
         super().__init__(path, **knobs)
         self._sampling = Sampling()
         self.access: AccessStore = SqliteAccess(self)
