@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from skep.clock import ManualClock
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.testing.server import RunningServer, running_server
@@ -144,6 +145,23 @@ def test_figures_are_told_again_for_a_while_without_asking_the_store() -> None:
 
     assert first["skep_queue_depth", "q", "shop"] == second["skep_queue_depth", "q", "shop"] == 1
     assert second["skep_pushed_messages_total", "q", "shop"] == 2
+
+
+def test_a_clock_that_is_put_back_stops_neither_figures_nor_rates() -> None:
+    clock = ManualClock()
+    with running_server(limits=HttpLimits(metrics_seconds=10), clock=clock) as server:
+        api = Api(server, "shop")
+        api.push("q", 1)
+        first = scrape(api)
+        clock.put_back(3_600)
+        api.push("q", 2)
+        clock.advance(10)
+        second = scrape(api)
+        summary = api.request("GET", "/metrics", headers=JSON).json
+        api.close()
+
+    assert (first["skep_queue_depth", "q", "shop"], second["skep_queue_depth", "q", "shop"]) == (1, 2)
+    assert summary["push"]["throughput"] == 0.2
 
 
 def test_only_so_many_queues_have_labels_of_their_own() -> None:

@@ -262,6 +262,10 @@ class Parts:
         """The present instant of the engine's clock."""
         return self._clock.now()
 
+    def steady(self) -> Instant:
+        """The present instant on a line that never goes back, for durations."""
+        return self._clock.steady()
+
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:
             self._dispenser.queues_changed()

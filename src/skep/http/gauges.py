@@ -38,7 +38,7 @@ class GaugeReader:
     async def read(self) -> Gauges:
         """The figures, not older than allowed. Callers that ask at the same time share one reading."""
         async with self._reading:
-            now = self._engine.now()
+            now = self._engine.steady()
             if self._read_at is None or now - self._read_at >= self._keep:
                 self._last = await self._read()
                 self._read_at = now

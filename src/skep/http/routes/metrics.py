@@ -26,7 +26,7 @@ def routes(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answe
     """Metrics. ``total`` gives the counters of this process, or of all processes on its port."""
     gauges = GaugeReader(engine, limits, answers)
     exposition = Exposition()
-    throughput = Throughput(engine.now())
+    throughput = Throughput(engine.steady())
 
     async def metrics(call: Call) -> Answer:
         accept = call.header(b"accept") or b""
@@ -39,7 +39,7 @@ def routes(engine: Engine, total: Callable[[], Meter], limits: HttpLimits, answe
 
     def as_json(meter: Meter, read: Gauges) -> MetricsResponse:
         totals = {verb: sum(meter.total(name) for name in names) for verb, names in TOTALS.items()}
-        rates = throughput.per_second(engine.now(), totals)
+        rates = throughput.per_second(engine.steady(), totals)
         push, pop, ack = (
             _verb_metrics(totals[verb], rates[verb], meter.latencies.get(verb) or Histogram()) for verb in TOTALS
         )
