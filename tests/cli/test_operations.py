@@ -80,10 +80,10 @@ def test_a_performed_one_has_its_result(command: Command, client: skep.Client, s
     id_ = queued(client, "orders", 1, 2)
     before = command("ops", "stats").json()
 
-    drain = server.engine.operations._drain
-    drain._settings, off = OperationSettings(), drain._settings
+    performer = server.engine.operations._performer
+    performer._settings, off = OperationSettings(), performer._settings
     server.run(_performed(server))
-    drain._settings = off
+    performer._settings = off
 
     shown = command("ops", "show", id_).json()
     stats = command("ops", "stats").json()

@@ -99,7 +99,7 @@ def test_what_is_blocked_shows_in_listings_health_metrics_and_statistics() -> No
         server.run(_shown_as_blocked(api.tenant, id_, server))
         clock.advance(OperationSettings().look_seconds)
         server.run(until(lambda: server.engine.operations.blocked > 0))
-        server.run(until(lambda: server.engine.operations._drain.idle))  # it was tried again
+        server.run(until(lambda: server.engine.operations._performer.idle))  # it was tried again
 
         shown = api.get(f"/api/v1/operations/{id_}").json
         assert (shown["status"], shown["code"]) == ("blocked", "QUEUE_FULL")
@@ -155,7 +155,7 @@ def test_what_cannot_be_queued_is_refused_whole_until_it_overtakes_nobody(server
 
     refused = {name: call() for name, call in calls.items()}
     during = log(api)
-    server.engine.operations._drain._settings = OperationSettings()
+    server.engine.operations._performer._settings = OperationSettings()
     server.run(_drained(server))
     accepted = {name: call().status for name, call in calls.items()}
 
@@ -235,7 +235,7 @@ def test_the_limit_comes_first_and_operations_resume_when_there_is_room(server: 
     server.engine.admission.push.operations = 3
     statuses = [api.push("q", n, partition="P").status for n in range(4)]
     full = api.push("q", 5, partition="P")
-    server.engine.operations._drain._settings = OperationSettings()
+    server.engine.operations._performer._settings = OperationSettings()
     server.engine.admission.push.load = 1e9
 
     assert statuses == [202, 202, 202, 429]

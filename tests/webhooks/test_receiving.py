@@ -148,15 +148,15 @@ def test_a_repeat_gets_the_recorded_answer_and_stores_nothing(alerts: Sender) ->
 def test_a_repeat_gets_the_first_answer_also_while_the_first_is_queued(alerts: Sender) -> None:
     """A server that is too busy queues both ways: while the first waits, and when it is done."""
     engine = alerts.server.engine
-    drain = engine.operations._drain
-    engine.admission.push.load, drain._settings = 0.0, OperationSettings(drain=False)
+    performer = engine.operations._performer
+    engine.admission.push.load, performer._settings = 0.0, OperationSettings(drain=False)
 
     first, again = [alerts.signed("ByKey", {"id": "k", "n": n}) for n in range(2)]
     other = alerts.signed("ByKey", {"id": "other"})
     [waiting, _] = alerts.api.get("/api/v1/operations?status=pending").json["operations"][::-1]
     cancelled = alerts.api.delete(f"/api/v1/operations/{waiting['id']}")
     anew, repeated = [alerts.signed("ByKey", {"id": "k", "n": n}) for n in range(2, 4)]
-    drain._settings = OperationSettings()
+    performer._settings = OperationSettings()
     alerts.server.run(_performed(engine))
     late = alerts.signed("ByKey", {"id": "k", "n": 4})
 

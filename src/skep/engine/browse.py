@@ -35,7 +35,7 @@ LOOKED_AT_ONCE = 100
 """How many queues one call reads the figures of. Other reads wait while it runs."""
 
 
-class Figures(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
+class FigureVerbs(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
     """The store's verbs for figures and lists without payloads."""
 
 
@@ -43,7 +43,7 @@ class Figures(StatsVerbs, LeaseVerbs, HistoryVerbs, Protocol):
 class Browse:
     """Read-only views of the present state. Every call is bounded."""
 
-    _store: Figures
+    _store: FigureVerbs
     _opened: BrowseVerbs
     _clock: Clock
     _in_flight: InFlight

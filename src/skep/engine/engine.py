@@ -18,7 +18,7 @@ from skep.engine.logical_queue import Settlements
 from skep.engine.pop.consumers import Consumed
 from skep.engine.pop.matching import Match
 from skep.engine.pop.want import Want
-from skep.engine.queues import QueueVerbs
+from skep.engine.queues import QueueCalls
 from skep.engine.record_checks import Recording, check_effects, check_receipts, check_size, receipt_of
 from skep.errors import Code, SkepError
 from skep.ids import Id
@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import NewRows
 
 
-class Engine(QueueVerbs):
+class Engine(QueueCalls):
     """The public face. Start it before use; stop it before the store is closed."""
 
     async def push(

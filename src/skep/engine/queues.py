@@ -24,7 +24,7 @@ from skep.model.queue import no_queue
 CONFIGURE_TRIES = 10
 
 
-class QueueVerbs(Parts):
+class QueueCalls(Parts):
     """The engine's calls on queues themselves."""
 
     async def create_queue(self, key: QueueKey, settings: QueueSettings | None = None) -> Queue:

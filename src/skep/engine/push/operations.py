@@ -20,7 +20,7 @@ from skep.engine.announcer import Announcer
 from skep.engine.batching import Lane
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
-from skep.engine.push.performing import Drain
+from skep.engine.push.performing import Performer
 from skep.engine.push.repeats import OperationsAndRecords, Repeats
 from skep.engine.timers import Timer, Timers
 from skep.engine.validate import check_name, check_texts
@@ -93,8 +93,8 @@ class Operations:
         self._sweep_rows = settings.limits.chore_rows
         self._repeats = Repeats(store, clock)
         self._lane: Lane[NewOperations, list[Enqueued] | bytes] = Lane("enqueue", self._enqueue, settings.limits)
-        self._drain = Drain(store, clock, ids, settings, announcer, self._ended, encryption)
-        self.completed, self.failed = self._drain.completed, self._drain.failed
+        self._performer = Performer(store, clock, ids, settings, announcer, self._ended, encryption)
+        self.completed, self.failed = self._performer.completed, self._performer.failed
         """How many operations this server has performed, and given up, by kind."""
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
@@ -134,7 +134,7 @@ class Operations:
             self._tell_timer.cancel()
         if self._look_task is not None:
             await asyncio.wait([self._look_task])
-        await self._drain.stop()
+        await self._performer.stop()
 
     async def drained(self) -> None:
         """Return once no call is on its way into the queue."""
@@ -143,7 +143,7 @@ class Operations:
     @property
     def quiet(self) -> bool:
         """Whether no operation is being performed or looked for."""
-        return self._look_task is None and self._drain.idle
+        return self._look_task is None and self._performer.idle
 
     @property
     def depth(self) -> int:
@@ -153,7 +153,7 @@ class Operations:
     @property
     def drain_rate(self) -> float:
         """How many operations this server performs in a second."""
-        return self._drain.rate
+        return self._performer.rate
 
     @property
     def oldest_at(self) -> Instant | None:
@@ -163,7 +163,7 @@ class Operations:
     @property
     def blocked(self) -> int:
         """How many operations are blocked, as of the last look; all of them while the store refuses even claims."""
-        return self.depth if self._drain.held_up is not None else self._looked.blocked
+        return self.depth if self._performer.held_up is not None else self._looked.blocked
 
     @property
     def depth_by_kind(self) -> dict[Kind, int]:
@@ -172,7 +172,7 @@ class Operations:
 
     def wake(self) -> None:
         """Start to perform operations, if there are any."""
-        self._drain.wake()
+        self._performer.wake()
 
     @property
     def calm(self) -> bool:
@@ -281,7 +281,7 @@ class Operations:
             self._depth[request.kind] += len(operations)
         self._repeats.note(requests, kept)
         self._changes += 1
-        self._drain.wake()
+        self._performer.wake()
         self._look_later()
         self._tell_later()
         return kept
@@ -295,7 +295,7 @@ class Operations:
 
     def wait_seconds(self, place: int) -> float:
         """How long until the operation at this place is done, at the recent rate."""
-        return round(place / self._drain.rate, 3)
+        return round(place / self._performer.rate, 3)
 
     def _tell_later(self) -> None:
         """Tell other servers of operations after a moment, unless they are done by then, as most are."""
@@ -334,7 +334,7 @@ class Operations:
             if not self._looked.total and changes == self._changes:
                 self._repeats.forget()
             if self._looked.total:
-                self._drain.wake()
+                self._performer.wake()
                 self._look_again = True
             await self._sweep(now)
             self._told_blind = False
@@ -406,7 +406,7 @@ class Operations:
                     status=found.status.value,
                 )
             self._depth[found.kind] -= 1
-            self._drain.wake()
+            self._performer.wake()
             return found
 
 

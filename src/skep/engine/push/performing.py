@@ -68,7 +68,7 @@ class Blocked(NamedTuple):
         return self.failure.code is not Code.STORE_BUSY or self.operations[0].queue == other.queue
 
 
-class Drain:
+class Performer:
     """The loop that performs operations. It has a task only while it has work."""
 
     def __init__(
