@@ -13,6 +13,7 @@ from skep.model.key import KEY_OWNER, SERVER, AuditDetail, AuditEntry, KeyRecord
 from skep.model.system_event import SystemEventKind
 from skep.store.postgres import events
 from skep.store.postgres.connection import Connection, Pool
+from skep.store.postgres.rows import struct_of
 from skep.store.protocol.access import AUDIT_ENTRIES_MAX, KEYS_MAX, SESSIONS_MAX
 from skep.store.statements import load_statements
 
@@ -144,9 +145,6 @@ def _key(row: asyncpg.Record | None) -> KeyRecord | None:
 
 
 def _entry(row: asyncpg.Record) -> AuditEntry:
-    return AuditEntry(
-        position=row["position"], at=row["at"], actor=row["actor"], action=row["action"], tenant=row["tenant"],
-        outcome=row["outcome"], expires_at=row["expires_at"],
-        queues=msgspec.json.decode(row["queues"], type=tuple[str, ...]),
-        detail=None if row["detail"] is None else msgspec.json.decode(row["detail"], type=AuditDetail),
-    )  # fmt: skip
+    queues = msgspec.json.decode(row["queues"], type=tuple[str, ...])
+    detail = None if row["detail"] is None else msgspec.json.decode(row["detail"], type=AuditDetail)
+    return struct_of(AuditEntry, row, queues=queues, detail=detail)

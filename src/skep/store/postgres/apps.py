@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncpg
-
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.model.record import AppRecord, Endpoint, Report
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.rows import struct_of
 from skep.store.rules import after_report
 from skep.store.statements import load_statements
 
@@ -37,8 +36,7 @@ async def delete_app(connection: Connection, name: str) -> bool:
 
 async def apps(connection: Connection) -> list[AppRecord]:
     """All specs by name."""
-    rows = await connection.fetch(SQL["list"])
-    return [AppRecord(row["name"], row["document"], row["revision"], row["applied_at"]) for row in rows]
+    return [struct_of(AppRecord, row) for row in await connection.fetch(SQL["list"])]
 
 
 async def apps_revision(connection: Connection) -> int:
@@ -61,7 +59,7 @@ async def report_endpoint(
     if report is not Report.DELIVERED:
         await connection.execute(SQL["add_endpoint"], tenant, url, now)
     row = await connection.fetchrow(SQL["lock_endpoint"], tenant, url)
-    known = None if row is None else _endpoint(row)
+    known = None if row is None else struct_of(Endpoint, row)
     fresh = Endpoint(url=url, tenant=tenant, updated_at=now)
     endpoint = after_report(known, fresh, report, threshold, open_seconds, reason)
     if endpoint is not known and endpoint is not fresh:
@@ -72,13 +70,9 @@ async def report_endpoint(
     return endpoint
 
 
-def _endpoint(row: asyncpg.Record) -> Endpoint:
-    return Endpoint(**{name: row[name] for name in Endpoint.__struct_fields__})
-
-
 async def endpoints(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
     """Endpoints with a history, by URL."""
-    return [_endpoint(row) for row in await connection.fetch(SQL["list_endpoints"], tenant, after, limit)]
+    return [struct_of(Endpoint, row) for row in await connection.fetch(SQL["list_endpoints"], tenant, after, limit)]
 
 
 async def reset_endpoint(connection: Connection, tenant: str, url: str) -> bool:

@@ -27,6 +27,7 @@ from skep.model import (
 )
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.rows import struct_of
 from skep.store.rules import SEQ_MAX, TRACE_SLACK_MICROS, is_seq
 from skep.store.statements import load_statements
 
@@ -51,15 +52,13 @@ async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["log_bounds"], queue.id)
     assert row is not None
-    return LogBounds(row["first_seq"], row["last_seq"], row["last_at"], row["created_at"])
+    return struct_of(LogBounds, row)
 
 
 async def bounds_of_logs(connection: Connection, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
     """Which seqs some logs hold."""
     rows = await connection.fetch(SQL["bounds_of_logs"], tenant, list(queues))
-    return {
-        row["name"]: LogBounds(row["first_seq"], row["last_seq"], row["last_at"], row["created_at"]) for row in rows
-    }
+    return {row["name"]: struct_of(LogBounds, row) for row in rows}
 
 
 async def messages(connection: Connection, wanted: MessageFilter, now: Instant) -> MessagePage:
@@ -169,19 +168,5 @@ async def _trace_rows(
 
 
 def stored(row: asyncpg.Record, key: QueueKey, state: MessageState | None) -> StoredMessage:
-    """The message that a row is."""
-    return StoredMessage(
-        queue=key,
-        seq=row["seq"],
-        partition=row["partition"],
-        id=row["id"],
-        transaction_id=row["transaction_id"],
-        trace_id=row["trace_id"] or row["id"],
-        headers=row["headers"],
-        content_type=row["content_type"],
-        payload=row["payload"],
-        payload_bytes=row["payload_bytes"],
-        priority=row["priority"],
-        created_at=row["created_at"],
-        state=state,
-    )
+    """The message that a row holds."""
+    return struct_of(StoredMessage, row, queue=key, trace_id=row["trace_id"] or row["id"], state=state)

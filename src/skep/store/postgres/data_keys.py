@@ -11,6 +11,7 @@ from skep.model.data_key import WrappedKey
 from skep.model.system_event import SystemEventKind
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.events import note
+from skep.store.postgres.rows import struct_of
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "data_keys")
@@ -34,12 +35,9 @@ def _columns(key: WrappedKey) -> tuple[object, ...]:
 async def every(connection: Connection) -> list[WrappedKey]:
     """All keys, oldest first."""
     return [
-        WrappedKey(
-            id=row["id"], queue=QueueKey(row["queue"], row["tenant"]), master=row["master"], wrapped=row["wrapped"],
-            created_at=row["created_at"],
-        )
+        struct_of(WrappedKey, row, queue=QueueKey(row["queue"], row["tenant"]))
         for row in await connection.fetch(SQL["list"])
-    ]  # fmt: skip
+    ]
 
 
 async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -> int:

@@ -36,13 +36,15 @@ from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
 from skep.store.postgres.push import OpenLog, live_operations, open_logs
+from skep.store.postgres.rows import struct_of
 from skep.store.rules import SEQ_MAX, check_sealed, is_seq
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "dead_letters")
 
 
-async def _dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
+async def dead_letter_queue(connection: Connection, key: QueueKey) -> Queue:
+    """The dead-letter queue of that name; NOT_A_DEAD_LETTER_QUEUE for any other queue."""
     queue = await queues.need(connection, key)
     if not queue.holds_dead_letters:
         raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
@@ -53,16 +55,16 @@ async def dead_letters(
     connection: Connection, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = MAX_BYTES
 ) -> list[DeadLetter]:
     """Matching dead letters in the order of their queue, up to the one that reaches ``max_bytes``."""
-    queue = await _dead_letter_queue(connection, wanted.queue)
+    queue = await dead_letter_queue(connection, wanted.queue)
     rows = await connection.fetch(
         SQL["browse"], *_arguments(queue, wanted), min(after or 0, SEQ_MAX), limit, wanted.up_to, max_bytes
     )
-    return [dead_letter_of(row, wanted.queue) for row in rows]
+    return [_letter(row, wanted.queue) for row in rows]
 
 
 async def count_dead_letters(connection: Connection, wanted: DeadLetterFilter) -> int:
     """How many match."""
-    queue = await _dead_letter_queue(connection, wanted.queue)
+    queue = await dead_letter_queue(connection, wanted.queue)
     return int(await connection.fetchval(SQL["count"], *_arguments(queue, wanted), wanted.up_to))
 
 
@@ -97,7 +99,7 @@ async def _replay(
     after: Seq | None,
 ) -> tuple[ReplayStep, list[int]]:
     """Move the oldest matches back to their source queues, one per given id, in order; also whom to tell, as `push` does."""
-    queue = await _dead_letter_queue(connection, wanted.queue)
+    queue = await dead_letter_queue(connection, wanted.queue)
     look = _look(queue, wanted, after, until)
     # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
     seen = await look.pick(connection, len(ids))
@@ -187,16 +189,12 @@ async def replays(
     connection: Connection, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
 ) -> list[ReplayRecord]:
     """What was replayed from a dead-letter queue, the newest letters first."""
-    queue = await _dead_letter_queue(connection, key)
+    queue = await dead_letter_queue(connection, key)
     end = SEQ_MAX if before is None else min(before, SEQ_MAX)
     return [
-        ReplayRecord(
-            dead_seq=row["dead_seq"], dead_id=row["dead_id"], queue=row["name"], seq=row["seq"], id=row["id"],
-            group=row["group_name"], reason=DeadReason(row["reason"]), error=row["error"], attempts=row["attempts"],
-            replayed_at=row["replayed_at"],
-        )
+        struct_of(ReplayRecord, row, queue=row["name"], group=row["group_name"], reason=DeadReason(row["reason"]))
         for row in await connection.fetch(SQL["replays"], queue.id, end, source_queue, limit)
-    ]  # fmt: skip
+    ]
 
 
 async def purge(
@@ -215,7 +213,7 @@ async def _purge(
     connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int, after: Seq | None
 ) -> PurgeStep:
     """Delete up to ``limit`` matches."""
-    queue = await _dead_letter_queue(connection, wanted.queue)
+    queue = await dead_letter_queue(connection, wanted.queue)
     await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
     look = _look(queue, wanted, after, SEQ_MAX)
@@ -246,24 +244,6 @@ def _arguments(queue: Queue, wanted: DeadLetterFilter) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def dead_letter_of(row: asyncpg.Record, key: QueueKey) -> DeadLetter:
-    """The dead letter that a joined row holds."""
-    return DeadLetter(
-        queue=key,
-        seq=row["seq"],
-        id=row["id"],
-        partition=row["partition"],
-        source_queue=row["source_queue"],
-        source_seq=row["source_seq"],
-        group=row["group_name"],
-        reason=DeadReason(row["reason"]),
-        error=row["error"],
-        attempts=row["attempts"],
-        transaction_id=row["transaction_id"],
-        trace_id=row["trace_id"] or row["id"],
-        headers=row["headers"],
-        content_type=row["content_type"],
-        payload=row["payload"],
-        created_at=row["created_at"],
-        failed_at=row["failed_at"],
-    )
+def _letter(row: asyncpg.Record, key: QueueKey) -> DeadLetter:
+    reason, trace_id = DeadReason(row["reason"]), row["trace_id"] or row["id"]
+    return struct_of(DeadLetter, row, queue=key, group=row["group_name"], reason=reason, trace_id=trace_id)

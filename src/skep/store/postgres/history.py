@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import asyncpg
-from msgspec import structs
 
 from skep.clock import Instant, seconds
-from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import DeadReason, QueueKey, Seq
 from skep.model.history import Death, FailedAttempt, FinishedLease, Journey, LeaseTime, Moment, TraceEvent, TraceName
 from skep.store.outcomes import outcome_for
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.dead_letters import dead_letter_queue
+from skep.store.postgres.rows import struct_of
 from skep.store.rules import (
     FAILURES_SHOWN,
     HISTORY_DISORDER_SECONDS,
@@ -54,7 +54,7 @@ async def lease_history(
         first = await connection.fetchval(SQL["first_lease_ended"], since - seconds(HISTORY_DISORDER_SECONDS))
         after = max(after, 0 if first is None else first - 1)
     rows = await connection.fetch(SQL["lease_history"], queue.id, after, limit, since or 0)
-    return [(row["id"], _lease(key, row)) for row in rows]
+    return [(row["id"], _lease(key, row, row["outcome"])) for row in rows]
 
 
 async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> list[list[FinishedLease]]:
@@ -71,7 +71,7 @@ async def deliveries(connection: Connection, journeys: Sequence[Journey]) -> lis
     for row in rows:
         journey = journeys[row["place"] - 1]
         told = outcome_for(journey.seq, row["outcome"], row["answer"])
-        found[row["place"] - 1].append(structs.replace(_lease(journey.queue, row), outcome=told))
+        found[row["place"] - 1].append(_lease(journey.queue, row, told))
     return found
 
 
@@ -84,12 +84,7 @@ async def failures(connection: Connection, places: Sequence[tuple[QueueKey, Seq]
     )  # fmt: skip
     for row in rows:
         key, seq = places[row["place"] - 1]
-        found[row["place"] - 1].append(
-            FailedAttempt(
-                queue=key, seq=seq, group=row["group_name"], attempt=row["attempt"], leased_at=row["leased_at"],
-                failed_at=row["failed_at"], outcome=row["outcome"], error=row["error"], consumer=row["consumer"],
-            )
-        )  # fmt: skip
+        found[row["place"] - 1].append(struct_of(FailedAttempt, row, queue=key, seq=seq, group=row["group_name"]))
     return found
 
 
@@ -99,12 +94,8 @@ async def lease_times(connection: Connection, key: QueueKey, since: Instant) -> 
     return [LeaseTime(*row) for row in await connection.fetch(SQL["lease_times"], queue.id, TIMED_LEASES, since)]
 
 
-def _lease(key: QueueKey, row: asyncpg.Record) -> FinishedLease:
-    return FinishedLease(
-        queue=key, group=row["group_name"], partition=row["partition"], first_seq=row["first_seq"],
-        last_seq=row["last_seq"], messages=row["messages"], completed=row["completed"], attempt=row["attempt"],
-        leased_at=row["leased_at"], settled_at=row["settled_at"], outcome=row["outcome"],
-    )  # fmt: skip
+def _lease(key: QueueKey, row: asyncpg.Record, outcome: str) -> FinishedLease:
+    return struct_of(FinishedLease, row, queue=key, group=row["group_name"], outcome=outcome)
 
 
 async def note_events(connection: Connection, tenant: str, events: Sequence[TraceEvent]) -> None:
@@ -118,7 +109,8 @@ async def note_events(connection: Connection, tenant: str, events: Sequence[Trac
 
 async def events_of_trace(connection: Connection, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
     """The events of a trace in the order of telling."""
-    return [_event(row) for row in await connection.fetch(SQL["events_of_trace"], tenant, trace_id, limit)]
+    rows = await connection.fetch(SQL["events_of_trace"], tenant, trace_id, limit)
+    return [struct_of(TraceEvent, row) for row in rows]
 
 
 async def events_of_name(
@@ -126,7 +118,8 @@ async def events_of_name(
 ) -> list[TraceEvent]:
     """Events of a name, newest first."""
     start = SEQ_MAX if before is None else min(before, SEQ_MAX)
-    return [_event(row) for row in await connection.fetch(SQL["events_of_name"], tenant, name, start, limit)]
+    rows = await connection.fetch(SQL["events_of_name"], tenant, name, start, limit)
+    return [struct_of(TraceEvent, row) for row in rows]
 
 
 async def names(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
@@ -134,18 +127,9 @@ async def names(connection: Connection, tenant: str, after: str = "", limit: int
     return [TraceName(*row) for row in await connection.fetch(SQL["names"], tenant, after, limit)]
 
 
-def _event(row: asyncpg.Record) -> TraceEvent:
-    return TraceEvent(
-        trace_id=row["trace_id"], name=row["name"], data=row["data"], at=row["at"], message_id=row["message_id"],
-        queue=row["queue"], position=row["position"],
-    )  # fmt: skip
-
-
 async def deaths(connection: Connection, key: QueueKey, limit: int) -> list[Death]:
     """Why the newest dead letters of a dead-letter queue died, newest first."""
-    queue = await queues.need(connection, key)
-    if not queue.holds_dead_letters:
-        raise SkepError(Code.NOT_A_DEAD_LETTER_QUEUE, f"queue {key.name!r} is not a dead-letter queue", queue=key.name)
+    queue = await dead_letter_queue(connection, key)
     return [
         Death(Seq(seq), source, group, DeadReason(reason), error, attempts, failed_at)
         for seq, source, group, reason, error, attempts, failed_at in await connection.fetch(

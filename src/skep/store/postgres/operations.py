@@ -48,6 +48,7 @@ from skep.store.postgres import push
 from skep.store.postgres.bury import bury_new
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
+from skep.store.postgres.rows import struct_of
 from skep.store.postgres.settle import settle_once
 from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED, SEQ_MAX, Head, HeadWalk, in_turn, ready_heads
 from skep.store.statements import load_statements
@@ -250,30 +251,14 @@ async def find(connection: Connection, tenant: str, id_: Id) -> Operation | None
 
 def operation_of(row: asyncpg.Record) -> Operation:
     """The operation that a row holds."""
-    return Operation(
-        position=row["position"],
-        id=row["id"],
+    return struct_of(
+        Operation,
+        row,
         kind=Kind(row["kind"]),
         queue=QueueKey(row["queue"], row["tenant"]),
-        partition=row["partition"],
-        priority=row["priority"],
         status=OperationStatus(row["status"]),
-        size_bytes=row["size_bytes"],
-        messages=row["messages"],
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        processed_at=row["processed_at"],
         ready_at=row["ready_at"] or None,
-        blocked_at=row["blocked_at"],
-        error_at=row["error_at"],
-        worker=row["worker"],
-        timeout_seconds=row["timeout_seconds"],
-        tries=row["tries"],
-        max_retries=row["max_retries"],
-        error=row["error"],
         code=None if row["code"] is None else Code(row["code"]),
-        dead_letter_queue=row["dead_letter_queue"],
-        result=row["result"],
     )
 
 

@@ -16,6 +16,7 @@ from skep.model.history import RetentionPass
 from skep.model.queue import no_queue
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
+from skep.store.postgres.rows import struct_of
 from skep.store.rates import rate, rates_since
 from skep.store.statements import load_statements
 
@@ -126,13 +127,9 @@ async def partition_stats(
     queue = await queues.need(connection, key)
     rows = await connection.fetch(SQL["partitions"], queue.id, group, now, after, limit)
     return [
-        PartitionStats(
-            queue=key, group=group, partition=row["partition"], pending=row["unsettled"] - row["in_flight"],
-            in_flight=row["in_flight"], attempts=row["attempts"], oldest_at=row["oldest_at"], ready_at=row["ready_at"],
-            lease_deadline=row["lease_deadline"], last_error=row["last_error"],
-        )
+        struct_of(PartitionStats, row, queue=key, group=group, pending=row["unsettled"] - row["in_flight"])
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 async def leases(
@@ -146,22 +143,15 @@ async def leases(
     """Live leases by deadline."""
     rows = await connection.fetch(SQL["leases"], tenant, now, None if key is None else key.name, expiring_before, limit)
     return [
-        LeaseInfo(
-            queue=QueueKey(row["queue_name"], tenant), group=row["group_name"], partition=row["partition"],
-            messages=row["messages"], first_seq=row["first_seq"], last_seq=row["last_seq"], leased_at=row["leased_at"], deadline=row["ready_at"],
-            attempts=row["attempts"], consumer=row["consumer"],
+        struct_of(
+            LeaseInfo, row, queue=QueueKey(row["queue_name"], tenant), group=row["group_name"], deadline=row["ready_at"]
         )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 async def retention_history(connection: Connection, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
     """The latest passes, newest first."""
     queue = await queues.need(connection, key)
     rows = await connection.fetch(SQL["retention_history"], queue.id, limit)
-    return [
-        RetentionPass(
-            queue=key, at=r["at"], deleted=r["deleted"], first_seq=r["first_seq"], settled_seq=r["settled_seq"]
-        )
-        for r in rows
-    ]
+    return [struct_of(RetentionPass, row, queue=key) for row in rows]
