@@ -15,13 +15,12 @@ from skep.arrow.log import NewRows, fixed, joined, lengths
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Appended, Depth, Ordering, QueueKey, Seq
+from skep.model import Appended, QueueKey, Seq
 from skep.model.operation import operations_ahead
 from skep.model.queue import no_queue
-from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
-from skep.store.postgres.push import OpenLog, is_late, live_operations, open_logs
+from skep.store.postgres.push import OpenLog, depth_of, is_late, live_operations, open_or_make_logs
 from skep.store.rules import not_encrypted_reason, queue_full_reason
 
 PIECE_BYTES = 256 * 1024
@@ -33,7 +32,9 @@ async def append(
     connection: Connection, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True
 ) -> tuple[Appended, list[int]]:
     """Append a batch, whole or not at all; also the queue's id when someone elsewhere waits for it."""
-    log = await _open(connection, key, now, create_queue)
+    log = (await open_or_make_logs(connection, [key], now, create_queue)).get(key)
+    if log is None:
+        raise no_queue(key.name)
     count = len(rows)
     if log.encrypted:
         raise SkepError(Code.NOT_ENCRYPTED, not_encrypted_reason(key.name), queue=key.name)
@@ -48,24 +49,13 @@ async def append(
     stream = await asyncio.to_thread(encode, rows, log)
     await append_stream(connection, _pieces(stream))
     first, log.last_seq, log.depth = log.last_seq + 1, log.last_seq + count, log.depth + count
-    depth = Depth(log.depth, log.max_depth - log.depth if log.max_depth else None)
-    return Appended(Seq(first), Seq(log.last_seq), depth), [log.queue_id] if log.watched else []
+    return Appended(Seq(first), Seq(log.last_seq), depth_of(log)), [log.queue_id] if log.watched else []
 
 
 def _places(key: QueueKey, rows: NewRows, log: OpenLog) -> list[tuple[QueueKey, str]]:
-    if log.ordering == Ordering.FIFO:
-        return [(key, DEFAULT_PARTITION)]
+    if log.only_partition is not None:
+        return [(key, log.only_partition)]
     return [(key, partition.decode()) for partition in rows.partition.unique().to_pylist()]
-
-
-async def _open(connection: Connection, key: QueueKey, now: Instant, create_queue: bool) -> OpenLog:
-    logs = await open_logs(connection, [key], now)
-    if not logs and create_queue:
-        await queues.ensure(connection, key, now, False)
-        logs = await open_logs(connection, [key], now)
-    if not logs:
-        raise no_queue(key.name)
-    return logs[key]
 
 
 def encode(rows: NewRows, log: OpenLog) -> pa.Buffer:
@@ -73,8 +63,8 @@ def encode(rows: NewRows, log: OpenLog) -> pa.Buffer:
     count = len(rows)
     ids = rows.ids()
     partition = rows.partition
-    if log.ordering == Ordering.FIFO:
-        partition = pa.repeat(pa.scalar(DEFAULT_PARTITION.encode(), pa.large_binary()), count)
+    if log.only_partition is not None:
+        partition = pa.repeat(pa.scalar(log.only_partition.encode(), pa.large_binary()), count)
     head = np.zeros(count, [("fields", ">i2"), ("a", _BIG), ("seq", ">i8"), ("b", _BIG), ("at", ">i8"), ("c", _BIG)])
     head["fields"], head["a"], head["b"], head["c"] = len(MESSAGE_COLUMNS), 8, 8, 16
     head["seq"] = np.arange(log.last_seq + 1, log.last_seq + 1 + count)

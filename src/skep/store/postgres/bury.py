@@ -11,12 +11,10 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
-    DEFAULT_PARTITION,
     NO_GROUP,
     DeadLetterOrigin,
     DeadReason,
     NewMessage,
-    Ordering,
     PushBatch,
     PushOutcome,
     PushResult,
@@ -30,7 +28,7 @@ from skep.store.lease import Burial
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.copying import append_rows
-from skep.store.postgres.push import depth_of, open_logs
+from skep.store.postgres.push import OpenLog, depth_of, open_logs
 from skep.store.rules import check_sealed, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements
 
@@ -57,13 +55,11 @@ async def bury(
                 error=burial.error,
             )
         return None, 0
-    to = (await open_logs(connection, [target.key], now)).get(target.key)
-    if to is None:
-        raise _deleted_meanwhile(target.key)
+    to = await _open_grave(connection, target.key, now)
     rows = await connection.fetch(
         SQL["bury"], queue.id, queue.key.name, to.queue_id, to.last_seq, to.created_at, now, group,
         [b.seq for b in burials], [b.reason.value for b in burials], [b.error for b in burials], [b.attempts for b in burials],
-        DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None,
+        to.only_partition,
     )  # fmt: skip
     buried = {row["source_seq"] for row in rows}
     return target.key, sum(b.seq not in buried and b.reason is not DeadReason.EXPIRED for b in burials)
@@ -91,16 +87,13 @@ async def quarantine(
     if target is None:
         await taken.write(connection)
         return not_quarantined(message, id_), []
-    to = (await open_logs(connection, [target.key], now)).get(target.key)
-    if to is None:
-        raise _deleted_meanwhile(target.key)
+    to = await _open_grave(connection, target.key, now)
     if to.max_depth and to.depth >= to.max_depth:
         await taken.write(connection)
         return not_quarantined(message, id_, queue_full_reason(target.key.name, to.depth, to.max_depth, 1)), []
     seq, trace_id = to.last_seq + 1, message.trace_id or id_
-    only = DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None
     await append_rows(connection, [(
-        seq, to.created_at, id_, trace_id, to.queue_id, None, message.priority, only or message.partition,
+        seq, to.created_at, id_, trace_id, to.queue_id, None, message.priority, to.only_partition or message.partition,
         message.transaction_id, message.content_type, message.headers, message.payload,
     )])  # fmt: skip
     await connection.execute(
@@ -147,11 +140,8 @@ async def bury_new(
         return None
     for message in batch.messages:
         check_sealed(key.name, queue.settings.encryption_enabled, message.content_type)
-    to = (await open_logs(connection, [target.key], now)).get(target.key)
-    if to is None:
-        raise _deleted_meanwhile(target.key)
-    only = DEFAULT_PARTITION if to.ordering == Ordering.FIFO else None
-    first = to.last_seq + 1
+    to = await _open_grave(connection, target.key, now)
+    first, only = to.last_seq + 1, to.only_partition
     numbered = list(zip(range(first, first + len(batch.ids)), batch.messages, batch.ids, strict=True))
     await append_rows(connection, [
         (seq, to.created_at, id_, m.trace_id or id_, to.queue_id, None, m.priority, only or m.partition, m.transaction_id,
@@ -165,8 +155,11 @@ async def bury_new(
     return target.key.name
 
 
-def _deleted_meanwhile(key: QueueKey) -> SkepError:
-    return SkepError(Code.STORE_BUSY, f"the dead-letter queue {key.name!r} was deleted at this very moment")
+async def _open_grave(connection: Connection, key: QueueKey, now: Instant) -> OpenLog:
+    log = (await open_logs(connection, [key], now)).get(key)
+    if log is None:
+        raise SkepError(Code.STORE_BUSY, f"the dead-letter queue {key.name!r} was deleted at this very moment")
+    return log
 
 
 async def origins(connection: Connection, queue_id: int, seqs: Sequence[int]) -> dict[int, DeadLetterOrigin]:

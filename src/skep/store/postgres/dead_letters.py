@@ -14,13 +14,11 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
-    DEFAULT_PARTITION,
     NO_GROUP,
     DeadLetter,
     DeadLetterFilter,
     DeadReason,
     Edited,
-    Ordering,
     PurgeStep,
     Queue,
     QueueKey,
@@ -133,7 +131,7 @@ async def _replay(
         source.last_seq += 1
         await connection.execute(
             SQL["replay"], queue.id, row["seq"], source.queue_id, source.last_seq, source.created_at, id_, audiences.get((key, group)), now,
-            DEFAULT_PARTITION if source.ordering == Ordering.FIFO else None,
+            source.only_partition,
             *((None, None, None) if edited is None else (edited.payload, edited.content_type, edited.headers)),
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
@@ -176,7 +174,7 @@ async def _check_order(
     for row in rows:
         key = QueueKey(row["source_queue"], queue.key.tenant)
         if logs[key].operations:
-            places.add((key, DEFAULT_PARTITION if logs[key].ordering == Ordering.FIFO else row["partition"]))
+            places.add((key, logs[key].only_partition or row["partition"]))
     if places and await live_operations(connection, places):
         raise operations_ahead()
 

@@ -93,6 +93,11 @@ class OpenLog(Struct):
     encrypted: bool
     scheduled: int = 0
 
+    @property
+    def only_partition(self) -> str | None:
+        """The one partition of a fifo queue, whatever its messages say; None for any other queue."""
+        return DEFAULT_PARTITION if self.ordering == Ordering.FIFO else None
+
 
 async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Instant) -> dict[QueueKey, OpenLog]:
     """Lock the logs of these queues and look at each once; a queue that does not exist is left out."""
@@ -112,6 +117,19 @@ async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Insta
         )
         for row in rows
     }
+
+
+async def open_or_make_logs(
+    connection: Connection, keys: Sequence[QueueKey], now: Instant, create_queues: bool, holds_logs: bool = False
+) -> dict[QueueKey, OpenLog]:
+    """As `open_logs`; queues that do not exist are made, if ``create_queues``. ``holds_logs``: other logs are locked already."""
+    logs = await open_logs(connection, keys, now)
+    missing = [key for key in keys if key not in logs]
+    if missing and create_queues:
+        for key in missing:
+            await queues.ensure(connection, key, now, bool(logs) or holds_logs)
+        logs = await open_logs(connection, keys, now)
+    return logs
 
 
 def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
@@ -192,12 +210,7 @@ async def push_batches(
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     taken = await receipts.take(connection, wanted, now) if wanted else None
     keys = list({message.queue: None for batch in batches for message in batch.messages})
-    logs = await open_logs(connection, keys, now)
-    missing = [key for key in keys if key not in logs]
-    if missing and create_queues:
-        for key in missing:
-            await queues.ensure(connection, key, now, bool(logs) or holds_logs)
-        logs = await open_logs(connection, keys, now)
+    logs = await open_or_make_logs(connection, keys, now, create_queues, holds_logs)
     if any(log.ordering == Ordering.FIFO for log in logs.values()):
         batches = [_in_one_partition(batch, logs) for batch in batches]
     waiting = set[Place]() if in_turn else await waiting_partitions(connection, logs, batches)

@@ -13,7 +13,7 @@ import asyncpg
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, Seq, scheduled
+from skep.model import QueueKey, Seq, scheduled
 from skep.model.scheduled import (
     WALK_ROWS,
     Change,
@@ -120,8 +120,7 @@ async def _change(
 
 async def enter_log(connection: Connection, log: OpenLog, taken: Sequence[asyncpg.Record]) -> int:
     """Append messages that were taken out of the schedule, in the order given; the seq of the first. The log is ours."""
-    first = log.last_seq + 1
-    only = DEFAULT_PARTITION if log.ordering == Ordering.FIFO else None
+    first, only = log.last_seq + 1, log.only_partition
     rows = [
         (seq, log.created_at, row["id"], row["trace_id"], log.queue_id, None, row["priority"], only or row["partition"],
          row["transaction_id"], row["content_type"], row["headers"], row["payload"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
@@ -11,9 +10,8 @@ from skep.model import PushBatch, QueueKey
 from skep.model.operation import operations_ahead
 from skep.model.record import Receipt
 from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
-from skep.store.postgres import push, queues, receipts
+from skep.store.postgres import push, receipts
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.push import open_logs
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "staging")
@@ -68,8 +66,10 @@ async def publish(
             at = one.partition, one.attempt
             found[at] = found.get(at, 0) + row["messages"]
     check_staged(epoch, attempts, found)
-    names = {name for _, row in chunks for name in row["queues"]}
-    await _lock(connection, [QueueKey(name, epoch.tenant) for name in names], now, create_queues)
+    keys = [QueueKey(name, epoch.tenant) for name in {name for _, row in chunks for name in row["queues"]}]
+    if keys:
+        # All logs at once, in the order of their locks: chunk by chunk two publishers might deadlock.
+        await push.open_or_make_logs(connection, keys, now, create_queues)
     tally, watched = Tally(epoch), set[int]()
     for one, row in chunks:
         data = await connection.fetchval(SQL["data"], *_key(epoch), one.partition, one.attempt, row["number"])
@@ -80,19 +80,6 @@ async def publish(
     await taken.write(connection)
     await connection.execute(SQL["drop_epoch"], *_key(epoch))
     return published, sorted(watched)
-
-
-async def _lock(connection: Connection, keys: Iterable[QueueKey], now: Instant, create_queues: bool) -> None:
-    """Take the locks of all logs at once, in their order, since chunk by chunk two publishers might deadlock."""
-    keys = list(keys)
-    if not keys:
-        return
-    logs = await open_logs(connection, keys, now)
-    missing = [key for key in keys if key not in logs]
-    if missing and create_queues:
-        for key in missing:
-            await queues.ensure(connection, key, now, bool(logs))
-        await open_logs(connection, keys, now)
 
 
 async def _append(
