@@ -63,7 +63,9 @@ async def _promote(connection: Connection, key: QueueKey, now: Instant, limit: i
 
 async def expire(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
     """Settle what is too old, and bury what ran out of attempts."""
-    return await db.pool.piece("expire", lambda c, size: expire_some(c, key, now, size, db.shard), limit, _more)
+    return await db.pool.piece(
+        "expire", lambda c, size: expire_some(c, key, now, size, db.shard), limit, lambda chore: chore.more
+    )
 
 
 async def expire_some(connection: Connection, key: QueueKey, now: Instant, limit: int, shard: int) -> Chore:
@@ -110,15 +112,10 @@ async def _has_messages(connection: Connection, queue: Queue) -> bool:
 
 async def sweep(db: Database, now: Instant, limit: int) -> Chore:
     """Remove what has aged out, and the data of deleted queues."""
-    return await db.pool.piece("sweep", lambda c, size: _sweep(c, now, size), limit, _more)
-
-
-def _more(chore: Chore) -> bool:
-    return chore.more
+    return await db.pool.piece("sweep", lambda c, size: _sweep(c, now, size), limit, lambda chore: chore.more)
 
 
 async def _sweep(connection: Connection, now: Instant, limit: int) -> Chore:
-    """Remove what has aged out, and the data of deleted queues."""
     done = 0
     more = False
     for name, age in (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Seq, Start, Token
+from skep.model.queue import no_queue
 from skep.store.postgres import queues, stats
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
@@ -28,7 +29,7 @@ async def _seek(connection: Connection, key: QueueKey, group: str, start: Start,
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:
         if await connection.fetchval(SQL["ensure"], queue.id, group, start.mode.value, start.value, now) is None:
-            raise queues.not_found(key)
+            raise no_queue(key.name)
         # The log's lock is ours by now, so this one is not waited for.
         group_id = await connection.fetchval(SQL["take_group"], queue.id, group, False)
     await _forget_leases(connection, queue.id, group_id)
@@ -52,7 +53,7 @@ async def _report_progress(
     row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
     assert row is not None
     if row["state"] == "missing":
-        raise queues.not_found(key)
+        raise no_queue(key.name)
     check_reported(key.name, seq, row["last"])
     if row["state"] == "popping":
         raise group_is_not_external(key.name, group)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import DeadLetterOrigin, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Start
+from skep.model.queue import no_queue
 from skep.store.lease import Effects, Ending, run_out_set
 from skep.store.postgres import queues, settle
 from skep.store.postgres.bury import origins
@@ -238,7 +239,7 @@ async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int)
 def _check_state(state: str, shape: Shape) -> None:
     """Raise what keeps a group from popping."""
     if state == "missing":
-        raise queues.not_found(shape.queue)
+        raise no_queue(shape.queue.name)
     if state == "external":
         raise group_is_external(shape.queue.name, shape.group)
 

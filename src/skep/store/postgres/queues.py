@@ -74,13 +74,8 @@ async def need(connection: Connection, key: QueueKey) -> Queue:
     """The queue of that name; QUEUE_NOT_FOUND when there is none."""
     queue = await get_queue(connection, key)
     if queue is None:
-        raise not_found(key)
+        raise no_queue(key.name)
     return queue
-
-
-def not_found(key: QueueKey) -> SkepError:
-    """There is no such queue, or no longer."""
-    return no_queue(key.name)
 
 
 async def create_queue(connection: Connection, key: QueueKey, settings: QueueSettings, now: Instant) -> Queue:
@@ -107,13 +102,6 @@ async def ensure(connection: Connection, key: QueueKey, now: Instant, holds_logs
         await create_queue(connection, key, QueueSettings(), now)
 
 
-async def update_queue(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-    """Change the given settings of a queue, and tell the other servers."""
-    updated = await _update(connection, key, changes, now)
-    await _note(connection, key, now)
-    return updated
-
-
 async def delete_queue(connection: Connection, key: QueueKey, now: Instant) -> bool:
     """Delete a queue, and tell the other servers; False when there is none."""
     deleted = await _delete(connection, key, now)
@@ -122,12 +110,12 @@ async def delete_queue(connection: Connection, key: QueueKey, now: Instant) -> b
 
 
 async def _note(connection: Connection, key: QueueKey, now: Instant) -> None:
-    """As `events.note`. Nobody holds anything of a queue that was not there, so nobody is told of a new one."""
+    """As `events.note`. A new queue is not announced: no server has cached anything of it."""
     await connection.execute(EVENTS["note"], SystemEventKind.QUEUE, key.tenant, key.name, now)
 
 
-async def _update(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
-    """Change the given settings of a queue."""
+async def update_queue(connection: Connection, key: QueueKey, changes: QueueChanges, now: Instant) -> Queue:
+    """Change the given settings of a queue, and tell the other servers."""
     if (
         changes.ordering is not UNSET
         and (before := await need(connection, key)).settings.ordering is not changes.ordering
@@ -162,6 +150,7 @@ async def _update(connection: Connection, key: QueueKey, changes: QueueChanges, 
     assert row is not None
     updated = queue_of(row)
     await _make_dead_letter_queue(connection, updated, now)
+    await _note(connection, key, now)
     return updated
 
 

@@ -5,7 +5,7 @@ Here is which function each verb of the protocol is, and how it is run. The func
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -14,7 +14,6 @@ from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import Appended, QueueKey
 from skep.model.system_event import EventPosition, SystemEvents
-from skep.model.upkeep import Connections
 from skep.store.postgres import (
     browse,
     bury,
@@ -81,6 +80,16 @@ class PostgresStore(Database):
         self.scheduled: ScheduledStore = PostgresScheduled(self.pool, self.news.announce)
         self._log_cache = LogCache(log_cache_bytes)
         self._sampling = Sampling()
+        # verbs that the pool and the news have as they are
+        self.session = self.pool.name
+        self.connections = self.pool.connections
+        self.probe = self.pool.probe
+        self.waited_seconds = self.pool.waited_seconds
+        self.suspend = self.pool.suspend
+        self.fence = self.pool.fence
+        self.on_news = self.news.on_news
+        self.announce_operations = self.news.announce_operations
+        self.on_operations = self.news.on_operations
 
     # queues
 
@@ -203,10 +212,6 @@ class PostgresStore(Database):
         """Note which counters changed, in pieces."""
         await self._sampling.look(self.pool.transaction, now)
 
-    def connections(self) -> Connections:
-        """How busy the pool is."""
-        return self.pool.connections()
-
     async def maintain(self) -> None:
         """Let go of what is kept for nobody, follow the database's clock, and compact the state tables when dead versions
         outnumber the live by far.
@@ -223,27 +228,10 @@ class PostgresStore(Database):
                 raise
             log.info("compaction postponed", reason=error.message)
 
-    # being cut off
-
-    @property
-    def session(self) -> str:
-        return self.pool.name
-
-    async def probe(self) -> None:
-        await self.pool.probe()
-
-    def waited_seconds(self) -> float:
-        return self.pool.waited_seconds()
-
-    def suspend(self) -> None:
-        self.pool.suspend()
-
     async def resume(self) -> None:
+        """As `Pool.resume`; then follow the database's clock, which may be another server's now."""
         await self.pool.resume()
         await self._follow_clock()
-
-    async def fence(self, sessions: Sequence[str]) -> None:
-        await self.pool.fence(sessions)
 
     # several servers
 
@@ -259,15 +247,6 @@ class PostgresStore(Database):
         async with self.pool.connection() as connection:
             await connection.execute(SQL["watch"], self.news.server, tenants, names, until)
             await connection.execute(SQL["wait_for_pushes"], tenants, names)
-
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
-        self.news.on_news(callback)
-
-    def announce_operations(self) -> None:
-        self.news.announce_operations()
-
-    def on_operations(self, callback: Callable[[], None]) -> None:
-        self.news.on_operations(callback)
 
 
 async def _compact(connection: Connection) -> None:
