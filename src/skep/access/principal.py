@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from skep.access import scopes
+from skep.access.scopes import matches_any
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model.key import EVERY, Grant, Signer, Verb
@@ -66,35 +66,40 @@ class Principal:
     # permissions
 
     def may(self, verb: Verb, tenant: str, queue: str) -> bool:
-        """Whether it may do this with a queue."""
+        """Whether the principal may do this with a queue."""
         asked = (verb, tenant, queue)
         known = self._decisions.get(asked)
         if known is None:
-            known = self._remember(asked, scopes.allows(self.grants, verb, tenant, queue))
+            known = self._remember(
+                asked, any(matches_any(grant.queues, queue) for grant in self._grants_for(verb, tenant))
+            )
         return known
 
     def may_anywhere(self, verb: Verb, tenant: str) -> bool:
-        """Whether it may do this with some queue of a tenant."""
-        return scopes.allows_anywhere(self.grants, verb, tenant)
+        """Whether the principal may do this with some queue of a tenant."""
+        return bool(self._grants_for(verb, tenant))
 
     def may_all(self, verb: Verb, tenant: str) -> bool:
         """Whether the principal may do this with all queues of a tenant, and so with the tenant's data outside queues."""
-        return scopes.allows_all(self.grants, verb, tenant)
+        return any(EVERY in grant.queues for grant in self._grants_for(verb, tenant))
 
     def may_somewhere(self, verb: Verb) -> bool:
-        """Whether it may do this with all queues of some tenant."""
+        """Whether the principal may do this with all queues of some tenant."""
         return any(verb in grant.verbs and EVERY in grant.queues for grant in self.grants)
 
     def may_everywhere(self, verb: Verb) -> bool:
         """Whether the principal may do this with all queues of all tenants, and so with the server itself."""
-        return scopes.allows_everywhere(self.grants, verb)
+        return any(verb in grant.verbs and EVERY in grant.queues and EVERY in grant.tenants for grant in self.grants)
+
+    def _grants_for(self, verb: Verb, tenant: str) -> list[Grant]:
+        return [grant for grant in self.grants if verb in grant.verbs and matches_any(grant.tenants, tenant)]
 
     def knows(self, tenant: str) -> bool:
-        """Whether it has any grant for a tenant."""
+        """Whether the principal has any grant for a tenant."""
         asked = (None, tenant, "")
         known = self._decisions.get(asked)
         if known is None:
-            known = self._remember(asked, any(scopes.matches_any(grant.tenants, tenant) for grant in self.grants))
+            known = self._remember(asked, any(matches_any(grant.tenants, tenant) for grant in self.grants))
         return known
 
     def _remember(self, asked: tuple[Verb | None, str, str], answer: bool) -> bool:
@@ -113,7 +118,7 @@ class Principal:
         return tenant
 
     def check(self, verb: Verb, tenant: str, queue: str) -> None:
-        """Refuse what it may not do with a queue. The answer does not depend on whether the queue exists, and so does not reveal it."""
+        """Refuse what the principal may not do with a queue. The answer does not reveal whether the queue exists."""
         if self.is_revoked:
             raise ended()
         if not self.may(verb, tenant, queue):
@@ -123,17 +128,17 @@ class Principal:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the principal has ended: its key or token was revoked, or has expired."""
         return self.is_revoked or (self.expires_at is not None and self.expires_at <= self._clock.now())
 
     def revoke(self) -> None:
-        """End it, and wake the calls that wait on its behalf."""
+        """End the principal, and wake the calls that wait on its behalf."""
         self.is_revoked = True
         if self._ending is not None and not self._ending.done():
             self._ending.set_result(None)
 
     async def over(self) -> None:
-        """Return when it has ended."""
+        """Return when the principal has ended."""
         if self.is_over:
             return
         if self._ending is None:

@@ -1,7 +1,7 @@
-"""Decide what grants allow. The functions are pure, and no pattern can make them slow.
+"""Patterns of grants: which names match, and which grants lie within others. No pattern can make these functions slow.
 
-A pattern is a name in which ``*`` stands for any characters, also none. Everything else stands for itself, in exactly this
-spelling: names are not folded, normalised or unquoted here, since they are not where queues are looked up either.
+In a pattern ``*`` stands for any characters, or none. Every other character stands for itself: names are not folded, normalised or
+unquoted here, as they are not where queues are looked up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from skep.errors import Code, SkepError
-from skep.model.key import EVERY, VERBS_OF, Grant, Role, Verb
+from skep.model.key import EVERY, VERBS_OF, Grant, Role
 from skep.model.record import DEFAULT_TENANT
 
 GRANTS_MAX = 100
@@ -41,39 +41,15 @@ def matches_any(patterns: Iterable[str], name: str) -> bool:
 
 
 def includes(outer: str, inner: str) -> bool:
-    """Whether every name that matches one pattern matches another. It may wrongly say no, but never wrongly yes.
+    """Whether every name that matches ``inner`` matches ``outer``. It may wrongly say no, but never wrongly yes.
 
-    The inner one's stars are taken for characters that only a star of the outer one can stand for, which is what "every name"
-    means; so this is the same walk as for a name.
+    A star of ``inner`` is replaced by a character that only a star of ``outer`` can match.
     """
     return outer in (EVERY, inner) or matches(outer, inner.replace(EVERY, "\x00"))
 
 
-def allows(grants: Sequence[Grant], verb: Verb, tenant: str, queue: str) -> bool:
-    """Whether one of the grants allows this."""
-    return any(
-        verb in grant.verbs and matches_any(grant.tenants, tenant) and matches_any(grant.queues, queue)
-        for grant in grants
-    )
-
-
-def allows_anywhere(grants: Sequence[Grant], verb: Verb, tenant: str) -> bool:
-    """Whether one of the grants allows this on any queue of the tenant."""
-    return any(verb in grant.verbs and matches_any(grant.tenants, tenant) for grant in grants)
-
-
-def allows_all(grants: Sequence[Grant], verb: Verb, tenant: str) -> bool:
-    """Whether one of the grants allows this on all queues of the tenant."""
-    return any(verb in grant.verbs and EVERY in grant.queues and matches_any(grant.tenants, tenant) for grant in grants)
-
-
-def allows_everywhere(grants: Sequence[Grant], verb: Verb) -> bool:
-    """Whether one of the grants allows this on all queues of all tenants."""
-    return any(verb in grant.verbs and EVERY in grant.queues and EVERY in grant.tenants for grant in grants)
-
-
 def is_within(grant: Grant, own: Sequence[Grant]) -> bool:
-    """Whether the grants already allow everything in another grant: nobody can give rights they do not have."""
+    """Whether ``own`` grants allow everything that another grant does: nobody can give rights they do not have."""
     return all(
         any(
             verb in have.verbs
