@@ -39,10 +39,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "operations": OperationSettings,
     "spool": SpoolSettings, "buffer": BufferSettings, "encryption": EncryptionSettings, "http": HttpLimits, "access": AccessSettings,
 }  # fmt: skip
-# Limits, admission, operations, spool and buffer have sections of their own, and whether a store is shared follows from its URL.
-_NOT_TO_BE_SET = {
-    "engine.limits", "engine.admission", "engine.operations", "engine.spool", "engine.buffer", "engine.shared",
-}  # fmt: skip
+# Some parts of the engine have sections of their own, and whether a store is shared follows from its URL.
+_NOT_TO_BE_SET = {"engine.shared", *(f"engine.{section}" for section in SECTIONS)}
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 MASTER_KEYS = "encryption.master_keys"
@@ -146,7 +144,7 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     parts: dict[str, Any] = {
         name: kind(**sections[name]) for name, kind in SECTIONS.items() if kind is not EngineSettings
     }
-    of_engine = {name: part for name, part in parts.items() if name in EngineSettings.__struct_fields__}
+    of_engine = {name: parts.pop(name) for name in EngineSettings.__struct_fields__ if name in parts}
     return ServerSettings(**top, engine=EngineSettings(**sections["engine"], **of_engine), **parts)
 
 
@@ -169,7 +167,7 @@ def _from_file(known: Mapping[str, Setting], folder: Path, named: Path | None) -
     given = _flattened(found)
     for key in given:
         if key not in known:
-            raise _unknown(origin, key, key, list(known))
+            raise _unknown(origin, key, list(known))
     return {key: Value(known[key], _converted(known[key], value, origin), origin) for key, value in given.items()}
 
 
@@ -193,7 +191,7 @@ def _from_environment(known: Mapping[str, Setting], environ: Mapping[str, str]) 
         if setting is not None:
             values[setting.key] = Value(setting, _read(setting, text, variable), variable)
         elif _is_meant_for_us(variable, list(by_variable)):
-            raise _unknown("the environment", variable, variable, list(by_variable))
+            raise _unknown("the environment", variable, list(by_variable))
     return values
 
 
@@ -216,7 +214,7 @@ def _from_flags(known: Mapping[str, Setting], flags: Mapping[str, object]) -> di
         if value is None:
             continue
         if key not in known:
-            raise _unknown("--set", key, key, list(known))
+            raise _unknown("--set", key, list(known))
         flag = f"--set {key}" if "." in key else "--" + key.replace("_", "-")
         given = _read(known[key], value, flag) if isinstance(value, str) else _converted(known[key], value, flag)
         values[key] = Value(known[key], given, flag)
@@ -255,8 +253,8 @@ def _unfit(setting: Setting, origin: str, error: Exception) -> SkepError:
     return SkepError(Code.INVALID_SETTING, f"{where} is unfit: {text[:1].lower()}{text[1:]}")
 
 
-def _unknown(origin: str, name: str, looked_for: str, known: list[str]) -> SkepError:
-    nearest = difflib.get_close_matches(looked_for, known, 1, cutoff=0)
+def _unknown(origin: str, name: str, known: list[str]) -> SkepError:
+    nearest = difflib.get_close_matches(name, known, 1, cutoff=0)
     return SkepError(Code.INVALID_SETTING, f"{origin}: there is no setting {name}; the nearest is {nearest[0]}")
 
 

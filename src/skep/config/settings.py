@@ -483,11 +483,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         LogFormat, Meta(description="console, json (one object per line), or auto: console on a terminal, else json")
     ] = "auto"
     engine: EngineSettings = EngineSettings()
-    limits: Limits = Limits()
-    admission: AdmissionSettings = AdmissionSettings()
-    spool: SpoolSettings = SpoolSettings()
-    buffer: BufferSettings = BufferSettings()
-    operations: OperationSettings = OperationSettings()
     encryption: EncryptionSettings = EncryptionSettings()
     http: HttpLimits = HttpLimits()
     access: AccessSettings = AccessSettings()

@@ -100,7 +100,7 @@ def store_url(settings: ServerSettings) -> str:
 
 def spool_folder(settings: ServerSettings) -> Path | None:
     """The folder of the spool, for pushes while PostgreSQL is away; None without a spool. SQLite is local and needs none."""
-    if not (settings.spool.enabled and is_shared(settings.store or "")):
+    if not (settings.engine.spool.enabled and is_shared(settings.store or "")):
         return None
     folder = Path(settings.data_folder) / SPOOL_NAME
     try:
@@ -131,7 +131,7 @@ def private_paths(settings: ServerSettings) -> list[Path]:
     """Files of this server on this machine that no other account should read."""
     data, path = Path(settings.data_folder), sqlite_file(settings)
     if is_shared(settings.store or ""):
-        return [data, data / SPOOL_NAME] if settings.spool.enabled else []
+        return [data, data / SPOOL_NAME] if settings.engine.spool.enabled else []
     if path is None:
         return []
     own = [data] if settings.store is None else []

@@ -40,17 +40,12 @@ class QueueView(Struct, rename="camel"):
     updated_at: datetime
 
 
-class ListedQueue(Struct, rename="camel"):
+class ListedQueue(QueueView, rename="camel"):
     """A queue of a list; ``stats`` is null when the request left it out.
 
     ``hasDataKeys`` says that the queue is or was encrypted: payloads of that time are encrypted in the store.
     """
 
-    name: str
-    settings: QueueSettings
-    holds_dead_letters: bool
-    created_at: datetime
-    updated_at: datetime
     stats: QueueFigures | None
     has_data_keys: bool = False
 
@@ -62,14 +57,9 @@ class QueuesResponse(Struct):
     after: str | None
 
 
-class QueueDetail(Struct, rename="camel"):
-    """A queue with all that is known of it."""
+class QueueDetail(QueueView, rename="camel"):
+    """A queue with its settings, its figures, and the figures of its groups."""
 
-    name: str
-    settings: QueueSettings
-    holds_dead_letters: bool
-    created_at: datetime
-    updated_at: datetime
     stats: QueueFigures
     groups: list[GroupFigures]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skep.config import EngineSettings, ServerSettings
+from skep.config import EngineSettings, Limits, ServerSettings
 from skep.config.load import Loaded, all_settings, check_postgres_url, hide_password, load, without_password
 from skep.errors import Code, SkepError
 
@@ -56,8 +56,7 @@ def test_sections_are_set_by_file_variable_and_flag(tmp_path: Path) -> None:
     found = loaded(tmp_path, file, {"SKEP_HTTP_BODY_BYTES": "2000"}, **{"limits.pop_messages": "9"})
 
     assert found.settings.http.body_bytes == 2000
-    assert found.settings.limits.page == 7
-    assert found.settings.engine == EngineSettings(create_queues_on_push=False, limits=found.settings.limits)
+    assert found.settings.engine == EngineSettings(create_queues_on_push=False, limits=Limits(page=7, pop_messages=9))
     assert origins(found)["limits.pop_messages"] == (9, "--set limits.pop_messages")
 
 

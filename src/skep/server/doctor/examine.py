@@ -29,7 +29,7 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
 
         found = await postgres(store)
         findings += found
-        if settings.spool.enabled:  # where pushes are kept while the database is away
+        if settings.engine.spool.enabled:  # where pushes are kept while the database is away
             findings += await asyncio.to_thread(lambda: list(data_folder(Path(settings.data_folder))))
         if not any(one.state == "fail" for one in found):
             documents, sealed = await applied(store)
