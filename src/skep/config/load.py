@@ -41,6 +41,8 @@ SECTIONS: dict[str, type[Struct]] = {
 }  # fmt: skip
 # Some parts of the engine have sections of their own, and whether a store is shared follows from its URL.
 _NOT_TO_BE_SET = {"engine.shared", *(f"engine.{section}" for section in SECTIONS)}
+REMOVED = {"spool.segment_bytes": "the spool of a process is one file"}
+"""Settings of earlier versions, and why they are gone."""
 _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 MASTER_KEYS = "encryption.master_keys"
@@ -66,7 +68,7 @@ class Setting(Struct, frozen=True):
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
-        return PREFIX + self.key.replace(".", "_").upper()
+        return variable_of(self.key)
 
 
 class Value(Struct, frozen=True):
@@ -100,6 +102,11 @@ class Loaded(Struct, frozen=True):
     values: list[Value]
     secret_file: Path | None = None
     """The settings file, when it holds a password or a key, whether that is used or not."""
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + key.replace(".", "_").upper()
 
 
 def all_settings() -> list[Setting]:
@@ -254,6 +261,10 @@ def _unfit(setting: Setting, origin: str, error: Exception) -> SkepError:
 
 
 def _unknown(origin: str, name: str, known: list[str]) -> SkepError:
+    for key, reason in REMOVED.items():
+        if name in (key, variable_of(key)):
+            message = f"{origin}: the setting {name} was removed, since {reason}; delete it"
+            return SkepError(Code.INVALID_SETTING, message)
     nearest = difflib.get_close_matches(name, known, 1, cutoff=0)
     return SkepError(Code.INVALID_SETTING, f"{origin}: there is no setting {name}; the nearest is {nearest[0]}")
 

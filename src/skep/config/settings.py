@@ -134,9 +134,6 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int, Meta(ge=1, description="what the spool of one process may take; one push more is refused with 503")
     ] = 1024 * MEBIBYTE
     free_bytes: Annotated[int, Meta(ge=0, description="what must stay free on the disk of the spool")] = 64 * MEBIBYTE
-    segment_bytes: Annotated[int, Meta(ge=1, description="without effect since the spool of a process is one file")] = (
-        64 * MEBIBYTE
-    )
     store_seconds: Annotated[
         float, Meta(gt=0, description="a store that does not answer for this long counts as away")
     ] = 5.0

@@ -92,6 +92,18 @@ def test_a_misspelt_variable_is_an_error_too(tmp_path: Path, variable: str, name
     assert refusal(tmp_path, environ={variable: "1"}).endswith(f"the nearest is {named}")
 
 
+def test_a_setting_that_was_removed_is_an_error_with_its_reason(tmp_path: Path) -> None:
+    told = "was removed, since the spool of a process is one file; delete it"
+
+    flag = refusal(tmp_path, None, None, **{"spool.segment_bytes": "1"})
+    variable = refusal(tmp_path, environ={"SKEP_SPOOL_SEGMENT_BYTES": "1"})
+    file = refusal(tmp_path, "[spool]\nsegment_bytes = 1\n")
+
+    assert file == f"skep.toml: the setting spool.segment_bytes {told}"
+    assert variable == f"the environment: the setting SKEP_SPOOL_SEGMENT_BYTES {told}"
+    assert flag == f"--set: the setting spool.segment_bytes {told}"
+
+
 def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
     others = {"SKEP_PYTHON": "python3", "SKEP_URL": "http://a", "SKEP_PORT": "tcp://10.0.0.1:6632"}
 
