@@ -29,7 +29,7 @@ class PostgresAccess:
         self._pool = pool
 
     async def put_key(self, record: KeyRecord) -> bool:
-        """Keep a new key; False when there are too many."""
+        """Store a new key; False when there are too many. From then on keys are required."""
 
         async def put(connection: Connection) -> bool:
             done = await connection.execute(SQL["put_key"], *msgspec.structs.astuple(record), KEYS_MAX)
@@ -42,13 +42,13 @@ class PostgresAccess:
         return await self._pool.transaction(put)
 
     async def is_closed(self) -> bool | None:
-        """Whether keys are asked for."""
+        """Whether keys are required."""
         async with self._pool.connection() as connection:
             closed: bool | None = await connection.fetchval(SQL["is_closed"])
             return closed
 
     async def set_closed(self, closed: bool, now: Instant) -> None:
-        """Say whether keys are asked for."""
+        """Set whether keys are required."""
         await self._pool.transaction(lambda c: c.execute(SQL["set_closed"], closed, now))
 
     async def get_key(self, id_: str) -> KeyRecord | None:
@@ -62,7 +62,7 @@ class PostgresAccess:
             return [KeyRecord(*row) for row in await connection.fetch(SQL["list_keys"], after, limit)]
 
     async def revoke_key(self, id_: str, now: Instant, forget_at: Instant) -> KeyRecord | None:
-        """Let a key count no longer."""
+        """Revoke a key, and end its sessions."""
 
         async def revoke(connection: Connection) -> KeyRecord | None:
             await connection.execute(SQL["revoke_key"], id_, now, forget_at)
@@ -75,7 +75,7 @@ class PostgresAccess:
         return await self._pool.transaction(revoke)
 
     async def put_session(self, record: SessionRecord) -> None:
-        """Keep a new session."""
+        """Store a new session; the longest unused ones end if its owner has too many."""
 
         async def put(connection: Connection) -> None:
             await connection.execute(SQL["end_oldest_sessions"], record.owner, SESSIONS_MAX - 1)
@@ -90,12 +90,12 @@ class PostgresAccess:
         return None if row is None else SessionRecord(*row)
 
     async def use_session(self, id_: str, now: Instant) -> bool:
-        """Note that a session was used."""
+        """Note the use of a session; False when there is none."""
         done: str = await self._pool.transaction(lambda c: c.execute(SQL["use_session"], id_, now))
         return done == "UPDATE 1"
 
     async def end_session(self, id_: str, now: Instant) -> None:
-        """Let a session count no longer."""
+        """End a session."""
 
         async def end(connection: Connection) -> None:
             await connection.execute(SQL["end_session"], id_)
@@ -104,7 +104,7 @@ class PostgresAccess:
         await self._pool.transaction(end)
 
     async def note_audit(self, entry: AuditEntry) -> int:
-        """Keep an entry; the position it got."""
+        """Store an entry; returns its position."""
         queues = msgspec.json.encode(entry.queues).decode()
         given = (entry.at, entry.expires_at, entry.tenant, entry.actor, entry.action, queues, entry.outcome)
 
@@ -118,7 +118,7 @@ class PostgresAccess:
     async def finish_audit(
         self, position: int, tenant: str, queues: Sequence[str], outcome: str, detail: AuditDetail | None = None
     ) -> None:
-        """Say how it went."""
+        """Store the outcome of an entry."""
         named = msgspec.json.encode(queues).decode()
         told = None if detail is None else msgspec.json.encode(detail).decode()
         await self._pool.transaction(lambda c: c.execute(SQL["finish"], position, tenant, named, outcome, told))

@@ -1,4 +1,4 @@
-"""Applied specs, and the endpoints that messages are delivered to: few rows, seldom changed."""
+"""Applied specs, and endpoints of deliveries: few rows, seldom changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def put_app(
 
 
 async def delete_app(connection: Connection, name: str) -> bool:
-    """Forget a spec."""
+    """Delete a spec."""
     revision = await connection.fetchval(SQL["lock_revision"])
     if await connection.fetchval(SQL["delete"], name) is None:
         return False
@@ -55,7 +55,7 @@ async def report_endpoint(
     open_seconds: float,
     reason: str | None = None,
 ) -> Endpoint:
-    """Note how a delivery went, and what follows for the next ones."""
+    """Note the outcome of a delivery, and update the circuit breaker of its endpoint."""
     if report is not Report.DELIVERED:
         await connection.execute(SQL["add_endpoint"], tenant, url, now)
     row = await connection.fetchrow(SQL["lock_endpoint"], tenant, url)
@@ -76,5 +76,5 @@ async def endpoints(connection: Connection, tenant: str, after: str = "", limit:
 
 
 async def reset_endpoint(connection: Connection, tenant: str, url: str) -> bool:
-    """Forget what is known of an endpoint."""
+    """Delete the state of an endpoint."""
     return await connection.fetchval(SQL["delete_endpoint"], tenant, url) is not None

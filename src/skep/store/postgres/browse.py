@@ -33,13 +33,13 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "browse")
 WALK_ROWS = 2_000
-"""How many messages one page of browsing looks at, at most."""
+"""About how many messages a page with a state looks at, at most."""
 FIRST_STEP_ROWS = 200
-"""How many it looks at first, for those in a state."""
+"""How many messages it looks at first."""
 
 
 class Span(NamedTuple):
-    """A stretch of the log, or of one partition in it, and which way it is walked."""
+    """A range of the log, or of one partition in it, and the direction of the walk."""
 
     low: int = 0
     high: int = SEQ_MAX
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
-    """Which seqs the log holds."""
+    """The bounds of a log."""
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["log_bounds"], queue.id)
     assert row is not None
@@ -56,7 +56,7 @@ async def log_bounds(connection: Connection, key: QueueKey) -> LogBounds:
 
 
 async def bounds_of_logs(connection: Connection, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
-    """Which seqs some logs hold."""
+    """The bounds of logs, by queue."""
     rows = await connection.fetch(SQL["bounds_of_logs"], tenant, list(queues))
     return {row["name"]: struct_of(LogBounds, row) for row in rows}
 
@@ -155,7 +155,7 @@ async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMess
 async def _trace_rows(
     connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None, span: Span
 ) -> list[asyncpg.Record]:
-    """By the index where the trace id is written out; else by the millisecond in the id that it then equals."""
+    """Messages of a trace: by the index where the trace id is stored, else by the time in the message's id, which then equals it."""
     name = "by_trace_down" if span.descending else "by_trace"
     low, high, partition, descending = span
     rows = list(await connection.fetch(SQL[name], queue_id, trace_id, limit, preview, low, high, partition))

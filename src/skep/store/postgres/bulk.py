@@ -31,7 +31,7 @@ _BIG = ">i4"
 async def append(
     connection: Connection, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True
 ) -> tuple[Appended, list[int]]:
-    """Append a batch, whole or not at all; also the queue's id when someone elsewhere waits for it."""
+    """Append a batch, whole or not at all; also returns the queue's id when other servers watch it."""
     log = (await open_or_make_logs(connection, [key], now, create_queue)).get(key)
     if log is None:
         raise no_queue(key.name)
@@ -69,7 +69,7 @@ def encode(rows: NewRows, log: OpenLog) -> pa.Buffer:
     head["fields"], head["a"], head["b"], head["c"] = len(MESSAGE_COLUMNS), 8, 8, 16
     head["seq"] = np.arange(log.last_seq + 1, log.last_seq + 1 + count)
     head["at"] = log.created_at
-    # A message whose id does not tell when it was stored has its trace written out, or none would find it.
+    # A message whose id does not tell when it was stored has its trace id stored, or nobody would find it by that.
     traced = is_late(Id(ids[0].tobytes()), log.created_at)
     middle = np.zeros(count, [("queue", "V8"), ("audience", "V4"), ("priority", "V8"), ("partition", _BIG)])
     middle["queue"] = np.array((4, log.queue_id), _BIG).tobytes()

@@ -39,9 +39,9 @@ log = structlog.get_logger("skep.store.postgres")
 async def bury(
     connection: Connection, queue: Queue, group: str, burials: Sequence[Burial], now: Instant
 ) -> tuple[QueueKey | None, int]:
-    """Move messages to the dead-letter queue, None when this queue discards them; also how many count as expired after all.
+    """Move messages to the dead-letter queue. Returns that (None: they are discarded), and how many count as expired after all.
 
-    Those are messages that were purged while a consumer held them: nothing is left of them to bury.
+    Those were purged while a consumer held them: nothing is left to bury.
     """
     target = await queues.dead_letter_queue_of(connection, queue, now)
     if target is None:
@@ -66,7 +66,7 @@ async def bury(
 
 
 async def open_graves(connection: Connection, doomed: Sequence[Queue], now: Instant) -> None:
-    """Lock the logs that messages of several queues will be buried in, in the order of everyone."""
+    """Lock the logs that messages of several queues will be buried in, in the common order of locks."""
     targets = [await queues.dead_letter_queue_of(connection, queue, now) for queue in doomed]
     await open_logs(connection, [target.key for target in targets if target is not None], now)
 
@@ -74,7 +74,7 @@ async def open_graves(connection: Connection, doomed: Sequence[Queue], now: Inst
 async def quarantine(
     connection: Connection, message: NewMessage, id_: Id, error: str, receipt: Receipt | None, now: Instant
 ) -> tuple[PushOutcome, list[int]]:
-    """Put a message that its queue may not take straight among the dead letters; also whom to tell, as `push` does."""
+    """Store a message that does not fit its queue as a dead letter; also returns the ids of queues that other servers watch."""
     taken = await receipts.take(connection, [] if receipt is None else [receipt], now)
     if receipt is not None and (recorded := taken.recorded(receipt.key)) is not None:
         return PushOutcome([], {}, recorded), []
@@ -112,8 +112,8 @@ async def bury_unfit(
     expires_at: Instant,
     now: Instant,
 ) -> Buried:
-    """Copy messages of a log among the dead letters of their queue, once."""
-    # The receipt first: two servers that are told the same wait for each other here.
+    """Copy messages of a log to the dead-letter queue, once."""
+    # The receipt first: two servers with the same request wait for each other here.
     taken = await receipts.take(connection, [Receipt(receipt, b"null", expires_at)], now)
     if (known := taken.recorded(receipt)) is not None:
         return msgspec.json.decode(known, type=Buried)
@@ -129,9 +129,9 @@ async def bury_unfit(
 async def bury_new(
     connection: Connection, key: QueueKey, batch: PushBatch, error: str | None, attempts: int, now: Instant
 ) -> str | None:
-    """Put messages that could not be pushed among the dead letters of their queue, in order; the name of where they are.
+    """Store messages that could not be pushed as dead letters, in order; returns the name of the dead-letter queue.
 
-    None when there is no queue, or it keeps no dead letters. They were accepted, so max_depth does not turn them away.
+    None when there is no queue, or it keeps no dead letters. The messages were accepted, so max_depth does not refuse them.
     NOT_ENCRYPTED when the queue is encrypted and one of them is not.
     """
     queue = await queues.get_queue(connection, key)
@@ -163,7 +163,7 @@ async def _open_grave(connection: Connection, key: QueueKey, now: Instant) -> Op
 
 
 async def origins(connection: Connection, queue_id: int, seqs: Sequence[int]) -> dict[int, DeadLetterOrigin]:
-    """Where dead letters come from, by their seqs; what was pushed to their queue as any message is comes from nowhere."""
+    """The origins of dead letters by seq. A message that was pushed to the dead-letter queue has none."""
     return {
         seq: DeadLetterOrigin(source, source_seq, partition, group, DeadReason(reason), error, attempts, failed_at)
         for seq, source, source_seq, partition, group, reason, error, attempts, failed_at in await connection.fetch(

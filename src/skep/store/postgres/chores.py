@@ -1,6 +1,6 @@
 """The bounded passes that the engine's timers run: promoting, expiring, sweeping. Retention and sampling have files of their own.
 
-Several servers may run the same pass at once; locks make that safe, and what one has done the other finds done.
+Several servers may run the same pass at once: locks make that safe, and each finds what the others have done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SQL = load_statements(__package__, "chores")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * KEYFRAME_SECONDS
-"""As long as a newest row is believed, and longer: the newest is never removed, unless its queue or group is gone."""
+"""Twice the time after which an unchanged row is written again: so the newest row of a queue or group is never removed."""
 RETENTION_HISTORY_SECONDS = 30 * 86_400
 REPLAY_HISTORY_SECONDS = 90 * 86_400
 EVENT_SECONDS = 86_400
@@ -47,7 +47,7 @@ async def promote(db: Database, key: QueueKey, now: Instant, limit: int) -> Chor
 
 
 async def _promote(connection: Connection, key: QueueKey, now: Instant, limit: int) -> tuple[Chore, list[int]]:
-    """Let due messages enter the log, oldest due first; also the id of the queue when someone elsewhere waits for it."""
+    """Let due messages enter the log, oldest due first; also returns the queue's id when other servers watch it."""
     queue = await queues.need(connection, key)
     if not await connection.fetchval(SQL["any_due"], queue.id, now):
         return Chore(next_at=await connection.fetchval(SQL["next_due"], queue.id)), []
@@ -62,7 +62,7 @@ async def _promote(connection: Connection, key: QueueKey, now: Instant, limit: i
 
 
 async def expire(db: Database, key: QueueKey, now: Instant, limit: int) -> Chore:
-    """Settle what is too old, and bury what ran out of attempts."""
+    """Expire messages that are too old or no longer in the log, and bury those without attempts left."""
     return await db.pool.piece(
         "expire", lambda c, size: expire_some(c, key, now, size, db.shard), limit, lambda chore: chore.more
     )
@@ -78,11 +78,11 @@ async def expire_some(connection: Connection, key: QueueKey, now: Instant, limit
     groups = await connection.fetch(SQL["groups"], queue.id)
     settled_unread = settles_unread(key.name, queue.settings, queue.holds_dead_letters)
     if not groups and queue.settings.max_age_seconds and settled_unread and await _has_messages(connection, queue):
-        # Messages that nobody reads expire too; the group of those who name none stands for nobody.
+        # Messages that no group reads expire, too: the shared queue group stands in for one.
         await connection.execute(SQL["ensure_group"], queue.id, QUEUE_MODE_GROUP, now)
         groups = await connection.fetch(SQL["groups"], queue.id)
     groups = [group for group in groups if not group["external"]]
-    # All of them first: what is found too old is buried below, and who holds a log waits for no group and no lease.
+    # Lock all groups first: burials, below, lock a log, and a holder of a log must not wait for a group or a lease.
     for group in groups:
         await connection.execute(SQL["share_group"], group["id"])
         if lifetime is not None:
@@ -111,7 +111,7 @@ async def _has_messages(connection: Connection, queue: Queue) -> bool:
 
 
 async def sweep(db: Database, now: Instant, limit: int) -> Chore:
-    """Remove what has aged out, and the data of deleted queues."""
+    """Remove data that has aged out, and the data of deleted queues."""
     return await db.pool.piece("sweep", lambda c, size: _sweep(c, now, size), limit, lambda chore: chore.more)
 
 

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: the pool, what a session is set to, transactions that are tried again, and errors in our words.
+"""Connections to PostgreSQL: the pool, the settings of a session, retries of transactions, and errors in our words.
 
-Sessions have a name that PostgreSQL knows them by, of this pool and of a generation. When it is not known what became of a
-call, the next generation is opened and the sessions of the earlier ones are ended: what has not taken effect by then never will.
+The name of a session (application_name) has the pool and a generation. When the outcome of a call is unknown, the pool opens the next
+generation, and ends the sessions of all earlier ones: a call that has not taken effect by then never will.
 
 A transaction that loses a deadlock or a serialization race is tried again a bounded number of times, with its
 connection given back between tries. Everything else that goes wrong becomes a `SkepError` with a ``STORE_…`` code.
@@ -34,18 +34,18 @@ RETRY_WAIT_SECONDS = 0.005
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 PIECE_SECONDS = 0.01
-"""How long a piece of a chore may work before it is committed, about: it holds locks, and a share of the machine."""
+"""About how long one piece of a chore may take: until its commit it holds locks, and uses a share of the machine."""
 PROBE_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
 FENCE_SECONDS = 30.0  # ending a session takes PostgreSQL milliseconds, and seconds where the machine has no time for it
 FENCE_LOOK_SECONDS = 0.02
 
-# The store's statements are few, short, and all ride an index. Generic plans that may not choose a full scan or a
-# join over one keep them so whatever the statistics say, and cost no planning; tests hold the plans. Pages cost nothing: how many a
-# small table has, and in which order, must not make the walk over all of an index look cheaper than a look into another (ADR 0034).
+# The store has few statements; each is short and uses an index. Generic plans cost no planning, and may not scan a whole table or join
+# over such a scan, whatever the statistics say; tests hold the plans. Pages cost nothing, so that the size of a small table does not make
+# the walk over a whole index look cheaper than a look-up in another one (ADR 0034).
 SESSION = {
-    "application_name": "skep",  # and what tells pools and their generations apart
+    "application_name": "skep",  # a pool puts its name and generation here
     "search_path": "skep",
     "timezone": "UTC",
     "statement_timeout": str(STATEMENT_TIMEOUT_MS),
@@ -72,15 +72,15 @@ _UNAVAILABLE = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ConnectionDoesNotExistError,
-    # The whole class 57 but a cancelled statement: the database was dropped, or the session has ended for want of use.
+    # All of class 57 but a cancelled statement: the database was dropped, or the session was idle for too long.
     asyncpg.OperatorInterventionError,
     # A file or a disk of the server's fails (class 58).
     asyncpg.PostgresSystemError,
-    # A standby says so of locks that it cannot take.
+    # A standby cannot take some locks.
     asyncpg.ObjectNotInPrerequisiteStateError,
-    # None of the servers named is one that takes writes; or what answers is no PostgreSQL.
+    # None of the named servers takes writes, or the program that answers is not PostgreSQL.
     asyncpg.InternalClientError,
-    # No such database or role, or no right to be there: for whoever administers them to put right, and not a fault of ours.
+    # The database or the role does not exist, or lacks a right: an administrator must correct that.
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InsufficientPrivilegeError,
@@ -198,7 +198,7 @@ class Pool:
         return time.monotonic() - next(iter(self._calls.values())) if self._calls else 0.0
 
     async def resume(self) -> None:
-        """Open the next generation of sessions, and see that none of the earlier ones is left."""
+        """Open the next generation of sessions, and end those of the earlier ones."""
         async with self._resuming:
             self._generation += 1
             session = f"{self.name}.{self._generation}"
@@ -219,12 +219,12 @@ class Pool:
             self._suspended = False
 
     async def fence(self, sessions: Sequence[str]) -> None:
-        """See that no session of these names is left, which are other pools'."""
+        """End all sessions of other pools, by the names of the pools."""
         async with self.connection() as connection:
             await _end_sessions(connection, [name for name in sessions if name != self.name], "")
 
     def connections(self) -> Connections:
-        """How many sessions are at work, and how many wait for some."""
+        """How many sessions are busy and idle, and how many calls wait for one."""
         if self._pool is None:
             return Connections()
         idle = self._pool.get_idle_size()
@@ -245,7 +245,7 @@ class Pool:
                 try:
                     yield connection
                 except _READ_ONLY:
-                    # The others may lead to the same server, and another one takes writes by now: each is made anew at its next use.
+                    # Other sessions may lead to the same server, while another one takes writes by now: each is opened anew at its next use.
                     await pool.expire_connections()
                     raise
                 finally:
@@ -273,13 +273,13 @@ class Pool:
                     self._acquiring.discard(patience)
             if pool is self._pool and not self._suspended:
                 return pool, connection
-            # Of a generation that was given up while we waited: it may have been fenced already, so it must do nothing.
+            # This session is of a generation that was given up while we waited, and may be fenced already: it must do nothing.
             connection.terminate()
             with suppress(asyncpg.InterfaceError):
                 await pool.release(connection)
 
     async def once(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
-        """Run ``work``, whose every statement is its own transaction, trying again from its beginning when it lost a race."""
+        """Run ``work``, in which each statement is a transaction; when it loses a race, run it again from its beginning."""
         for attempt in range(1, TRIES + 1):
             try:
                 async with self.connection() as connection:
@@ -291,7 +291,7 @@ class Pool:
         raise AssertionError("unreachable")
 
     async def transaction(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
-        """Run ``work`` in one transaction, trying again from its beginning when it lost a race."""
+        """Run ``work`` in one transaction; when it loses a race, run it again from its beginning."""
 
         async def inside(connection: Connection) -> T:
             async with connection.transaction(isolation="read_committed"):  # whatever the database's default is
@@ -300,7 +300,7 @@ class Pool:
         return await self.once(inside)
 
     async def snapshot(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
-        """The same, with one snapshot for all its statements."""
+        """As `transaction`, with one snapshot for all statements."""
 
         async def inside(connection: Connection) -> T:
             async with connection.transaction(isolation="repeatable_read"):
@@ -315,9 +315,9 @@ class Pool:
     async def piece(
         self, kind: str, work: Callable[[Connection, int], Awaitable[T]], most: int, more: Callable[[T], bool]
     ) -> T:
-        """Run a piece of a chore in one transaction: ``work`` is told how many messages it may touch, at most ``most``.
+        """Run a piece of a chore in one transaction: ``work`` gets the number of messages it may touch, at most ``most``.
 
-        ``more`` tells from what it returns whether there is more to do.
+        ``more`` tells from the result whether there is more to do.
         """
         size = self._pieces.size(kind, most)
 
@@ -331,13 +331,13 @@ class Pool:
 
 
 def _address(dsn: str) -> str:
-    """Where a database is, without the name and password it is reached with."""
+    """The address of a database, without user and password."""
     parts = urlsplit(dsn)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Record]) -> None:
-    """Write something, and wait until it is as safe as everything else that is written."""
+    """Commit a small write; STORE_UNAVAILABLE when the database is read-only."""
     if await connection.fetchval(IS_READ_ONLY):
         raise SkepError(Code.STORE_UNAVAILABLE, READ_ONLY)
     await connection.fetchval(WRITE)
@@ -353,7 +353,7 @@ async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record]) -> None:
 
 
 async def _end_sessions(connection: Connection, names: list[str], but: str) -> None:
-    """End all sessions of these names but those of one generation, and wait until they are gone."""
+    """End all sessions of these pools except ``but``, and wait until they are gone."""
     try:
         async with asyncio.timeout(FENCE_SECONDS):
             while await connection.fetch(END_SESSIONS, names, but):  # noqa: ASYNC110 - nobody tells us

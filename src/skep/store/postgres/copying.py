@@ -1,8 +1,8 @@
 """Message rows in PostgreSQL's binary COPY format.
 
-The driver can do this for any table, by way of a codec per value; this knows the one table that everything is pushed to, and
-takes a third of the time. The format is PostgreSQL's documented one: per row the number of fields, per field its length
-(-1 for NULL) and its bytes, numbers big-endian.
+The driver can write any table, with a codec per value. This file knows only the message table, and takes a third of the time.
+The format is PostgreSQL's documented one: per row the number of fields, per field its length (-1 for NULL) and its bytes, numbers
+big-endian.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIELDS = len(MESSAGE_COLUMNS)
 
 
 async def append_rows(connection: Connection, rows: Sequence[MessageRow]) -> None:
-    """Write message rows whose seqs were given out under the lock."""
+    """Write message rows. The caller holds the lock of their log."""
     await append_stream(connection, _pieces(rows))
 
 
@@ -52,13 +52,13 @@ async def _framed(rows: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _pieces(rows: Sequence[MessageRow]) -> AsyncIterator[bytes]:
-    """In pieces, so that PostgreSQL stores the first while we encode the next, and none is too large for the memory of either."""
+    """Rows in pieces: PostgreSQL stores one while we encode the next, and neither needs much memory."""
     for piece in pieces(rows):
         yield encode(piece)
 
 
 def pieces(rows: Sequence[MessageRow]) -> Iterator[Sequence[MessageRow]]:
-    """Rows in order, so many and so large at a time."""
+    """Rows in order, in pieces of at most `PIECE_ROWS` rows and, if more than one, `PIECE_BYTES`."""
     start = size = 0
     for number, row in enumerate(rows):
         own = len(row[11]) + len(row[10] or b"")

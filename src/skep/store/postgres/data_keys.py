@@ -1,4 +1,4 @@
-"""Keys of queues' payloads, wrapped."""
+"""Data keys of encrypted queues, wrapped by a master key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "data_keys")
 
-# Whoever wants to read or add a key waits. A dump has the table for as long as it takes, and the keys with it.
+# Reads and writes of keys wait for this lock. It waits for a running dump, which has the keys.
 LOCK = "LOCK TABLE data_key IN ACCESS EXCLUSIVE MODE"
 # Not DELETE: it leaves its rows in the file, and so does VACUUM, which takes them off the list and does not write over them. TRUNCATE
 # gives the table a new file, and the old one is cut to nothing at commit. The rows that stay were read under the lock, and come back.
@@ -24,7 +24,7 @@ EMPTY = "TRUNCATE data_key"
 
 
 async def put(connection: Connection, key: WrappedKey) -> None:
-    """Keep a key."""
+    """Store a key."""
     await connection.execute(SQL["put"], *_columns(key))
 
 
@@ -41,7 +41,7 @@ async def every(connection: Connection) -> list[WrappedKey]:
 
 
 async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -> int:
-    """Keep these keys as they are wrapped now, those that are still wrapped by ``was``; how many that were."""
+    """Replace keys that the master key ``was`` still wraps; returns how many."""
     await connection.execute(LOCK)
     changed = {key.id: key for key in keys}
     kept = await every(connection)
@@ -51,7 +51,7 @@ async def rewrap(connection: Connection, keys: Sequence[WrappedKey], was: str) -
 
 
 async def shred(connection: Connection, tenant: str, queue: str | None, now: Instant) -> int:
-    """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; how many there were."""
+    """Destroy the keys of a queue, or of all queues of a tenant, and tell all servers; returns how many."""
     await connection.execute(LOCK)
     found = await every(connection)
     gone = {key.id for key in found if key.queue.tenant == tenant and queue in (None, key.queue.name)}
@@ -62,7 +62,7 @@ async def shred(connection: Connection, tenant: str, queue: str | None, now: Ins
 
 
 async def reserve(connection: Connection, id_: Id, messages: int) -> int | None:
-    """Count messages that a key is about to seal; how many it has sealed with them, None when there is no such key."""
+    """Count messages that a key is about to seal; returns how many it has sealed with them, None when there is no such key."""
     found: int | None = await connection.fetchval(SQL["reserve"], id_, messages)
     return found
 

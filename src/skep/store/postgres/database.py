@@ -1,7 +1,7 @@
-"""One PostgreSQL database as a server uses it: its sessions, its notices to other servers, and how a verb reaches them.
+"""One PostgreSQL database as a server uses it: its sessions, its notices to other servers, and how verbs run.
 
-A verb is a function of one connection, or of a `Database` when it is more than one transaction. `written`, `announced`, `read` and
-`read_at_once` make methods of a store from the former; the latter are methods as they are.
+A verb is a function of a connection, or of the whole `Database` when a connection is not enough. `written`, `announced`, `read` and
+`read_at_once` turn the former into methods of a store; the latter are methods as they are.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ P = ParamSpec("P")
 
 
 class Database:
-    """What all verbs of a server share."""
+    """The pool, the notices and the state that all verbs of a server share."""
 
     def __init__(self, dsn: str, max_connections: int, clock: Clock | None) -> None:
         self.news = News(dsn)
         self.pool = Pool(dsn, max_connections, self.news.server)
-        # Servers that share a shard only wait for each other a little; with sixteen they seldom do.
+        # Counters are kept by shard: servers with the same shard wait for each other a little, and of sixteen few have.
         self.shard = secrets.randbelow(SHARDS)
         self.head_walk = HeadWalk()
         self.attendance = Attendance()
@@ -60,9 +60,9 @@ class Database:
                 self._clock.follow(reference, (time.monotonic_ns() - asked_at) // 1_000)
 
     async def tell_waiting(self, queues: list[int], now: Instant) -> None:
-        """Let other servers look at queues where messages became ready, if one of them waits there.
+        """Notify other servers that wait for messages of these queues.
 
-        Asked after the commit: whoever begins to wait after this finds what there is. A failure costs time, and undoes nothing.
+        This comes after the commit: a server that begins to wait later finds the messages. A lost notice only costs time.
         """
         if not queues:
             return
@@ -72,7 +72,7 @@ class Database:
 
 
 class Part:
-    """A part of a store that goes by a name of its own, with the store's connections."""
+    """A part of a store with its own name, such as ``store.records``, over the store's connections."""
 
     def __init__(self, db: Database) -> None:
         self.pool = db.pool
@@ -93,7 +93,7 @@ def written(verb: Verb[P, T]) -> Method[P, T]:
 
 
 def announced(verb: Verb[P, tuple[T, list[int]]]) -> Method[P, T]:
-    """The same, which names the queues that got messages: other servers that wait there are told once it has committed."""
+    """As `written`; the verb also returns the ids of queues whose watchers on other servers are notified after the commit."""
 
     async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         done, watched = await db.pool.transaction(lambda connection: verb(connection, *args, **kwargs))
@@ -114,7 +114,7 @@ def read(verb: Verb[P, T]) -> Method[P, T]:
 
 
 def read_at_once(verb: Verb[P, T]) -> Method[P, T]:
-    """A verb that reads one snapshot: what it tells must add up, whatever happens meanwhile (I12)."""
+    """A verb that reads one snapshot, so that its figures add up (I12)."""
 
     async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await db.pool.snapshot(lambda connection: verb(connection, *args, **kwargs))

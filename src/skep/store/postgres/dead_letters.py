@@ -1,6 +1,6 @@
 """Dead letters: browsing, replaying and purging them.
 
-A replay or purge is a transaction of its own, so a message is in exactly one place at every instant (I11).
+Each step of a replay or purge is one transaction, so a message is in exactly one place at every instant (I11).
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ async def _replay(
     edited: Edited | None,
     after: Seq | None,
 ) -> tuple[ReplayStep, list[int]]:
-    """Move the oldest matches back to their source queues, one per given id, in order; also whom to tell, as `push` does."""
+    """Move one match per given id, in order; also returns the ids of queues that other servers watch."""
     queue = await dead_letter_queue(connection, wanted.queue)
     look = _look(queue, wanted, after, until)
-    # A look without locks says which logs to open: all at once and in the order of everyone, the dead letters' own among them.
+    # A read without locks tells which logs to open: all at once, in the common order of locks, with the log of the dead letters.
     seen = await look.pick(connection, len(ids))
     if not seen:
         return ReplayStep([], await look.next_start(connection, seen, len(ids))), []
@@ -154,7 +154,7 @@ class Look(Struct, frozen=True):
         return await connection.fetch(SQL["pick"], *self.arguments, self.last, limit, self.after, LOOKED_PER_STEP)
 
     async def next_start(self, connection: Connection, rows: Sequence[asyncpg.Record], limit: int) -> Seq | None:
-        """Behind which seq the next step looks, after one that found ``rows``; None when all were looked at."""
+        """The seq after which the next step looks, when this one found ``rows``; None when all were looked at."""
         if rows and len(rows) >= limit:
             return Seq(rows[-1]["seq"])
         cut = await connection.fetchval(SQL["nth"], self.queue_id, self.after, self.last, LOOKED_PER_STEP - 1)
@@ -169,7 +169,7 @@ def _look(queue: Queue, wanted: DeadLetterFilter, after: Seq | None, until: int)
 async def _check_order(
     connection: Connection, queue: Queue, logs: dict[QueueKey, OpenLog], rows: Sequence[asyncpg.Record]
 ) -> None:
-    """Replayed messages do not overtake a push that waits as an operation."""
+    """Raise OPERATIONS_AHEAD when replayed messages would overtake a queued push."""
     places = set()
     for row in rows:
         key = QueueKey(row["source_queue"], queue.key.tenant)
@@ -186,7 +186,7 @@ def _sources(queue: Queue, rows: Sequence[asyncpg.Record]) -> list[QueueKey]:
 async def replays(
     connection: Connection, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
 ) -> list[ReplayRecord]:
-    """What was replayed from a dead-letter queue, the newest letters first."""
+    """The dead letters that were replayed from a queue, newest first."""
     queue = await dead_letter_queue(connection, key)
     end = SEQ_MAX if before is None else min(before, SEQ_MAX)
     return [
@@ -198,7 +198,7 @@ async def replays(
 async def purge(
     db: Database, wanted: DeadLetterFilter, limit: int, now: Instant, after: Seq | None = None
 ) -> PurgeStep:
-    """Delete matches."""
+    """Delete at most ``limit`` matches."""
     return await db.pool.piece(
         "purge",
         lambda c, size: _purge(c, wanted, size, now, db.shard, after),
@@ -210,7 +210,6 @@ async def purge(
 async def _purge(
     connection: Connection, wanted: DeadLetterFilter, limit: int, now: Instant, shard: int, after: Seq | None
 ) -> PurgeStep:
-    """Delete up to ``limit`` matches."""
     queue = await dead_letter_queue(connection, wanted.queue)
     await connection.execute(SQL["take_groups"], queue.id, True)
     await connection.execute(SQL["lock_log"], queue.id)
@@ -221,10 +220,9 @@ async def _purge(
 
 
 async def remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
-    """Take messages, and the dead letters that they may be, out of a queue, correcting the accounts of the groups that read it.
+    """Delete messages from a queue, and the dead letters that they may be, and correct the counters of the queue's groups.
 
-    Under the log's lock: nobody else takes the same ones, and the newest seq and the floor stay as a push sees them. The groups
-    are taken, but for those that were made before the log was ours.
+    The caller holds the locks of the log and of the groups. Groups that were made before the log was locked are locked here.
     """
     if not seqs:
         return

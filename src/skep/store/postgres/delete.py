@@ -1,6 +1,6 @@
-"""Deleting one message that some group has not settled: fenced first, then taken from the log and from every account.
+"""Deleting one message that some group has not settled: from the log, and from the counters of every group.
 
-Nothing that was deleted stays in a lease: the leases that held it end, so no settlement ever comes upon a message that is gone.
+The leases that hold the message are fenced and end first, so no settlement ever finds that its message is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def delete_message(
 async def _delete(
     connection: Connection, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, shard: int, dry_run: bool
 ) -> tuple[DeletedMessage, list[int]]:
-    """Delete a message, or with ``dry_run`` only look; also the queue whose waiters may have something to do now."""
+    """Delete a message, or with ``dry_run`` only look; also returns the queue's id when messages may be ready now."""
     queue = await queues.need(connection, key)
     await groups.take_all(connection, queue.id)
     row = await connection.fetchrow(SQL["message"], queue.id, seq) if is_seq(seq) else None
@@ -58,7 +58,7 @@ async def _unsettled(
 ) -> dict[int, Token | None]:
     """The groups that have not settled a message, each with the token that it is held under, if any.
 
-    Lease rows are locked first: what an ack that runs settles is settled.
+    Lease rows are locked first, so that an ack under way counts.
     """
     meant = [g for g in known if g["external"] or message["audience"] in (None, g["id"])]
     waiting: dict[int, Token | None] = {g["id"]: None for g in meant if seq > g["scan_seq"]}

@@ -1,7 +1,7 @@
-"""Entities: a state, and the events it came from, which is as many as its version says.
+"""Entities: each has a state, and the events that led to it; its version is the number of these events.
 
 All entities of a call are locked at its beginning, in ascending order, after its receipts and before any other lock. Effects
-are then decided in memory, and what holds of them is written at the end, in the same transaction (I15).
+are then decided in memory, and those that hold are written at the end, in the same transaction (I15).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SQL = load_statements(__package__, "entities")
 
 
 class _Entity(Struct):
-    """An entity that is ours until the transaction ends; without a number it is not there."""
+    """A locked entity; without a ``number`` it does not exist yet."""
 
     number: int | None
     version: int
@@ -36,7 +36,7 @@ class Locked:
         self._effects: list[Effect] = []
 
     def conflict(self, effects: Sequence[Effect]) -> int | None:
-        """The index of the first effect that was computed from another version than there is."""
+        """The index of the first effect that was computed from another version than the present one."""
         versions: dict[EntityKey, int] = {}
         for index, effect in enumerate(effects):
             version = versions.get(effect.entity, self._entities[effect.entity].version)
@@ -46,7 +46,7 @@ class Locked:
         return None
 
     def apply(self, effects: Sequence[Effect]) -> None:
-        """These effects hold."""
+        """Apply effects, in memory."""
         for effect in effects:
             entity = self._entities[effect.entity]
             entity.version += len(effect.events)
@@ -54,7 +54,7 @@ class Locked:
         self._effects += effects
 
     async def write(self, connection: Connection, now: Instant) -> None:
-        """Write what holds: each entity once, and all events."""
+        """Write the applied effects: each entity once, and all events."""
         changed = {key: entity for key, entity in self._entities.items() if entity.version != entity.stored}
         if changed:
             versions, states = [e.version for e in changed.values()], [e.state for e in changed.values()]

@@ -1,6 +1,6 @@
-"""Groups: moving them, deleting them, and clearing what they have yet to do.
+"""Consumer groups: moving and deleting them, ending their leases, and clearing queues.
 
-What makes messages ready names the queue, for other servers to be told.
+Functions that make messages ready also return the queue's id, so that other servers can be notified.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ async def seek(db: Database, key: QueueKey, group: str, start: Start, now: Insta
 
 
 async def _seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> list[int]:
-    """Move a group; its leases end and its account starts anew. Returns the queue's id."""
+    """Move a group: its leases end and its counters start anew. Returns the queue's id."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:
         if await connection.fetchval(SQL["ensure"], queue.id, group, start.mode.value, start.value, now) is None:
             raise no_queue(key.name)
-        # The log's lock is ours by now, so this one is not waited for.
+        # Making the group has locked the log, so this must not wait for the group's lock.
         group_id = await connection.fetchval(SQL["take_group"], queue.id, group, False)
     await _forget_leases(connection, queue.id, group_id)
     await connection.execute(SQL["reset_counters"], group_id)
@@ -48,7 +48,6 @@ async def report_progress(db: Database, key: QueueKey, group: str, seq: Seq, now
 async def _report_progress(
     connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int
 ) -> None:
-    """Move an external group forward, making it when there is none."""
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
     assert row is not None
@@ -81,7 +80,7 @@ async def end_leases(db: Database, key: QueueKey, group: str, partition: str, no
 async def _end_leases(
     connection: Connection, key: QueueKey, group: str, partition: str, now: Instant
 ) -> tuple[int, list[int]]:
-    """Let the leases of a partition run out now: who pops next finds them as any that ran out. Also the queue's id."""
+    """The next pop finds the leases like any that ran out. Also returns the queue's id."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
     if group_id is None:
@@ -101,7 +100,7 @@ async def release_lease(db: Database, key: QueueKey, group: str, partition: str,
 async def _release_lease(
     connection: Connection, key: QueueKey, group: str, partition: str, token: Token, now: Instant
 ) -> tuple[int, list[int]]:
-    """Let the leases under a token run out now, and fence it. Also the queue's id, when there was one."""
+    """Also returns the queue's id, when there was such a lease."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
     if group_id is None:
@@ -113,7 +112,7 @@ async def _release_lease(
 async def release(
     connection: Connection, queue_id: int, group_id: int, partition: str, token: Token, now: Instant
 ) -> int:
-    """The same for a group that was found already; how many rows were released."""
+    """Let the leases under a token run out now, in a group that was found already; returns how many rows."""
     released = int(await connection.fetchval(SQL["release_lease"], queue_id, group_id, partition, token, now))
     return released + int(await connection.fetchval(SQL["release_sets"], queue_id, group_id, partition, token, now))
 
@@ -124,20 +123,19 @@ async def _forget_leases(connection: Connection, queue_id: int, group_id: int) -
 
 
 async def take_all(connection: Connection, queue_id: int) -> None:
-    """Have all groups of a queue, and its log, alone: nobody pops, settles or pushes until we are done."""
+    """Lock all groups of a queue, and its log: until the transaction ends, nobody else pops, settles or pushes."""
     await connection.execute(SQL["take_groups"], queue_id, True)
     await connection.execute(SQL["lock_log"], queue_id)
-    # Those that were made before the log was ours.
+    # Also the groups that were made before the log was locked.
     await connection.execute(SQL["take_groups"], queue_id, False)
 
 
 async def clear(db: Database, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
-    """Settle as expired what waits, and drop what is scheduled."""
+    """Settle unsettled messages as expired, and delete scheduled ones, as far as the scope goes."""
     return await db.pool.transaction(_clear, key, scope, now, db.shard)
 
 
 async def _clear(connection: Connection, key: QueueKey, scope: ClearScope, now: Instant, shard: int) -> Cleared:
-    """Settle as expired what is pending, and drop what is scheduled, as far as the scope goes."""
     queue = await queues.need(connection, key)
     if scope is ClearScope.SCHEDULED:
         await connection.execute(SQL["lock_log"], queue.id)

@@ -1,4 +1,4 @@
-"""What was: figures by the minute, deliveries of a message, events of traces, and why messages died. Each look is bounded."""
+"""History: figures by the minute, deliveries of a message, events of traces, and the reasons of dead letters. Each read is bounded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WHOLE_TENANT = 0
 async def figures(
     connection: Connection, tenant: str, names: Sequence[str] | None, since: Instant
 ) -> list[list[Moment]]:
-    """Of each queue, or of the tenant as a whole; the row before ``since`` too."""
+    """The figures of each queue, or of the whole tenant, from the last ones before ``since`` on."""
     if names is None:
         rows = await connection.fetch(SQL["figures"], tenant, _WHOLE_TENANT, since // MINUTE, POINTS)
         return [[Moment(*row) for row in rows]]
@@ -99,7 +99,7 @@ def _lease(key: QueueKey, row: asyncpg.Record, outcome: str) -> FinishedLease:
 
 
 async def note_events(connection: Connection, tenant: str, events: Sequence[TraceEvent]) -> None:
-    """Keep what workers tell of traces."""
+    """Store events that workers report of traces."""
     await connection.execute(
         SQL["note_events"], tenant, [event.at for event in events], [event.trace_id for event in events],
         [event.message_id for event in events], [event.queue for event in events], [event.name for event in events],
@@ -108,7 +108,7 @@ async def note_events(connection: Connection, tenant: str, events: Sequence[Trac
 
 
 async def events_of_trace(connection: Connection, tenant: str, trace_id: Id, limit: int = 1000) -> list[TraceEvent]:
-    """The events of a trace in the order of telling."""
+    """The events of a trace in the order of their arrival."""
     rows = await connection.fetch(SQL["events_of_trace"], tenant, trace_id, limit)
     return [struct_of(TraceEvent, row) for row in rows]
 
@@ -123,7 +123,7 @@ async def events_of_name(
 
 
 async def names(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[TraceName]:
-    """The names that events have, in their order."""
+    """The names of events, by name."""
     return [TraceName(*row) for row in await connection.fetch(SQL["names"], tenant, after, limit)]
 
 

@@ -1,8 +1,8 @@
-"""Ranges of the log out as columns, without a Python object per message.
+"""Reading ranges of the log as columns, without a Python object per message.
 
 PostgreSQL joins the values of each column (`log.sql`), slice by slice, with their lengths beside them; numpy turns these
-into offsets. One walk over a range tells what it holds and reads what every message has; what few have (traces, headers) is read
-by a second one, and only if there is any. Nothing is held open between two calls.
+into offsets. One walk over a range finds its shape, and reads the columns that every message has. Columns that few have (traces,
+headers) are read by a second walk, if there are any. Nothing is held open between two calls.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "log")
 
 COMMON = ("partition", "payload", "message_id", "created_at")
-"""What differs from message to message, nearly always: read while the range is looked at."""
+"""The columns that nearly always differ from message to message: they are read in the first walk."""
 SLICE_ROWS = 250
-"""Joined at once. Longer slices cost PostgreSQL fresh memory each time, shorter ones more beginnings."""
+"""Messages that are joined at once. Longer slices cost PostgreSQL fresh memory each time, shorter ones more overhead."""
 SHAPE_FIELDS = len(Shape.__struct_fields__)
 TRIES = 10
-"""Retention may delete between two statements what the first has seen; so often it is looked again."""
+"""How often a range is read again, when retention deleted some of it between two statements."""
 
 
 class RawRange(Struct, frozen=True):
-    """A range as PostgreSQL gave it: its columns follow in another thread."""
+    """A range as PostgreSQL gave it; another thread turns it into columns."""
 
     shape: Shape | None
     values: dict[str, tuple[bytes, ...]]
@@ -45,18 +45,18 @@ class RawRange(Struct, frozen=True):
 
 
 def shape_of(source: str) -> str:
-    """What tells the shape of a range."""
+    """The statement that finds the shape of a range."""
     return f"{SQL['shape']} {SQL[source]}"
 
 
 def fitting(source: str) -> str:
-    """What finds the last seq of a range that is not too long; the bytes are the last parameter."""
+    """The statement that finds how far a range fits into some bytes, its last parameter."""
     most = 4 if source == "range" else 6
     return f"{SQL['fitting']} {SQL[source]}) b WHERE b.through >= ${most} LIMIT 1"
 
 
 def values_of(columns: Sequence[str], source: str) -> str:
-    """What reads columns of a range, after how many messages there are and the first of them."""
+    """The statement that reads columns of a range, after the number of its messages and the first seq."""
     select = f"SELECT count(*), min(t.seq), {', '.join(SQL[name] for name in columns)}"
     return f"{SQL['in_slices']} {select} {SQL['slice']}" if source == "range" else f"{select} {SQL[source]}"
 
@@ -68,7 +68,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
     for _ in range(TRIES):
         bounds = await _bounds(connection, key)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
-        # So many seqs hold no more messages, and to bound these costs more.
+        # So many seqs hold no more messages than that. A limit on messages would cost more.
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
             return [RawRange(None, {}, wanted.last, bounds["id"])]
@@ -86,13 +86,13 @@ async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
 
 
 def at_once(columns: Sequence[str]) -> str:
-    """What tells the shapes of a range's slices and reads columns of them, payloads if they are short."""
+    """The statement that finds the shapes of a range's slices and reads their columns, payloads if they are short."""
     parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
     return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['slice_of_queue']}"
 
 
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[RawRange]:
-    """What comes first of a range, each part in one walk over it, as far as payloads are not too long for that."""
+    """The beginning of a range, each part read in one walk, as far as payloads are short enough for that."""
     parts: list[RawRange] = []
     rest, rows = wanted, LOG_CHUNK
     while rest.first <= rest.last and rest.max_rows > 0 and rest.max_bytes > 0:
@@ -116,8 +116,9 @@ async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange
 async def _read_at_once(
     connection: Connection, key: QueueKey, wanted: LogRange, rows: int
 ) -> tuple[RawRange | None, bool]:
-    """What comes first of so many seqs, in one walk over them, and whether it ends where payloads are so long that all may not
-    fit. None when there is nothing, and when something was deleted meanwhile.
+    """The beginning of so many seqs, read in one walk, and whether it ends at payloads that may be too long to fit.
+
+    None when there is nothing, or something was deleted meanwhile.
     """
     names = wanted.schema.names
     common = [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
@@ -144,7 +145,7 @@ async def _read_at_once(
 
 
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> RawRange | None:
-    """Look first, then read what fits; None when something was deleted meanwhile."""
+    """Find the shape first, then read what fits; None when something was deleted meanwhile."""
     source = "range" if wanted.partitions is None else "range_of_partitions"
     rest = [] if wanted.partitions is None else [list(wanted.partitions), wanted.max_rows]
     shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, high, *rest))
@@ -166,7 +167,7 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
 async def _values(
     connection: Connection, queue_id: int, shape: Shape, names: Sequence[str], source: str, rest: list[object]
 ) -> dict[str, tuple[bytes, ...]] | None:
-    """Columns of what was looked at; None when some of it is gone."""
+    """Columns of a range whose shape is known; None when some of its messages are gone."""
     if not names:
         return {}
     parameters = (queue_id, shape.first, shape.last, *(rest or [SLICE_ROWS]))
@@ -177,7 +178,7 @@ async def _values(
 
 
 def _in_order(rows: Sequence[asyncpg.Record], count: int) -> list[asyncpg.Record]:
-    """Slices that have messages, in the order of the log; which field counts them, before the one that has their first seq."""
+    """Slices with messages, in the order of the log. ``count`` is the field that counts them; the next one is their first seq."""
     return sorted((row for row in rows if row[count]), key=lambda row: int(row[count + 1]))
 
 
@@ -197,7 +198,7 @@ def _shape(row: asyncpg.Record | None) -> Shape:
 
 
 def piece_of(wanted: LogRange, parts: Sequence[RawRange]) -> LogPiece:
-    """What was found, as columns."""
+    """The parts of a range, as columns."""
     batches = [_batch(wanted, found) for found in parts]
     if len(batches) > 1:
         batches = pa.Table.from_batches(batches, wanted.schema).combine_chunks().to_batches()

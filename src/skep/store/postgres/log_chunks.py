@@ -1,4 +1,4 @@
-"""Chunks of a log: which ranges are read chunk by chunk, and as much of a range as lies in one."""
+"""Chunks of a log: which ranges are read chunk by chunk, and the part of a range that lies in one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def within_chunk(wanted: LogRange) -> LogRange:
-    """As much of a range as lies in one chunk, if it may be kept."""
+    """The part of a range that lies in its first chunk; the whole range when it is not read in chunks."""
     if not comes_in_chunks(wanted):
         return wanted
     last = Seq((wanted.first - 1) // LOG_CHUNK * LOG_CHUNK + LOG_CHUNK)
@@ -21,5 +21,5 @@ def within_chunk(wanted: LogRange) -> LogRange:
 
 
 def comes_in_chunks(wanted: LogRange) -> bool:
-    """Whether it is all of the log that is read, and no more than a chunk at once."""
+    """Whether a range is of all partitions, and asks for at most one chunk at once."""
     return wanted.partitions is None and wanted.max_rows <= LOG_CHUNK

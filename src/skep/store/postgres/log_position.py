@@ -1,4 +1,4 @@
-"""Finding places in the log: by a time, and by how much fits."""
+"""Finding seqs in the log: by a time, and by the bytes of payloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def first_seq_at(connection: Connection, key: QueueKey, at: Instant) -> Se
 
 
 async def last_seq_within(connection: Connection, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    """How far payloads fit, as far as the walk goes."""
+    """The last seq up to which payloads from ``first`` on fit into ``max_bytes``, at least one and at most ``max_rows`` seqs on."""
     bounds = await log_bounds(connection, key)
     queue = await queues.need(connection, key)
     low = max(first, bounds.first_seq)

@@ -1,7 +1,7 @@
 """News between servers: pushes to queues that another server watches, and waiting operations.
 
-NOTIFY takes a lock that is global to the database, so it is sent outside the push's transaction, at most every few
-milliseconds, for all queues that had news, and of pushes only when a watcher of another server is registered.
+NOTIFY takes a lock that is global to the database. So notices are sent outside the push's transaction, for several queues together,
+at most every few milliseconds. Pushes are announced only when another server watches the queue.
 """
 
 from __future__ import annotations

@@ -56,19 +56,19 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "operations")
 
 LOOKS = 3
-"""How often a call is made into operations anew because a queue just changed its ordering."""
+"""How often a call is split into operations again, when a queue turned out to be fifo."""
 FAILED = (OperationStatus.FAILED, OperationStatus.CANCELLED)
 WALK = 10_000
 """How many operations one page looks at."""
 
 
 async def enqueue(db: Database, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
-    """Keep each call, whole, as operations."""
+    """Store each call as operations, whole."""
     return await db.pool.once(_enqueue, requests, now)
 
 
 async def _enqueue(connection: Connection, requests: Sequence[NewOperations], now: Instant) -> list[list[Enqueued]]:
-    """Keep calls as operations, each whole: one statement, which is a transaction by itself."""
+    """Store all calls in one statement, which is a transaction by itself."""
     fifo = dict[QueueKey, bool]()
     for _ in range(LOOKS):
         groups = [split(request, fifo) for request in requests]
@@ -110,9 +110,9 @@ async def claim(db: Database, worker: str, token: Token, limits: ClaimLimits, no
 async def claim_next(
     connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, walk: HeadWalk
 ) -> Claim:
-    """Take the next operations that may be performed: by their turn; when those that are next all have to wait, by partition.
+    """Take the next operations that may be performed: in their order, or by partition when the first ones all have to wait.
 
-    Whoever finds another claimer at work takes nothing, and the next look by partition begins where this one did.
+    While another claimer is at work nothing is taken, and the next look by partition begins where this one did.
     """
     bounds = (token, worker, limits.operations, limits.messages, limits.bytes, now)
     rows = await connection.fetch(SQL["claim"], *bounds, CLAIM_PASSED, GROWTHS, LOST)
@@ -145,7 +145,7 @@ def _claimed(row: asyncpg.Record) -> Claimed:
 
 
 class RefusedError(Exception):
-    """Undoes all that a claim did, since one of its operations was refused; the others may stand behind it."""
+    """Undoes all operations of a claim, as one was refused: others may have to wait behind it."""
 
     def __init__(self, performed: Performed) -> None:
         super().__init__("refused")
@@ -155,7 +155,7 @@ class RefusedError(Exception):
 async def perform(
     db: Database, token: Token, claimed: Sequence[Claimed], now: Instant, create_queues: bool = True
 ) -> Performed:
-    """Do what claimed operations ask for, and end them."""
+    """Perform claimed operations, and end them."""
     try:
         performed, watched = await db.pool.transaction(_perform, token, claimed, now, create_queues, db.shard)
     except RefusedError as refused:
@@ -172,7 +172,7 @@ async def _perform(
     create_queues: bool,
     shard: int,
 ) -> tuple[Performed, list[int]]:
-    """Do what operations of one lane ask for, and note that; also the ids of the queues someone elsewhere waits for."""
+    """Perform operations of one lane, and store their results; also returns the ids of queues that other servers watch."""
     mine = await _mine(connection, token, [one.position for one in claimed])
     todo = [one for one in claimed if one.position in mine]
     lost = [one.position for one in claimed if one.position not in mine]
@@ -199,7 +199,7 @@ async def _perform(
 
 
 async def _mine(connection: Connection, token: Token, positions: list[int]) -> set[int]:
-    """Which of these are still ours, and are not behind a live one of their partition that is not."""
+    """The operations that are still ours, without those behind a live one of their partition that is not ours."""
     rows = await connection.fetch(SQL["lock_claimed"], sorted(positions), token)
     ours = [row["position"] for row in rows]
     before = await connection.fetch(SQL["before"], ours)
@@ -207,7 +207,7 @@ async def _mine(connection: Connection, token: Token, positions: list[int]) -> s
 
 
 async def give_back(connection: Connection, token: Token, back: Sequence[GivenBack], now: Instant) -> list[int]:
-    """Let operations go that were not performed: to be tried again, or for good; which of them were still ours."""
+    """Give back operations that were not performed, to be tried again or given up; returns those that were still ours."""
     rows = await connection.fetch(SQL["lock_claimed"], sorted(one.position for one in back), token)
     places = {row["position"]: QueueKey(row["queue"], row["tenant"]) for row in rows}
     mine = [one for one in back if one.position in places]
@@ -226,14 +226,14 @@ async def give_back(connection: Connection, token: Token, back: Sequence[GivenBa
 
 
 async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Instant) -> str | None:
-    """Put the messages of a push among the dead letters of its queue; None when they cannot be there."""
+    """Store the messages of a push as dead letters; returns the name of their queue, None when they cannot be stored."""
     row = await connection.fetchrow(SQL["payload"], one.position)
     assert row is not None
     if Kind(row["kind"]) is not Kind.PUSH or row["payload"] is None:
         return None
     try:
         batch = decode_push(one.payload or row["payload"], key)
-    except msgspec.DecodeError:  # that may be why it failed
+    except msgspec.DecodeError:  # perhaps it failed for that
         return None
     return await bury_new(connection, key, batch, one.error, row["tries"], now)
 
@@ -276,7 +276,7 @@ async def browse(connection: Connection, wanted: OperationFilter, after: int | N
 
 
 async def waiting(connection: Connection, now: Instant, limit: int) -> WaitingOperations:
-    """What is live, counted up to a limit."""
+    """The live operations, counted up to a limit."""
     rows = await connection.fetch(SQL["waiting"], limit, STUCK_TIMEOUTS, now)
     if not rows:
         return WaitingOperations({})

@@ -1,4 +1,4 @@
-"""Runs of pipelines, as they tell of themselves."""
+"""Runs of pipelines, as the pipelines report them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SQL = load_statements(__package__, "pipelines")
 
 
 async def put_run(connection: Connection, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
-    """Keep what a run tells; the oldest runs make room."""
+    """Store the report of a run, and delete the oldest runs beyond `PIPELINE_RUNS`."""
     started_at = await connection.fetchval(SQL["put"], tenant, id_, now, document)
     await connection.execute(SQL["forget"], tenant, PIPELINE_RUNS)
     return PipelineRun(id_, started_at, now, document, tenant)

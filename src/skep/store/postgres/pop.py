@@ -1,7 +1,7 @@
-"""Handing out messages.
+"""Popping: leasing messages to consumers.
 
-Ordered queues are popped by one SQL function. What it does not do itself, burying, expiring and putting rows right, is
-done by `tidy` when it asks for that. Here is also popping unordered queues, whose rows are sets that may have to be split.
+One SQL function pops ordered queues. It asks for `tidy` when rows must first be buried, expired or put right. Unordered queues are
+popped here: their rows are sets of messages, which may have to be split.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def shape_of(request: PopRequest) -> Shape:
 
 
 async def pop(db: Database, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
-    """Lease messages for each request in turn."""
+    """Lease messages for each request."""
     buried = 0
     for _ in range(TIDY_PASSES):
         try:
@@ -88,13 +88,13 @@ async def pop(db: Database, requests: Sequence[PopRequest], now: Instant) -> lis
 
 
 async def _tidy_for_all(db: Database, requests: Sequence[PopRequest], now: Instant) -> int:
-    """Put right what stands in the way of pops, after finding it again: with a pop's transaction, its discovery was undone.
+    """Tidy the rows that these pops look at. They are discovered once more: with a pop's transaction, its discovery was undone.
 
-    How many messages died of their attempts.
+    Returns how many messages died of their attempts.
     """
     shapes = by_shape(requests)
     for shape in shapes:
-        # Apart from tidying: who makes a group has the queue's log, and must not bury in another.
+        # Not in the transaction that tidies: making a group locks the queue's log, and then no burial may lock another log.
         await db.pool.transaction(_discover_old, shape, now, db.shard)
     buried = 0
     for shape, numbers in shapes.items():
@@ -125,7 +125,7 @@ async def pop_ordered(
 async def results_of(
     connection: Connection, rows: list[asyncpg.Record], requests: Sequence[PopRequest]
 ) -> list[PopResult] | None:
-    """What `pop_ordered` answered, request by request."""
+    """The answer of `pop_ordered` by request; None when the queue is unordered."""
     summary = rows.pop()
     match summary["partition"]:
         case "paused" | "held":
@@ -145,10 +145,9 @@ async def results_of(
 
 
 async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: Instant, shard: int) -> list[PopResult]:
-    """Requests in one transaction, in the order of queue and group; only the first of a group may discover.
+    """Serve requests in one transaction, by queue and group; only the first shape of a group may discover.
 
-    The later ones already hold claims, and discovering waits for rows that others hold: in this order, and so, nobody
-    waits for someone who waits for them.
+    A later one already holds claims, and discovery waits for rows that others hold: two such calls could deadlock.
     """
     results: dict[int, PopResult] = {}
     seen: set[tuple[QueueKey, str]] = set()
@@ -167,7 +166,7 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
 
 
 async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery], now: Instant, shard: int) -> None:
-    """Settle what is handed out. Nobody said so under its token, so no repeat of it is to be known."""
+    """Ack messages as they are delivered (auto-ack). No repeat of that can come, so the token is not remembered."""
     ended: list[tuple[Account, list[Ending]]] = []
     said = [delivery.settlement() for delivery in deliveries]
     await settle.settle_each(connection, said, now, shard, ended, remember=False)
@@ -177,7 +176,7 @@ async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery]
 
 
 def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:
-    """The numbers of the requests of each shape, by queue and group."""
+    """The indexes of the requests of each shape, sorted by queue and group."""
     shapes: dict[Shape, list[int]] = {}
     for i, request in enumerate(requests):
         shapes.setdefault(shape_of(request), []).append(i)
@@ -187,7 +186,7 @@ def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:
 def delivery_of(
     row: asyncpg.Record, request: PopRequest, attempt: int, deadline: int, died: dict[int, DeadLetterOrigin]
 ) -> Delivery:
-    """The delivery of a message row under this request's lease; ``died`` has what is known of dead letters."""
+    """The delivery of a message row under this request's lease; ``died`` has the origins of dead letters by seq."""
     return Delivery(
         request.queue, request.group, row["partition"], row["seq"], row["id"], row["transaction_id"],
         row["trace_id"] or row["id"], row["headers"], row["content_type"], row["payload"], row["priority"], row["created_at"],
@@ -196,7 +195,7 @@ def delivery_of(
 
 
 async def _tidy_for(connection: Connection, shape: Shape, rows: int, now: Instant, shard: int) -> int:
-    """Tidy what pops of this shape look at; how many messages died of their attempts."""
+    """Tidy the rows that pops of this shape look at; returns how many messages died of their attempts."""
     account = await settle.find_account(connection, shape.queue, shape.group, shard)
     if account is None:
         return 0
@@ -225,7 +224,7 @@ async def _pop_sets(
 
 
 async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int) -> Account | None:
-    """The queue and group of a pop: nobody takes its leases away until we are done. None when the queue is paused."""
+    """The queue and group of a pop, locked so that its leases stay; None when the queue is paused."""
     row = await connection.fetchrow(
         SQL["enter"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value, now
     )
@@ -237,7 +236,7 @@ async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int)
 
 
 def _check_state(state: str, shape: Shape) -> None:
-    """Raise what keeps a group from popping."""
+    """Raise when the queue does not exist, or the group is external."""
     if state == "missing":
         raise no_queue(shape.queue.name)
     if state == "external":
@@ -288,7 +287,7 @@ async def _pop_unordered(
         wanted = 0 if is_alone or len(fitting) < len(found) else wanted - len(seqs)
     await settle.apply(connection, account, effects, now)
     if rested and not order and tries > 1:
-        # Those that were ready had nothing to give, and others may have: no more were looked at than fill the batch.
+        # The ready rows had nothing to deliver. Others may have: only as many were read as could fill the batch.
         return await _pop_unordered(connection, account, request, now, tries - 1)
     found = await connection.fetch(SQL["messages"], queue_id, order) if order else []
     messages = {row["seq"]: row for row in found}
@@ -300,9 +299,9 @@ async def _pop_unordered(
 
 
 async def _sets_needed(connection: Connection, account: Account, request: PopRequest, now: Instant) -> int:
-    """How many rows a pop takes from, after discovering what it lacks.
+    """How many rows a pop locks, after it has discovered what it lacks.
 
-    It locks no more than that: what it locked and left would be missing to all who pop at the same time.
+    It locks no more than it needs: concurrent pops skip locked rows.
     """
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
     ready: list[asyncpg.Record] = []
@@ -316,7 +315,7 @@ async def _sets_needed(connection: Connection, account: Account, request: PopReq
             break
     is_alone = bool(ready) and comes_alone(settings, ready[0]["attempts"])
     if not is_alone and (request.max_partitions or settings.delayed_processing_seconds):
-        # Some of them will not do, and only a closer look tells which.
+        # Some of these rows may not fit, and only their messages tell which.
         return request.batch
     return needed
 
@@ -336,7 +335,7 @@ def _first_sets(ready: Sequence[asyncpg.Record], wanted: int, settings: QueueSet
 async def _ready_sets(
     connection: Connection, account: Account, request: PopRequest, limit: int, now: Instant, effects: Effects
 ) -> list[asyncpg.Record]:
-    """Rows to take from, locked; those that must be buried or expired are dealt with first, as far as one pop goes."""
+    """Lock the rows to take from. Rows that must be buried or expired are tidied first, as far as one pop goes."""
     settings = account.queue.settings
     for _ in range(TIDY_PASSES):
         rows = await connection.fetch(
@@ -352,7 +351,7 @@ async def _ready_sets(
 
 
 async def _rest(connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects) -> None:
-    """A set of which nothing can be had now: its messages are still delayed, or were deleted from the log."""
+    """Let a set rest that has nothing to deliver now: its messages are delayed, or were deleted from the log."""
     left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
     if len(left) < len(row["seqs"]):
         effects.expired += len(row["seqs"]) - len(left)

@@ -1,8 +1,8 @@
-"""Appending to the log.
+"""Appending messages to the log.
 
-A push opens the logs it needs (their locks, taken in ascending order), decides everything in Python from one look at
-each queue, and writes the rows in one go: COPY, which is faster than inserting arrays once there are hundreds of rows. Fewer that are
-plain, as most are, go in one statement.
+A push opens the logs it needs: it takes their locks in ascending order, and reads each queue once. It decides everything in Python,
+and writes all rows by COPY, which is faster than inserting arrays once there are hundreds. A small plain push, as most are, is one
+statement.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class OpenLog(Struct):
 
 
 async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Instant) -> dict[QueueKey, OpenLog]:
-    """Lock the logs of these queues and look at each once; a queue that does not exist is left out."""
+    """Lock the logs of these queues and read each queue once; a queue that does not exist is left out."""
     rows = await connection.fetch(SQL["open_logs"], [k.tenant for k in keys], [k.name for k in keys], now)
     return {
         keys[row["ord"] - 1]: OpenLog(
@@ -133,7 +133,7 @@ async def open_or_make_logs(
 
 
 def is_small(batches: Sequence[PushBatch], now: Instant) -> bool:
-    """Whether one statement can do: a few messages to one queue that need no look of their own."""
+    """Whether one statement is enough: a few messages to one queue, without transaction id, trace or time of delivery."""
     if sum(len(batch.messages) for batch in batches) > SMALL_PUSH or not all(batch.messages for batch in batches):
         return False
     keys = [batch.receipt.key for batch in batches if batch.receipt is not None]
@@ -169,7 +169,7 @@ async def push_small(
 
 
 def columns(batches: Sequence[PushBatch], now: Instant) -> tuple[object, ...]:
-    """What `push_plain` takes."""
+    """The parameters of the statement `push_plain`."""
     messages = [m for batch in batches for m in batch.messages]
     key = messages[0].queue
     return (
@@ -202,10 +202,10 @@ async def push_batches(
     in_turn: bool = False,
     holds_logs: bool = False,
 ) -> tuple[list[PushOutcome], list[int]]:
-    """Append all batches that are neither refused nor held; also the ids of the queues someone elsewhere waits for.
+    """Append all batches that are neither refused nor held; also returns the ids of queues that other servers watch.
 
-    ``in_turn`` is for operations themselves, which are performed in their order and wait for none. ``holds_logs`` is for calls that
-    have locked other logs before.
+    ``in_turn``: the batches are operations whose turn it is, so none of them is held. ``holds_logs`` is for calls that have locked
+    other logs before.
     """
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
     taken = await receipts.take(connection, wanted, now) if wanted else None
@@ -225,7 +225,7 @@ async def push_batches(
 
 
 def _add_once(writer: _Appender, taken: receipts.Taken | None, stored: set[Id], batch: PushBatch) -> PushOutcome:
-    """One batch, unless its receipt, or the log, says that it was pushed before."""
+    """Add one batch, unless its receipt or the log shows that it was stored before."""
     receipt = batch.receipt
     if taken is None or receipt is None:
         return stored_before(batch) if was_stored(batch, stored) else writer.add(batch)
@@ -242,7 +242,7 @@ def _add_once(writer: _Appender, taken: receipts.Taken | None, stored: set[Id], 
 
 
 def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBatch:
-    """A fifo queue has one partition, whatever its messages say."""
+    """The batch with the messages of fifo queues in their one partition."""
     fifo = {key for key, log in logs.items() if log.ordering == Ordering.FIFO}
     messages = [
         msgspec.structs.replace(m, partition=DEFAULT_PARTITION)
@@ -256,7 +256,7 @@ def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBa
 async def waiting_partitions(
     connection: Connection, logs: dict[QueueKey, OpenLog], batches: Iterable[PushBatch]
 ) -> set[Place]:
-    """The partitions to which a push waits as an operation; the batches are as they will be stored."""
+    """The partitions of these batches that have a queued push (operation). The batches are as they will be stored."""
     busy = {key for key, log in logs.items() if log.operations}
     if not busy:
         return set()
@@ -266,7 +266,7 @@ async def waiting_partitions(
 
 
 async def live_operations(connection: Connection, places: Iterable[Place]) -> set[Place]:
-    """Those of some partitions to which a push waits as an operation. The locks of their logs are ours."""
+    """Which of these partitions have a queued push (operation). The caller holds the locks of their logs."""
     asked = list(places)
     rows = await connection.fetch(
         SQL["live_operations"], [k.tenant for k, _ in asked], [k.name for k, _ in asked], [p for _, p in asked]
@@ -300,7 +300,7 @@ async def _stored_ids(
     for key, sought in sought_of(batches, now).items():
         log = logs.get(key)
         if log is not None:
-            # Where the log's end lies ahead, since the clock was put back, everything new is stamped like it.
+            # After the clock was put back, the log may end in the future. New messages then get the time of its end.
             until = SEQ_MAX if log.created_at > now else sought.until
             rows = await connection.fetch(
                 SQL["ids_between"], log.queue_id, log.last_seq, sought.since, until, list(sought.scheduled)
@@ -310,13 +310,13 @@ async def _stored_ids(
 
 
 def is_late(id_: Id, created_at: int) -> bool:
-    """Whether a message could not be found by the millisecond in its id, so that its trace id must be written out."""
+    """Whether the time in a message's id is too far from its creation to find the message by it: its trace id must be stored."""
     minted = minted_at(id_)
     return minted is None or abs(created_at - minted) > TRACE_SLACK_MICROS
 
 
 class _Appender:
-    """Decides batch by batch what is stored, and keeps the rows until all are written at once."""
+    """Decides batch by batch which messages are stored, and writes all rows at once."""
 
     def __init__(
         self,
@@ -334,7 +334,7 @@ class _Appender:
         self._keys: list[Row] = []
 
     def add(self, batch: PushBatch) -> PushOutcome:
-        """One batch, whole or not at all."""
+        """Add one batch, whole or not at all."""
         if not batch.messages:
             return PushOutcome([], {})
         if self._waiting and holds(self._waiting, batch):
@@ -355,7 +355,7 @@ class _Appender:
         return PushOutcome(results, depths)
 
     def _plain(self, batch: PushBatch) -> OpenLog | None:
-        """The one log of a batch whose messages need no look of their own; None for any other batch."""
+        """The log of a plain batch, as in `is_small`, but of any size; None for any other batch."""
         first = batch.messages[0].queue
         plain = all(
             m.queue is first and m.transaction_id is None and m.trace_id is None and m.deliver_at is None
@@ -421,7 +421,7 @@ class _Appender:
         return PushResult(status, id_, seq, message.transaction_id, trace_id)
 
     def _refusals(self, batch: PushBatch) -> dict[int, tuple[Code, str]]:
-        """Which messages stand in the way of the batch, and why."""
+        """The messages that make the batch refused, by index, and why."""
         refused: dict[int, tuple[Code, str]] = {}
         limited: dict[QueueKey, list[int]] = {}
         for i, message in enumerate(batch.messages):

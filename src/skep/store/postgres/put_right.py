@@ -1,8 +1,8 @@
-"""A clock that was ahead and is put back: its deadlines are moved at once, its stamps once the clock has proven itself.
+"""Correct the times in the store after the clock was put back: deadlines at once, times of the past (stamps) later.
 
-Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong. Those
-that the right clock has written since are left alone: no live lease is cut short.
-Stamps decide what is too old: by a clock that has not been set yet, everything would be. So they wait for `PROVEN_MICROS`.
+Deadlines (leases, retries, claims of operations) are short, and moving them is harmless whichever of the two times was wrong.
+Deadlines that were written since then are left alone, so no live lease is cut short.
+Stamps decide which data is too old. A clock that is not set yet would make everything too old, so they wait for `PROVEN_MICROS`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger("skep.store.postgres")
 
 
 async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
-    """Note the time; when it has gone back since it was last noted, put right what was written ahead of it."""
+    """Note the time. When it is earlier than the noted one, correct the times that lie ahead of it."""
     row = await connection.fetchrow(SQL["read"])
     assert row is not None
     back = row["latest_at"] - now
@@ -53,7 +53,7 @@ async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
         if done >= limit:
             break
     if done:
-        # The rest is for another pass: who holds a log waits for nothing that comes before it (functions/locks.sql).
+        # The rest is for another pass: a holder of a log must not wait for locks that come before it (functions/locks.sql).
         return Chore(done, more=True)
     for statement in _STAMPED:
         done += _changed(await connection.execute(SQL[statement], now))

@@ -1,7 +1,6 @@
 """Queues: creating, changing, finding and deleting them, and the rules of dead-letter queues.
 
-Whoever changes queues of a tenant holds that tenant's configuration lock, so that the rules, which look at other queues,
-are checked against what will be true at commit.
+A change of queues holds the configuration lock of their tenant: the rules depend on other queues, and must still hold at commit.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ async def create_queue(connection: Connection, key: QueueKey, settings: QueueSet
 async def ensure(connection: Connection, key: QueueKey, now: Instant, holds_logs: bool = False) -> None:
     """Create a queue with the defaults unless someone else just did.
 
-    Who holds logs does not wait for the configuration, which comes before them (functions/locks.sql), and is tried again instead.
+    A caller that holds logs must not wait for the configuration lock, which comes before logs (functions/locks.sql): it is tried again.
     """
     if not holds_logs:
         await connection.execute(SQL["lock_configuration"], key.tenant)
@@ -120,7 +119,7 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
         changes.ordering is not UNSET
         and (before := await need(connection, key)).settings.ordering is not changes.ordering
     ):
-        # Before the other locks, as everyone who performs an operation has them.
+        # These come before the other locks, as they do when an operation is performed.
         await connection.execute(OPERATIONS["lock_table"])
         await connection.execute(SQL["take_groups"], before.id, True)
     await connection.execute(SQL["lock_configuration"], key.tenant)
@@ -134,7 +133,7 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
                 setting="ordering",
             )
         await connection.execute(SQL["lock_log"], queue.id)
-        # Those that were made before the log was ours.
+        # Also the groups that were made before the log was locked.
         await connection.execute(SQL["take_groups"], queue.id, False)
         if await connection.fetchval(SQL["has_unsettled"], queue.id):
             raise SkepError(
@@ -142,7 +141,7 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
                 "the ordering of a queue can change only while nothing in it is unsettled",
                 setting="ordering",
             )
-        # No group may go back to messages that were kept in another order.
+        # No group may go back to messages that were stored under another ordering.
         await connection.execute(SQL["begin_anew"], queue.id)
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         await _check_dead_letters(connection, key, settings)
@@ -155,7 +154,7 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
 
 
 async def _delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
-    """Mark a queue as deleted: its name is free at once, its data goes bit by bit (`chores.sweep`)."""
+    """Mark a queue as deleted: its name is free at once, and `chores.sweep` removes its data piece by piece."""
     await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)
     await connection.execute(SQL["read_groups"])
     await connection.execute(SQL["lock_configuration"], key.tenant)
@@ -168,7 +167,7 @@ async def _delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
             Code.DEAD_LETTER_QUEUE_IN_USE, f"queue {key.name!r} takes the dead letters of {user!r}; delete or change that first",
             queue=key.name, used_by=user,
         )  # fmt: skip
-    # Pushes that run have the log's lock; after this no push finds the queue.
+    # Pushes under way hold the log's lock; after this no push finds the queue.
     await connection.execute(SQL["lock_log"], queue.id)
     await connection.execute(SQL["mark_deleted"], queue.id, now)
     await connection.execute(
@@ -178,7 +177,7 @@ async def _delete(connection: Connection, key: QueueKey, now: Instant) -> bool:
 
 
 async def dead_letter_queue_of(connection: Connection, queue: Queue, now: Instant) -> Queue | None:
-    """Where this queue's dead letters go, made when it is first needed; None when they are discarded."""
+    """The dead-letter queue of a queue, made when it is first needed; None when dead letters are discarded."""
     name = dead_letter_target(queue.key.name, queue.settings, queue.holds_dead_letters)
     if name is None:
         return None
@@ -201,7 +200,7 @@ async def _insert(connection: Connection, key: QueueKey, settings: QueueSettings
 
 
 async def _make_dead_letter_queue(connection: Connection, queue: Queue, now: Instant) -> None:
-    """A dead-letter queue that is named is made at once; the default one when it is first needed."""
+    """Make the dead-letter queue if the settings name one; the default one is made when it is first needed."""
     if queue.settings.dead_letter_queue is not None:
         await dead_letter_queue_of(connection, queue, now)
 
@@ -214,7 +213,7 @@ async def _user_of(connection: Connection, key: QueueKey) -> str | None:
 
 
 async def _check_dead_letters(connection: Connection, key: QueueKey, settings: QueueSettings) -> bool:
-    """Hold the rules for ``key`` with these settings; whether some queue already uses it for its dead letters."""
+    """Check the rules of dead-letter queues for these settings; returns whether a queue already uses ``key`` for its dead letters."""
     in_use = await _user_of(connection, key) is not None
     target = dead_letter_target(key.name, settings, in_use)
     other = None if target is None else await get_queue(connection, QueueKey(target, key.tenant))

@@ -1,7 +1,7 @@
-"""Receipts: written in the transaction of what they stand for, so that it happens once (I15).
+"""Receipts (idempotency records): stored in the transaction of the call that they prove, so that the call is done once (I15).
 
-All receipts of a call are taken at its beginning, in ascending order and before any other lock: whoever waits for one
-holds nothing that others need. What did not happen after all gives its receipt back before the commit.
+All receipts of a call are taken at its beginning, in ascending order and before any other lock: a call that waits for one holds
+nothing that others need. A call that is refused after all deletes its receipts before the commit.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "receipts")
 
 LONG_WAY = "SK001"
-"""What the fast way raises to undo itself (functions/records.sql)."""
+"""The SQLSTATE that the fast way raises to undo itself (functions/records.sql)."""
 
 Columns = tuple[list[str], list[str], list[str]]
 
 
 class Taken:
-    """The receipts of a call: those that were there before with their answers, and those that are ours to write."""
+    """The receipts of a call: earlier ones with their answers, and new ones."""
 
     def __init__(self, ours: dict[ReceiptKey, Receipt], recorded: dict[ReceiptKey, bytes], now: Instant) -> None:
         self._now = now
@@ -33,16 +33,16 @@ class Taken:
         self._kept: dict[ReceiptKey, Receipt] = {}
 
     def recorded(self, key: ReceiptKey) -> bytes | None:
-        """What was answered when this was done, before or earlier in this call; None when it was not done yet."""
+        """The recorded answer, of an earlier call or from earlier in this one; None when there is none."""
         kept = self._kept.get(key)
         return kept.answer if kept is not None and kept.expires_at > self._now else self._recorded.get(key)
 
     def keep(self, receipt: Receipt) -> None:
-        """It happened: the receipt stands."""
+        """Keep a new receipt, as its call was done."""
         self._kept[receipt.key] = receipt
 
     async def write(self, connection: Connection) -> None:
-        """Put right what did not go as it was assumed when the receipts were taken."""
+        """Write answers that changed since the receipts were taken, and delete the receipts that are not kept."""
         for key, receipt in self._kept.items():
             if self._ours[key] is not receipt:
                 await connection.execute(SQL["rewrite"], *_astuple(key), receipt.answer, receipt.expires_at)
@@ -52,7 +52,7 @@ class Taken:
 
 
 async def take(connection: Connection, wanted: Iterable[Receipt], now: Instant) -> Taken:
-    """Take each receipt that does not live, and read the others."""
+    """Take each receipt that does not exist or has expired, and read the others."""
     first: dict[ReceiptKey, Receipt] = {}
     for receipt in wanted:
         first.setdefault(receipt.key, receipt)
@@ -79,7 +79,7 @@ async def push_plain_once(
 
 
 def in_order(wanted: Iterable[Receipt]) -> list[Receipt]:
-    """In the order in which everyone locks them, which is that of the primary key."""
+    """Receipts in the order in which every call locks them: that of the primary key."""
     return sorted(wanted, key=lambda receipt: _astuple(receipt.key))
 
 
@@ -98,7 +98,7 @@ def _astuple(key: ReceiptKey) -> tuple[str, str, str]:
 
 
 async def receipts(connection: Connection, keys: Sequence[ReceiptKey], now: Instant) -> list[Receipt | None]:
-    """Each receipt that lives."""
+    """The receipt of each key; None when it does not exist or has expired."""
     found: list[Receipt | None] = [None] * len(keys)
     for row in await connection.fetch(SQL["find"], *columns(keys), now):
         index = row["ord"] - 1

@@ -22,7 +22,7 @@ class PostgresRefusals:
         self._pool = pool
 
     async def note(self, refusals: Sequence[Refusal]) -> None:
-        """Keep these, and no more than so many of a webhook."""
+        """Store refusals, and keep the newest `REFUSALS_KEPT` of each webhook."""
         if not refusals:
             return
         columns = list(zip(*(msgspec.structs.astuple(one) for one in refusals), strict=True))

@@ -1,7 +1,7 @@
-"""Scheduled messages: looking at them, cancelling them, moving them to another time, and letting them enter the log.
+"""Scheduled (delayed) messages: listing, cancelling and moving them, and letting them enter the log.
 
-Whoever changes a schedule holds the lock of its queue's log until commit. So a message is promoted, cancelled or moved by one
-server only, and a mark that was taken under that lock divides what is there from what comes later.
+A change of a schedule holds the lock of its queue's log until commit. So only one server promotes, cancels or moves a message, and a
+mark that was taken under that lock divides the present messages from later ones.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class PostgresScheduled:
             return ScheduledPage(await _show(connection, wanted.tenant, fitting, preview_bytes), next_after)
 
     async def count(self, wanted: ScheduledFilter, after: ScheduledPosition | None) -> ScheduledCount:
-        """How many fit, as far as one walk goes."""
+        """How many messages of one bounded walk match."""
         async with self._pool.connection() as connection:
             fitting, next_after = await _fitting(connection, wanted, after, WALK_ROWS)
             return ScheduledCount(len(fitting), next_after)
 
     async def mark(self, key: QueueKey) -> int:
-        """The arrival up to which messages are there."""
+        """The greatest arrival number so far."""
         return await self._pool.transaction(lambda connection: _mark(connection, key))
 
     async def change(
@@ -71,7 +71,7 @@ class PostgresScheduled:
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
-        """Change at most so many of those that fit."""
+        """Change at most ``limit`` matching messages."""
         done, watched = await self._pool.piece(
             f"{what} scheduled",
             lambda connection, size: _change(connection, wanted, what, deliver_at, after, size, now),
@@ -119,7 +119,7 @@ async def _change(
 
 
 async def enter_log(connection: Connection, log: OpenLog, taken: Sequence[asyncpg.Record]) -> int:
-    """Append messages that were taken out of the schedule, in the order given; the seq of the first. The log is ours."""
+    """Append messages that were taken out of the schedule, in the given order; returns the first seq. The log is locked."""
     first, only = log.last_seq + 1, log.only_partition
     rows = [
         (seq, log.created_at, row["id"], row["trace_id"], log.queue_id, None, row["priority"], only or row["partition"],
@@ -143,7 +143,7 @@ async def _fitting(
 
 
 async def _walk(connection: Connection, wanted: ScheduledFilter, after: ScheduledPosition | None, most: int) -> Walk:
-    """The next messages that may fit, by the index that narrows most, in the order of time."""
+    """The next messages that may match, by the index that narrows most, in the order of time."""
     queue = None if wanted.queue is None else await queues.need(connection, wanted.key)
     start = wanted.start(after)
     span = (*start, wanted.end, most)
@@ -165,14 +165,14 @@ async def _walk(connection: Connection, wanted: ScheduledFilter, after: Schedule
 
 
 async def _walk_all(connection: Connection, wanted: ScheduledFilter, start: ScheduledPosition, most: int) -> Walk:
-    """Over all queues of a tenant, with one bound for all of them together: of each its share."""
+    """A walk over all queues of a tenant. One bound holds for all of them together, and each gets its share."""
     names = {row["id"]: row["name"] for row in await connection.fetch(SQL["queues_with_schedule"], wanted.tenant)}
     share = min(most, max(1, scheduled.WALK_ROWS // max(1, len(names))))
     rows = await connection.fetch(SQL["walk_all"], list(names), *start, wanted.end, share)
     read = Counter[int]()
     for number, row in enumerate(rows, 1):
         read[row["queue_id"]] += 1
-        # Behind the last that was read of a queue there may be more of it, before what was read of others.
+        # The queue may have more messages, which come before some that were read of other queues.
         if read[row["queue_id"]] == share or number == most:
             return Walk([ScheduledRow(names[row["queue_id"]], *row) for row in rows[:number]], _place(row))
     return Walk([ScheduledRow(names[row["queue_id"]], *row) for row in rows], None)
@@ -205,7 +205,7 @@ async def _named(
 async def _show(
     connection: Connection, tenant: str, wanted: Sequence[ScheduledRow], preview_bytes: int | None
 ) -> list[ScheduledMessage]:
-    """The messages with their payloads; one that has gone meanwhile is left out."""
+    """The messages with their payloads, without those that are gone meanwhile."""
     if not wanted:
         return []
     columns = [one.queue_id for one in wanted], [one.due_at for one in wanted], [one.arrival for one in wanted]

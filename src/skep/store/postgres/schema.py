@@ -19,7 +19,7 @@ FUNCTION_FILES = (
 
 
 async def migrate(connection: Connection) -> None:
-    """Bring the schema up to what this program needs."""
+    """Apply the missing migrations, and replace the functions if their text changed."""
     version = int(await connection.fetchval("SELECT current_setting('server_version_num')"))
     if version < OLDEST_VERSION:
         raise SkepError(Code.STORE_UNAVAILABLE, f"Skep needs PostgreSQL 15 or newer; this one is {version // 10_000}")
@@ -47,7 +47,7 @@ async def _replace_functions(connection: Connection) -> None:
     if await connection.fetchval("SELECT checksum FROM migration WHERE number = 0") != checksum:
         # A function whose signature changed would otherwise stay beside its successor.
         for signature in await connection.fetch(
-            # What triggers run is of the schema, and comes with it.
+            # Functions of triggers belong to the schema, and come with its migrations.
             "SELECT p.oid::regprocedure AS name FROM pg_proc p "
             "WHERE p.pronamespace = 'skep'::regnamespace AND p.prorettype <> 'trigger'::regtype"
         ):

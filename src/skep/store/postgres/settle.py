@@ -56,7 +56,7 @@ class AckedLease(NamedTuple):
 
 
 async def settle(db: Database, settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
-    """Settle each message on its own merits."""
+    """Settle each message, independently of the others."""
     if not settlements:
         return []
     if not is_simple(settlements):
@@ -68,7 +68,7 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: Instant) 
 async def settle_rest(
     db: Database, settlements: Sequence[Settlement], quick: Sequence[SettleResult | None], now: Instant
 ) -> list[SettleResult]:
-    """Settle the rest, which the fast way did not touch, in a transaction of its own."""
+    """Settle the messages that the fast way did not touch (None in ``quick``), in a transaction of their own."""
     left = [settlement for settlement, result in zip(settlements, quick, strict=True) if result is None]
     careful = iter(await db.pool.transaction(settle_once, left, now, db.shard) if left else [])
     return [next(careful) if result is None else result for result in quick]
@@ -171,9 +171,9 @@ async def settle_each(
     ended: list[tuple[Account, list[Ending]]] | None = None,
     remember: bool = True,
 ) -> list[SettleResult]:
-    """The careful way, for any settlements. With ``ended``, how leases ended goes there, for the caller to write down.
+    """The careful way, for any settlements. With ``ended``, the ends of leases are added to it, and the caller stores them.
 
-    Unless ``remember``, that is without the answers.
+    Unless ``remember``, they are without the answers.
     """
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
@@ -213,7 +213,7 @@ async def settle_each(
 
 
 async def share_groups(connection: Connection, settlements: Iterable[Settlement]) -> None:
-    """Share the groups of all these settlements at once: for calls that take a later lock before they settle."""
+    """Take the shared locks of all these groups at once, for calls that lock logs before they settle."""
     asked = sorted({(s.queue, s.group) for s in settlements})
     if asked:
         await connection.execute(
@@ -222,7 +222,7 @@ async def share_groups(connection: Connection, settlements: Iterable[Settlement]
 
 
 async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
-    """The queue and group, or None when there is no such queue or group. Nobody takes its leases away until we are done."""
+    """The queue and group, locked so that its leases stay; None when there is no such queue or group."""
     row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
     return (
         None
@@ -242,13 +242,13 @@ async def _settle_group(
 def _answered(
     account: Account, endings: Sequence[Ending], answers: Sequence[tuple[Settlement, SettleResult]]
 ) -> list[Ending]:
-    """The rows for the lease history, each with what was answered under its token."""
+    """The ends of leases, each with the answers that were given under its token."""
     unordered = account.queue.settings.ordering is Ordering.UNORDERED
     # One token may lease several partitions, and in an unordered queue several sets, whose seqs lie between each other.
     said: dict[tuple[bytes | None, str], list[tuple[Settlement, SettleResult]]] = {}
     for settlement, result in sorted(answers, key=_seq_answered):
         if settlement.outcome is Outcome.ACK_THROUGH:
-            continue  # it is told in the ending itself
+            continue  # the ending itself has its answer
         place = settlement.token, "" if unordered else settlement.partition
         said.setdefault(place, []).append((settlement, result))
     told = []
@@ -345,7 +345,7 @@ async def _take_back(connection: Connection, set_id: int, released: Sequence[int
 
 
 async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
-    """Bury, write the history and count."""
+    """Bury messages, store the ends of leases and the failures, and count."""
     await bury_doomed(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
     await note_failures(connection, account, effects.failures, now)
@@ -353,7 +353,7 @@ async def apply(connection: Connection, account: Account, effects: Effects, now:
 
 
 async def bury_doomed(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
-    """Bury what was given up on; where the dead letters went."""
+    """Bury the messages that were given up on; returns their dead-letter queue."""
     if not effects.burials:
         return None
     effects.burials.sort(key=lambda burial: burial.seq)
@@ -364,14 +364,14 @@ async def bury_doomed(connection: Connection, account: Account, effects: Effects
 
 
 async def end_leases(connection: Connection, account: Account, endings: Sequence[Ending], now: Instant) -> None:
-    """Write down how leases ended."""
+    """Store the ends of leases in the lease history."""
     if endings:
         *columns, _ = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
 
 
 async def note_failures(connection: Connection, account: Account, failures: Sequence[Failure], now: Instant) -> None:
-    """Keep why attempts failed; of a message that is tried on and on, only the latest."""
+    """Store failed attempts; of a message only the latest `FAILURES_KEPT`."""
     if not failures:
         return
     columns = map(list, zip(*map(msgspec.structs.astuple, failures), strict=True))

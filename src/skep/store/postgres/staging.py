@@ -1,4 +1,4 @@
-"""Staged messages: kept chunk by chunk, and put into their logs in one transaction, once (I15)."""
+"""Staged messages: stored chunk by chunk, and appended to their logs in one transaction, once (I15)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = load_statements(__package__, "staging")
 
 
 async def stage(connection: Connection, chunk: Chunk, now: Instant) -> None:
-    """Keep a chunk; EPOCH_PUBLISHED when it is too late."""
+    """Store a chunk; EPOCH_PUBLISHED when its epoch is published already."""
     epoch = chunk.epoch
     (known,) = await receipts.receipts(connection, [epoch.receipt], now)
     if known is not None:
@@ -39,7 +39,7 @@ async def staged_queues(connection: Connection, epoch: EpochKey) -> list[str]:
 
 
 async def staged(connection: Connection, epoch: EpochKey) -> list[tuple[Attempt, int]]:
-    """What is staged, and in how many chunks each."""
+    """The staged attempts, each with the number of its chunks."""
     rows = await connection.fetch(SQL["attempts"], *_key(epoch))
     return [(Attempt(row["partition"], row["attempt"], row["messages"]), row["chunks"]) for row in rows]
 
@@ -53,7 +53,7 @@ async def publish(
     now: Instant,
     create_queues: bool = True,
 ) -> tuple[Published, list[int]]:
-    """Append the attempts in the order of their partitions, and forget all others; also which queues someone waits for."""
+    """Append these attempts by partition, and delete all others; also returns the ids of queues that other servers watch."""
     # The receipt first: two servers that publish one epoch wait for each other here.
     taken = await receipts.take(connection, [Receipt(epoch.receipt, b"null", expires_at)], now)
     recorded = taken.recorded(epoch.receipt)
@@ -91,7 +91,7 @@ async def _append(
     now: Instant,
     create_queues: bool,
 ) -> list[int]:
-    """One chunk, so that no more than one is in memory."""
+    """Append one chunk, so that no more than one is in memory."""
     from skep.arrow.staged import Unpacked
     from skep.store.postgres import bulk
 
@@ -113,7 +113,7 @@ async def _append(
 async def abort(
     connection: Connection, epoch: EpochKey, partition: int | None = None, attempt: int | None = None
 ) -> int:
-    """Forget what is staged: all of an epoch, or one attempt; how many chunks that was."""
+    """Delete the staged chunks of an epoch, or of one attempt; returns their number."""
     if partition is None or attempt is None:
         return int(await connection.fetchval(SQL["drop_epoch"], *_key(epoch)))
     return int(await connection.fetchval(SQL["drop_attempt"], *_key(epoch), partition, attempt))

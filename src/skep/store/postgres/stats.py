@@ -1,6 +1,6 @@
-"""Figures about queues, groups, partitions and leases, and the passes of retention. Reads only.
+"""Figures of queues, groups, partitions and leases, and the passes of retention. Reads only.
 
-They come from counters and from the rows of unsettled partitions; nothing walks the log.
+Figures come from counters and from the rows of unsettled partitions; nothing walks the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SQL = load_statements(__package__, "stats")
 
 
 async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
-    """A queue's figures, with every group's account."""
+    """A queue's figures, and those of its groups."""
     [found] = await stats_of(connection, [await queues.need(connection, key)], now)
     if found is None:
         raise no_queue(key.name)
@@ -70,7 +70,7 @@ def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Reco
 
 
 async def group_stats(connection: Connection, key: QueueKey, group: str, now: Instant) -> GroupStats:
-    """One group's account."""
+    """The figures of one group."""
     queue = await queues.need(connection, key)
     last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
     row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, rates_since(now), group)
@@ -151,7 +151,7 @@ async def leases(
 
 
 async def retention_history(connection: Connection, key: QueueKey, limit: int = 100) -> list[RetentionPass]:
-    """The latest passes, newest first."""
+    """The latest passes of retention, newest first."""
     queue = await queues.need(connection, key)
     rows = await connection.fetch(SQL["retention_history"], queue.id, limit)
     return [struct_of(RetentionPass, row, queue=key) for row in rows]

@@ -1,6 +1,6 @@
-"""The PostgreSQL store: any number of servers share one database; all coordination is row and advisory locks in it.
+"""The PostgreSQL store. Any number of servers share one database, and coordinate by its row and advisory locks.
 
-Here is which function each verb of the protocol is, and how it is run. The functions are in the file of their verb.
+This file maps each verb of the store protocol to its function, and says how that is run. The function is in the file of its verb.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class PostgresStore(Database):
     # the log; what needs the extra `arrow` is imported when it is used
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
-        """Append messages that have nothing but a partition and a payload."""
+        """Append messages given as columns: each has a partition and a payload, and all have the same headers."""
         from skep.store.postgres import bulk
 
         appended, watched = await self.pool.transaction(bulk.append, key, rows, now, create_queue)
@@ -145,7 +145,7 @@ class PostgresStore(Database):
         return appended
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
-        """A range of the log, as columns."""
+        """The first piece of a range of the log, as columns."""
         return await self._log_cache.read(self.pool, key, wanted)
 
     log_bounds = read(browse.log_bounds)
@@ -209,12 +209,12 @@ class PostgresStore(Database):
     sweep = chores.sweep
 
     async def sample(self, now: Instant) -> None:
-        """Note which counters changed, in pieces."""
+        """Sample the counters of all queues and tenants, in pieces."""
         await self._sampling.look(self.pool.transaction, now)
 
     async def maintain(self) -> None:
-        """Let go of what is kept for nobody, follow the database's clock, and compact the state tables when dead versions
-        outnumber the live by far.
+        """Drop idle chunks of the log cache, follow the database's clock, and compact the state tables when they have far more dead
+        row versions than live ones.
         """
         self._log_cache.drop_idle()
         await self._follow_clock()

@@ -1,4 +1,4 @@
-"""Following a trace, or a transaction id, across all queues of a tenant. Reads only, by a statement each."""
+"""Messages of a trace, or with a transaction id, across all queues of a tenant. Reads only."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from skep.store.rules import in_conflict, undone
 
 
 class UndoneError(Exception):
-    """Undoes the transaction of a call that has only one, and carries what its caller is told."""
+    """Undoes the transaction of a call that has only one, and carries the answer."""
 
     def __init__(self, outcome: TransactionOutcome) -> None:
         super().__init__("undone")
@@ -37,7 +37,7 @@ class UndoneError(Exception):
 async def transact(
     db: Database, transactions: Sequence[Transaction], now: Instant, create_queues: bool = True
 ) -> list[TransactionOutcome]:
-    """Each transaction whole or not at all. One that was committed before is refused, and gets its first answer."""
+    """Perform each transaction, whole or not at all. One that was committed before gets its first answer."""
     try:
         outcomes, watched = await db.pool.transaction(_transact, transactions, now, create_queues, db.shard)
         db.news.announce(watched)
@@ -45,7 +45,7 @@ async def transact(
     except UndoneError as undone:
         refusal: UndoneError | SkepError = undone
     except SkepError as error:
-        # Operations wait that it must not overtake; if it was committed before, it does not.
+        # It would overtake queued operations, unless it was committed before.
         if error.code is not Code.OPERATIONS_AHEAD or len(transactions) > 1:
             raise
         refusal = error
@@ -61,14 +61,14 @@ async def transact(
 async def _transact(
     connection: Connection, transactions: Sequence[Transaction], now: Instant, create_queues: bool, shard: int
 ) -> tuple[list[TransactionOutcome], list[int]]:
-    """Each transaction whole or not at all; also the ids of the queues someone elsewhere waits for.
+    """Perform each transaction; also returns the ids of queues that other servers watch.
 
-    Several have a savepoint each. One alone needs none: it raises `UndoneError` when it is refused.
+    Several transactions have a savepoint each. A single one needs none: it raises `UndoneError` when it is refused.
     """
     taken = await receipts.take(connection, (r for t in transactions for r in t.receipts), now)
     locked = await entities.lock(connection, (e for t in transactions for e in t.effects), now)
     if len(transactions) > 1:
-        # Each opens the logs it pushes to, and keeps them: together in one order, or two servers wait for each other.
+        # Each transaction locks the logs it pushes to. All are locked here, in the common order, so that two servers do not deadlock.
         keys = {message.queue: None for t in transactions for message in t.push.messages}
         if keys:
             # Groups come before logs (functions/locks.sql).
@@ -98,7 +98,7 @@ async def _transact(
 async def _recall(
     connection: Connection, transaction: Transaction, now: Instant, shard: int
 ) -> TransactionOutcome | None:
-    """What a transaction that is refused was answered when it was committed; None when it was not."""
+    """The first answer of a refused transaction that was committed before; None when it was not."""
     if not is_remembered(transaction):
         return None
     first = transaction.settlements[0]
@@ -152,7 +152,7 @@ async def _settle_and_push(
 def _with_outcome(
     account: Account, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
 ) -> list[Ending]:
-    """How leases ended, the one of the transaction's first settlement with how the transaction did."""
+    """The ends of leases; that of the transaction's first settlement also keeps the transaction's outcome."""
     told = list(endings)
     if is_remembered(transaction):
         first = transaction.settlements[0]
