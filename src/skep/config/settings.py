@@ -25,7 +25,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="payloads and headers of one push together; one push is one transaction: it is refused and "
+            description="payloads and headers of one push together; one push is one transaction: a larger one is refused, "
             "never split",
         ),
     ] = 8 * MEBIBYTE
@@ -39,21 +39,21 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="payloads and headers that one pop gives together; it gives fewer messages, but always one",
+            description="payloads and headers that one pop gives together; a pop gives fewer messages, but always one",
         ),
     ] = 32 * MEBIBYTE
-    settlements: Annotated[int, Meta(ge=1, description="settlements, or renewals, in one call")] = 10_000
+    settlements: Annotated[int, Meta(ge=1, description="settlements or renewals in one call")] = 10_000
     page: Annotated[int, Meta(ge=1, description="rows of one page when browsing")] = 10_000
     page_bytes: Annotated[
         int,
         Meta(
             ge=1,
-            description="states or events of entities, or payloads of dead letters, that are read for one answer together: a page "
-            "ends with the one that reaches it, and entities that are more are not read at once",
+            description="states or events of entities, or payloads of dead letters, that are read for one answer together; a page "
+            "ends with the item that reaches this bound, and further entities are not read at once",
         ),
     ] = 16 * MEBIBYTE
     # A nack must not fail because of its error text, so a long text is cut and not refused.
-    error_characters: Annotated[int, Meta(ge=1, description="an error text longer than this is cut")] = 8_192
+    error_characters: Annotated[int, Meta(ge=1, description="a longer error text is cut")] = 8_192
     wait_seconds: Annotated[float, Meta(gt=0, description="how long one pop may wait")] = 300.0
 
     # limits of the engine
@@ -61,7 +61,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="messages in one store call made of several requests, so that the first need not wait long",
+            description="messages in one store call made of several requests, so that the first request need not wait long",
         ),
     ] = 2_000
     merged_bytes: Annotated[int, Meta(ge=1, description="the same in bytes")] = 8 * MEBIBYTE
@@ -81,14 +81,14 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="dead letters that one transaction replays or purges, at the most: fewer where that takes long",
+            description="dead letters that one transaction replays or purges at most; fewer if so many would take long",
         ),
     ] = 500
     replays_listed: Annotated[
         int, Meta(ge=1, description="replayed messages that the answer names; the count is always whole")
     ] = 1_000
     chore_rows: Annotated[
-        int, Meta(ge=1, description="rows that one pass of a chore touches, at the most: fewer where that takes long")
+        int, Meta(ge=1, description="rows that one pass of a chore touches at most; fewer if so many would take long")
     ] = 1_000
     chores_in_flight: Annotated[int, Meta(ge=1, description="chores that run at once")] = 4
 
@@ -113,7 +113,10 @@ class AdmissionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         0.95
     )
     release: Annotated[
-        float, Meta(ge=0, lt=0.5, description="how far the load must fall below a threshold before it is forgotten")
+        float,
+        Meta(
+            ge=0, lt=0.5, description="a threshold is lifted only when the load is this far below it, to avoid flapping"
+        ),
     ] = 0.1
     backlog_seconds: Annotated[
         float,
@@ -131,7 +134,7 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool, Meta(description="whether pushes are kept in the data folder while PostgreSQL is away; else they fail")
     ] = True
     max_bytes: Annotated[
-        int, Meta(ge=1, description="what the spool of one process may take; one push more is refused with 503")
+        int, Meta(ge=1, description="room for the pushes of one process's spool; one push more is refused with 503")
     ] = 1024 * MEBIBYTE
     free_bytes: Annotated[int, Meta(ge=0, description="what must stay free on the disk of the spool")] = 64 * MEBIBYTE
     store_seconds: Annotated[
@@ -142,11 +145,10 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = 60.0
     fault_seconds: Annotated[
         float,
-        Meta(ge=0, description="how long a spooled push is tried again that fails unexpectedly, before it is given up"),
+        Meta(ge=0, description="how long a spooled push that fails unexpectedly is tried again before it is given up"),
     ] = 21_600.0
     receipt_seconds: Annotated[
-        float,
-        Meta(gt=0, description="how long it is remembered that a spooled push was stored, so that it is stored once"),
+        float, Meta(gt=0, description="how long the store remembers a spooled push, so that it is stored once")
     ] = 7_776_000.0
 
 
@@ -157,45 +159,44 @@ class BufferSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         int, Meta(ge=0, le=60_000, description="a buffered push is stored after this long, unless it says otherwise")
     ] = 100
     messages: Annotated[
-        int, Meta(ge=1, le=10_000, description="or when so many messages are buffered for its queue")
+        int, Meta(ge=1, le=10_000, description="a push is also stored when its queue has this many buffered messages")
     ] = 100
     max_messages: Annotated[
-        int, Meta(ge=1, description="messages that may be buffered together; a push more is refused with 429")
+        int, Meta(ge=1, description="buffered messages of all queues, per process; a push more is refused with 429")
     ] = 100_000
     max_bytes: Annotated[int, Meta(ge=1, description="the same in bytes of payloads and headers")] = 64 * MEBIBYTE
     retry_seconds: Annotated[
-        float, Meta(ge=0, description="how long a flush that a busy store did not take is tried again; then it is lost")
+        float, Meta(ge=0, description="how long a flush is retried when the store is too busy; then it is lost")
     ] = 10.0
 
 
 class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How queued calls (operations) are performed, and how long they are kept."""
 
-    drain: Annotated[bool, Meta(description="whether this server performs operations; some server of a store must")] = (
-        True
-    )
+    drain: Annotated[
+        bool, Meta(description="whether this server performs operations; at least one server of a store must")
+    ] = True
     timeout_seconds: Annotated[
-        float, Meta(gt=0, description="an operation that its server has not performed by then is another's to perform")
+        float, Meta(gt=0, description="if a server has not performed an operation by then, another server may")
     ] = 30.0
     full_seconds: Annotated[
         float, Meta(ge=0, description="how long an operation waits for room in its queue before it is given up")
     ] = 60.0
     fault_seconds: Annotated[
         float,
-        Meta(ge=0, description="how long an operation is tried again that fails unexpectedly, before it is given up"),
+        Meta(ge=0, description="how long an operation that fails unexpectedly is tried again before it is given up"),
     ] = 21_600.0
     max_retries: Annotated[
         int,
         Meta(
             ge=0,
-            description="least number of retries before a full queue or an unexpected failure ends the operation",
+            description="how many retries an operation has at least before a full queue or an unexpected failure ends it",
         ),
     ] = 3
     backoff_seconds: Annotated[
         float,
         Meta(
-            gt=0,
-            description="first wait after a failure; each later wait is as long as the operation has been failing",
+            gt=0, description="first wait after a failure; each later wait is as long as the operation has been failing"
         ),
     ] = 1.0
     max_backoff_seconds: Annotated[float, Meta(gt=0, description="the longest such wait")] = 30.0
@@ -203,9 +204,9 @@ class OperationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     claim_messages: Annotated[int, Meta(ge=1, description="the same in messages")] = 5_000
     claim_bytes: Annotated[int, Meta(ge=1, description="the same in bytes")] = 8 * MEBIBYTE
     look_seconds: Annotated[
-        float, Meta(gt=0, description="how often operations are counted and looked for, those of other servers too")
+        float, Meta(gt=0, description="how often operations are counted and looked for, also of other servers")
     ] = 1.0
-    counted: Annotated[int, Meta(ge=1, description="operations that are counted at the most")] = 100_000
+    counted: Annotated[int, Meta(ge=1, description="the server counts this many operations at most")] = 100_000
     sweep_seconds: Annotated[float, Meta(gt=0, description="how often operations that have aged out are removed")] = (
         600.0
     )
@@ -222,40 +223,37 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shared: Annotated[
         bool,
         Meta(
-            description="whether other servers use the same store: then their news is watched for and their queues are "
-            "looked after too"
+            description="whether other servers use the same store: then this one listens for their pushes, and does the chores of "
+            "their queues, too"
         ),
     ] = False
     safety_poll_seconds: Annotated[
         float,
         Meta(
             gt=0,
-            description="a parked pop looks again after this long at the latest, though nothing woke it; where no other server "
-            "uses the store, after 50 seconds",
+            description="a waiting pop looks again after this long at the latest, even if nothing woke it; after 50 seconds if no "
+            "other server uses the store",
         ),
     ] = 5.0
     watch_seconds: Annotated[
         float, Meta(gt=0, description="how long other servers are asked to announce pushes, each time")
     ] = 30.0
     matching_seconds: Annotated[
-        float, Meta(gt=0, description="how long the list of a namespace's or task's queues is believed")
+        float, Meta(gt=0, description="how long the list of a namespace's or task's queues is cached")
     ] = 5.0
     idle_seconds: Annotated[
         float,
         Meta(gt=0, description="a queue that nobody used for this long is dropped from memory, never from the store"),
     ] = 60.0
     sample_seconds: Annotated[
-        float,
-        Meta(gt=0, description="how often counters are looked at, for rates and charts; those that changed are noted"),
+        float, Meta(gt=0, description="how often counters are looked at, for rates and charts; changed ones are stored")
     ] = 10.0
-    sweep_seconds: Annotated[float, Meta(gt=0, description="how often what has aged out is removed, at the least")] = (
-        60.0
-    )
+    sweep_seconds: Annotated[float, Meta(gt=0, description="how often data that has aged out is removed")] = 60.0
     maintain_seconds: Annotated[
-        float, Meta(gt=0, description="how often the store is given time for its own upkeep")
+        float, Meta(gt=0, description="how often the store does its own upkeep, such as compaction")
     ] = 1.0
     discover_seconds: Annotated[
-        float, Meta(gt=0, description="how often queues of other servers are looked for, when the store is shared")
+        float, Meta(gt=0, description="how often queues made by other servers are looked for, when the store is shared")
     ] = 60.0
     follow_seconds: Annotated[
         float, Meta(gt=0, description="how often changes made by other servers are read, when the store is shared")
@@ -264,8 +262,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float, Meta(gt=0, description="staged messages that nobody published are removed after this long")
     ] = 86_400.0
     published_seconds: Annotated[
-        float,
-        Meta(gt=0, description="how long it is remembered that an epoch was published, so that a repeat does nothing"),
+        float, Meta(gt=0, description="how long the store remembers a published epoch, so that a repeat does nothing")
     ] = 7_776_000.0
     limits: Limits = Limits()
     admission: AdmissionSettings = AdmissionSettings()
@@ -311,9 +308,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = 32 * MEBIBYTE
     body_seconds: Annotated[float, Meta(gt=0, description="how long a body may take to arrive")] = 30.0
-    json_depth: Annotated[int, Meta(ge=8, le=500, description="how deep a payload, or another body, may be nested")] = (
-        100
-    )
+    json_depth: Annotated[int, Meta(ge=8, le=500, description="how deep a payload or another body may be nested")] = 100
     query_parameters: Annotated[int, Meta(ge=1, description="parameters of one query")] = 50
     url_bytes: Annotated[int, Meta(ge=64, description="the path and query of one request")] = 16 * 1024
     headers_bytes: Annotated[int, Meta(ge=256, description="the headers of one request together")] = 32 * 1024
@@ -328,22 +323,22 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float, Meta(gt=0, description="how long a connection may stay open between two requests")
     ] = 75.0
     reader_seconds: Annotated[
-        float, Meta(gt=0, description="a client that takes next to nothing of its answer for this long is cut off")
+        float, Meta(gt=0, description="a client that takes less than 64 KiB of its answer within this long is cut off")
     ] = 60.0
     unsent_answers_bytes: Annotated[
         int,
         Meta(
             ge=1,
-            description="answers that clients have not taken yet, all together, per process; beyond it the client that has "
-            "been slow for the longest is cut off",
+            description="bytes of answers that clients have not taken yet, per process; beyond it the client that has been slow "
+            "for the longest is cut off",
         ),
     ] = 256 * MEBIBYTE
     answers_bytes: Annotated[
         int,
         Meta(
             ge=1,
-            description="payloads and headers in answers that are being made or not taken yet, all together, per process; beyond "
-            "it pops and reads wait, and are answered 503 when there is no room in time",
+            description="payloads and headers in answers that are being made or not taken yet, per process; beyond it pops and "
+            "reads wait, and are answered 503 when there is no room in time",
         ),
     ] = 256 * MEBIBYTE
     max_connections: Annotated[
@@ -352,7 +347,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer_connections: Annotated[
         Annotated[int, Meta(ge=1)] | None,  # msgspec takes a bound of a number, not of a union
         Meta(
-            description="open connections of one address, per process; one more is answered 429. When not said, a quarter of "
+            description="open connections of one address, per process; one more is answered 429. Default: a quarter of "
             "max_connections. This machine and trusted proxies may have as many as there are"
         ),
     ] = None
@@ -368,9 +363,7 @@ class HttpLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics_queues: Annotated[
         int, Meta(ge=0, description="queues that have figures of their own in the metrics; the others are summed up")
     ] = 200
-    metrics_seconds: Annotated[
-        float, Meta(ge=0, description="how long figures read for the metrics are told again before they are read anew")
-    ] = 5.0
+    metrics_seconds: Annotated[float, Meta(ge=0, description="how long the figures of the metrics are cached")] = 5.0
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -379,8 +372,8 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     required: Annotated[
         bool | None,
         Meta(
-            description="whether a key or token is needed; when not said, off loopback (unless insecure), and everywhere once "
-            "there was a key or jwt_algorithms is set, until `skep access open`"
+            description="whether a key or token is needed. Default: off loopback (unless insecure); and everywhere, once a key was "
+            "made or jwt_algorithms is set, until `skep access open`"
         ),
     ] = None
     requests_per_second: Annotated[
@@ -393,11 +386,11 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     session_idle_seconds: Annotated[
         float, Meta(ge=1, le=31_536_000, description="a login to the dashboard that nobody used for this long ends")
     ] = 3_600.0
-    audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long what admins did is kept")] = 90.0
+    audit_days: Annotated[float, Meta(gt=0, le=36_500, description="how long the audit log keeps an entry")] = 90.0
     jwt_algorithms: Annotated[
         str | None,
         Meta(
-            description="how tokens are signed: HS256, RS256, EdDSA, or RS256,EdDSA; tokens are refused when not said"
+            description="how tokens are signed: HS256, RS256, EdDSA, or RS256,EdDSA; without this setting tokens are refused"
         ),
     ] = None
     jwt_keys: Annotated[
@@ -410,19 +403,17 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     jwt_issuer: Annotated[str | None, Meta(description="the iss that tokens must have")] = None
     jwt_audience: Annotated[str | None, Meta(description="the aud that tokens must have")] = None
     jwt_claim: Annotated[str, Meta(min_length=1, description="the claim that says what a token grants")] = "skep"
-    jwt_leeway_seconds: Annotated[
-        float, Meta(ge=0, le=60, description="by how much the clock of the issuer may differ")
-    ] = 10.0
+    jwt_leeway_seconds: Annotated[float, Meta(ge=0, le=60, description="how far the issuer's clock may be off")] = 10.0
     jwt_life_seconds: Annotated[
         float,
         Meta(
             gt=0,
             le=315_360_000,
-            description="how long a token may count, from its iat or else from now; longer ones are refused",
+            description="how long a token may be valid, from its iat or else from now; one that is valid for longer is refused",
         ),
     ] = 86_400.0
     jwt_keys_seconds: Annotated[
-        float, Meta(ge=1, le=86_400, description="how long the keys of tokens are believed before they are read anew")
+        float, Meta(ge=1, le=86_400, description="how long the keys of tokens are cached before they are read anew")
     ] = 300.0
 
 
@@ -432,19 +423,18 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     store: Annotated[
         str | None,
         Meta(
-            description="where messages are kept: a path, :memory: or postgresql://…; when not given, skep.db in the data "
-            "folder"
+            description="where messages are kept: a path, :memory: or postgresql://…. Default: skep.db in the data folder"
         ),
     ] = None
     store_connections: Annotated[
-        int, Meta(ge=2, le=1_000, description="connections to PostgreSQL, per worker; one more hears of other servers")
+        int, Meta(ge=2, le=1_000, description="connections to PostgreSQL, per worker; one more is for notices")
     ] = 10
     log_cache_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="what each worker may keep in memory of logs in PostgreSQL that were read as Arrow, for the next reader; "
-            "it is given back after five minutes without one. 0 keeps nothing",
+            description="memory of each worker for logs in PostgreSQL that were read as Arrow, kept for the next reader and freed "
+            "after five minutes without one. 0 keeps nothing",
         ),
     ] = 512 * MEBIBYTE
     data_folder: Annotated[
@@ -453,7 +443,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     host: Annotated[str, Meta(description="the address or name to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="the port to listen on; 0 takes a free one")] = DEFAULT_PORT
     insecure: Annotated[
-        bool, Meta(description="off loopback, too, ask nobody for a key: anyone who reaches the port may do anything")
+        bool,
+        Meta(description="as long as no key exists, ask nobody for one, off loopback, too: anyone may do anything"),
     ] = False
     require_secrets: Annotated[
         bool, Meta(description="refuse to start while the environment lacks a secret that an applied app names")
@@ -472,8 +463,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         str,
         Meta(
             pattern=r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$",
-            description="the path under which a proxy serves this server, which it takes off again: links of the dashboard begin "
-            "with it, unless the proxy says X-Forwarded-Prefix",
+            description="the path under which a proxy serves this server. The proxy removes it from requests; links of the "
+            "dashboard begin with it, or with the X-Forwarded-Prefix of a request",
         ),
     ] = ""
     log_format: Annotated[
