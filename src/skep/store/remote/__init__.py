@@ -1,1 +1,1 @@
-"""A store that another process of this machine has: its verbs over a local socket, for the workers of one SQLite file (ADR 0040)."""
+"""Calls (RPC) to a store in another process of this machine, over a local socket: for the workers of one SQLite file (ADR 0040)."""

@@ -21,7 +21,7 @@ from skep.model import QueueKey
 from skep.model.upkeep import Connections
 from skep.store.protocol import Store
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
-from skep.store.remote.verbs import PARTS, VERBS, VERSION, Verb, decoder, error_of
+from skep.store.remote.verbs import VERBS, VERSION, Verb, decoder, error_of
 from skep.store.remote.watched import Watched
 
 PATIENCE_SECONDS = 10.0
@@ -94,7 +94,7 @@ class Line:
 
 
 class RemoteStore:
-    """Calls to the owner of a store. `remote_store` makes it, and gives it the type `Store`."""
+    """Calls to the owner of a store. `remote_store` makes one, typed as `Store`."""
 
     def __init__(self, socket: Path, clock: Clock) -> None:
         self._socket = socket
@@ -106,14 +106,13 @@ class RemoteStore:
         self._on_news: Callable[[QueueKey], None] = lambda _: None
         self._on_operations: Callable[[], None] = lambda: None
         self._closed = False
-        parts: dict[str, Any] = {part: SimpleNamespace() if part else self for part in PARTS}
-        self.access, self.refusals, self.records, self.scheduled = (
-            parts[part] for part in ("access", "refusals", "records", "scheduled")
-        )
-        for verb in VERBS:
-            setattr(parts[verb.part], verb.name, self._calling(verb))
-        self._tell_watched: Callable[[list[QueueKey], Instant], Awaitable[None]] = parts[""].watch
-        self.watch = self._watch
+        own = self._calls("")
+        self._tell_watched = own.pop("watch")
+        vars(self).update(own)
+        self.access = SimpleNamespace(**self._calls("access"))
+        self.refusals = SimpleNamespace(**self._calls("refusals"))
+        self.records = SimpleNamespace(**self._calls("records"))
+        self.scheduled = SimpleNamespace(**self._calls("scheduled"))
 
     async def open(self) -> None:
         """Connect; STORE_UNAVAILABLE when the owner does not answer."""
@@ -125,6 +124,10 @@ class RemoteStore:
         self._closed = True
         if self._line is not None:
             self._line.frames.close()
+
+    def _calls(self, part: str) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """The verbs of a part of the store by name, each as a call to the owner."""
+        return {verb.name: self._calling(verb) for verb in VERBS if verb.part == part}
 
     def _calling(self, verb: Verb) -> Callable[..., Awaitable[Any]]:
         async def call(*given: object, **named: object) -> Any:
@@ -197,7 +200,7 @@ class RemoteStore:
 
     # other workers
 
-    async def _watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
+    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """Watch these queues, also after a restart of the owner."""
         self._watched.add(keys, until, self._clock.now())
         await self._tell_watched(list(keys), until)

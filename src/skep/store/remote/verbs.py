@@ -1,4 +1,4 @@
-"""The verbs of the store protocol as they go over a socket: MessagePack, by encoders and decoders that are made from their type hints.
+"""The verbs of the store protocol on a socket, as MessagePack. Their encoders and decoders are made from type hints.
 
 Both ends build the same table from the same protocol. Bytes that do not decode as the protocol's type are refused. So no struct of the
 model is defined twice, and only data is ever decoded.
@@ -104,7 +104,7 @@ class Verb:
 
 
 def _within_bounds(value: Any) -> Any:
-    """The arguments with integers cut to the range of MessagePack. A number that no message can have stays such a number."""
+    """The arguments with integers cut to the range of MessagePack. A seq beyond all messages stays beyond all messages."""
     if isinstance(value, dict):
         return {name: _within_bounds(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
