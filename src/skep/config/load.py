@@ -1,7 +1,7 @@
 """Where the server's settings come from: flags over `SKEP_*` variables over `skep.toml` over defaults.
 
-This is the one loader. It also knows the origin of each value, so that `skep config show` can say why a setting is what it
-is. A name nobody knows is an error that names the nearest one: a misspelt setting would silently have no effect.
+This is the one loader. It keeps the origin of each value for `skep config show`. An unknown name is an error that names the nearest
+setting, as a misspelt one would silently have no effect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MISSPELT = 0.75
 _YES, _NO = {"yes", "on"}, {"no", "off"}
 MASTER_KEYS = "encryption.master_keys"
 HIDDEN = "***"
-# Up to the last @, since a password that was not percent-encoded may hold anything: rather too much is hidden than too little.
+# Up to the last @, as a password that was not percent-encoded may contain one: better to hide too much than too little.
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):.*@|([?&](?:ssl)?password=)[^&#]*", re.IGNORECASE)
 # `user:password@host:port,host:port/database?key=value&key=value`, after the scheme. Nothing may be left over: asyncpg would take a part
 # of a password for a port, and its error would name it.
@@ -58,7 +58,7 @@ _POSTGRES_URL = re.compile(
 
 
 class Setting(Struct, frozen=True):
-    """One thing that can be set: its key in the file (``limits.page``), its type, its default, what it means."""
+    """One setting: its key in the file (``limits.page``), its type, its default, its meaning."""
 
     key: str
     type: Any
@@ -72,7 +72,7 @@ class Setting(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """What a setting is, and why."""
+    """The value of a setting, and where it comes from."""
 
     setting: Setting
     value: Any
@@ -101,7 +101,7 @@ class Loaded(Struct, frozen=True):
     settings: ServerSettings
     values: list[Value]
     secret_file: Path | None = None
-    """The settings file, when it holds a password or a key, whether that is used or not."""
+    """The settings file, when it contains a password or a key, used or not."""
 
 
 def variable_of(key: str) -> str:
@@ -110,7 +110,7 @@ def variable_of(key: str) -> str:
 
 
 def all_settings() -> list[Setting]:
-    """Everything that can be set, in the order it is documented in."""
+    """All settings, in the order of the documentation."""
     found = [setting for setting in _fields("", ServerSettings) if setting.key not in SECTIONS]
     for section, kind in SECTIONS.items():
         found += [setting for setting in _fields(section + ".", kind) if setting.key not in _NOT_TO_BE_SET]
@@ -130,7 +130,7 @@ def _meaning(kind: Any) -> str:
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, config: Path | None = None) -> Loaded:
-    """All settings, from wherever they come. ``flags`` are by key; those that are None were not given."""
+    """Load all settings. ``flags`` are by key; a flag that is None was not given."""
     known = {setting.key: setting for setting in all_settings()}
     values = {key: Value(setting, setting.default, DEFAULT) for key, setting in known.items()}
     named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
@@ -208,7 +208,7 @@ def _is_of_kubernetes(variable: str, text: str) -> bool:
 
 
 def _is_meant_for_us(variable: str, known: list[str]) -> bool:
-    """Whether an unknown variable is one of ours misspelt, rather than of some other program called Skep…"""
+    """Whether an unknown variable is probably a misspelt setting, and not of another program whose name begins with Skep."""
     if variable.startswith(tuple(f"{PREFIX}{section.upper()}_" for section in SECTIONS)):
         return True
     names = [name.removeprefix(PREFIX) for name in known]
@@ -229,13 +229,13 @@ def _from_flags(known: Mapping[str, Setting], flags: Mapping[str, object]) -> di
 
 
 def _read(setting: Setting, text: str, origin: str) -> Any:
-    """A value that came as text."""
+    """Convert a value that is given as text."""
     lowered = text.strip().lower()
     value: object = True if lowered in _YES else False if lowered in _NO else text
     try:
         return _finite(msgspec.convert(value, setting.type, strict=False))
     except (msgspec.ValidationError, ValueError) as error:
-        # A word such as "on" may be what a text setting is to be.
+        # For a text setting, a word such as "on" is just text.
         if value is not text:
             return _converted(setting, text, origin)
         raise _unfit(setting, origin, error) from None
@@ -270,7 +270,7 @@ def _unknown(origin: str, name: str, known: list[str]) -> SkepError:
 
 
 def without_keys(source: str) -> str:
-    """Where master keys come from, as it may be printed: a key that was given in place of that, and what a command is told, are not."""
+    """The source of master keys as it may be printed: without the arguments of a command, and without a key that was put there."""
     kind, _, place = source.partition(":")
     if kind in ("file", "env"):
         return source
@@ -281,7 +281,7 @@ def without_keys(source: str) -> str:
 
 
 def check_postgres_url(url: str) -> None:
-    """INVALID_SETTING when a database's URL has another form; nothing of it is repeated, for any part may be of its password."""
+    """Raise INVALID_SETTING when a database's URL is malformed. The error repeats nothing of it: any part may be of the password."""
     found = _POSTGRES_URL.fullmatch(url)
     if found is None or not _is_fit(found["user"], found["database"], found["query"]):
         raise SkepError(
@@ -307,7 +307,7 @@ def without_password(url: str) -> str:
 
 
 def hide_password(text: str, url: str) -> str:
-    """A text about a store, without the password that its URL may hold."""
+    """A text about a store, without the password of the store's URL."""
     if url == without_password(url):
         return text
     secrets = [match[0] for match in re.finditer(r"(?<=:)[^/@][^@]*(?=@)|(?<=password=)[^&#]*", url, re.IGNORECASE)]

@@ -1,6 +1,6 @@
-"""The edge: what may enter the engine. What has passed here cannot spoil a store call it shares with others.
+"""Checks of all requests before they enter the engine, so that a bad one cannot spoil a store call that it shares with others.
 
-A bad request is a SkepError. One bad message of a push is a refused result with its own code, and the rest of its batch is
+A bad request raises a `SkepError`. A bad message of a push gets a refused result with its own code, and the rest of its batch is
 refused with it (BATCH_REFUSED), since a batch is stored whole or not at all.
 """
 
@@ -43,12 +43,12 @@ TOKEN_BYTES = 16
 ID_BYTES = 16
 SEQ_MAX = 2**63 - 1
 INSTANT_MAX = 253_402_300_799_999_999
-"""The last microsecond of the year 9999: what every date type on the way can hold."""
+"""The last microsecond of the year 9999: every date type on the way can hold it."""
 PARTITIONS_MAX = 1_000_000
 
 NO_NAMES = (".", "..")
-"""In a path they lead elsewhere."""
-# Of characters, as OpenAPI states it too. Half a surrogate pair is no character, and only Python lets a text have one.
+"""Names that lead elsewhere in the path of a URL."""
+# OpenAPI states these patterns, too, without surrogates: half a pair is no character, and only Python texts can have it.
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
 FIT_PATTERN = f"^[^{_CONTROL}]*$"
 STORABLE_PATTERN = r"^[^\x00]*$"
@@ -60,7 +60,7 @@ _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
 class Weight(NamedTuple):
-    """What a checked push weighs, the one queue it is for, if it is one, and when the first scheduled message is due."""
+    """The size of a checked push, its queue if it has only one, and the earliest ``deliver_at`` of its messages."""
 
     size_bytes: int
     queue: QueueKey | None
@@ -76,30 +76,31 @@ class Refusal(NamedTuple):
 
 def is_fit(text: str) -> bool:
     """Whether ``text`` may name something: 1 to 255 characters, no control characters, no lone surrogates."""
-    # isprintable is one fast pass and nearly always says yes; what it doubts (odd spaces, say) is looked at closely.
+    # isprintable is one fast pass and nearly always true. Other texts, with unusual spaces for example, are searched.
     return 0 < len(text) <= NAME_CHARACTERS and (text.isprintable() or _UNFIT.search(text) is None)
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` may name a queue, tenant, group, namespace or task: a URL with `.` or `..` leads elsewhere."""
+    """Whether ``text`` may name a queue, tenant, group, namespace or task: as `is_fit`, without `NO_NAMES`."""
     return (
         0 < len(text) <= NAME_CHARACTERS
         and (text.isprintable() or _UNFIT.search(text) is None)
-        and text not in NO_NAMES  # as `is_fit`: a call less for each name
+        and text not in NO_NAMES  # `is_fit` is spelled out: a call less for each name
     )
 
 
 def check_name(name: str, what: str = "queue") -> None:
-    """A name of a queue, tenant, group, namespace or task."""
+    """Raise unless ``name`` may name a queue, or what ``what`` says."""
     if not is_name(name):
-        raise SkepError(
-            Code.INVALID_NAME,
-            f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be '.' or '..'",
-        )
+        raise SkepError(Code.INVALID_NAME, _name_rule(what))
+
+
+def _name_rule(what: str) -> str:
+    return f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be '.' or '..'"
 
 
 def check_key(key: QueueKey) -> None:
-    """A queue's name and its tenant's."""
+    """Check a queue's name and its tenant's."""
     if not is_name(key.name):
         check_name(key.name)
     if not is_name(key.tenant):
@@ -107,7 +108,7 @@ def check_key(key: QueueKey) -> None:
 
 
 def check_partition(partition: str) -> None:
-    """A partition's name."""
+    """Check a partition's name."""
     if not is_fit(partition):
         raise SkepError(
             Code.INVALID_PARTITION,
@@ -116,13 +117,13 @@ def check_partition(partition: str) -> None:
 
 
 def check_count(value: int, most: int, what: str) -> None:
-    """A number of things asked for."""
+    """Check that a requested number is from 1 to ``most``."""
     if type(value) is not int or not 1 <= value <= most:
         raise SkepError(Code.INVALID_REQUEST, f"{what} must be from 1 to {most}", value=value)
 
 
 def check_lease_seconds(value: float) -> None:
-    """How long a lease lasts."""
+    """Check the duration of a lease."""
     if not _is_number(value) or not 0 < value <= LEASE_SECONDS_MAX:
         raise SkepError(
             Code.INVALID_REQUEST,
@@ -131,7 +132,7 @@ def check_lease_seconds(value: float) -> None:
 
 
 def check_wait_seconds(value: float, limits: Limits) -> None:
-    """How long a pop waits."""
+    """Check how long a pop waits."""
     if not _is_number(value) or not 0 <= value <= limits.wait_seconds:
         raise SkepError(
             Code.INVALID_REQUEST, f"wait_seconds (over HTTP: timeout) must be from 0 to {limits.wait_seconds:.0f}"
@@ -139,7 +140,7 @@ def check_wait_seconds(value: float, limits: Limits) -> None:
 
 
 def check_start(start: Start) -> None:
-    """Where a group starts."""
+    """Check the position where a group starts."""
     if start.mode is StartMode.TIME and not 0 <= start.value <= INSTANT_MAX:
         raise SkepError(Code.INVALID_TIME, "the time to start from is out of range")
     if start.mode is StartMode.SEQ and not 0 <= start.value <= SEQ_MAX:
@@ -147,7 +148,7 @@ def check_start(start: Start) -> None:
 
 
 def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
-    """Everything of a pop but the queue."""
+    """Check all of a pop but its queue."""
     if not is_name(request.group):
         check_name(request.group, "group")
     if not 1 <= request.batch <= limits.pop_messages:
@@ -168,7 +169,7 @@ def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
 
 
 def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: bool) -> Weight | list[Refusal | None]:
-    """The weight of a push, or for each of its messages what is wrong with it."""
+    """The weight of a push; or, when a message is bad, the refusal of each message, None for the good ones."""
     if not 1 <= len(messages) <= limits.push_messages:
         check_count(len(messages), limits.push_messages, "the number of messages")
     size = 0
@@ -201,7 +202,7 @@ def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: boo
 
 
 def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refusal | None:
-    """What is wrong with a message, its queue apart; None when nothing is."""
+    """Why a message is refused, apart from its queue; None when it is not."""
     payload = message.payload
     partition = message.partition
     if type(payload) is not bytes:
@@ -235,7 +236,7 @@ def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refus
 
 
 def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], ids: Sequence[Id]) -> PushOutcome:
-    """The answer to a push that was stopped at the edge."""
+    """The answer to a push with refused messages."""
     results = [
         PushResult(
             PushStatus.REFUSED,
@@ -253,17 +254,13 @@ def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], 
 def _queue_refusal(key: QueueKey) -> Refusal | None:
     if is_name(key.name) and is_name(key.tenant):
         return None
-    what = "tenant" if is_name(key.name) else "queue"
-    return Refusal(
-        Code.INVALID_NAME,
-        f"the {what} name must have 1 to {NAME_CHARACTERS} characters, none of them control characters, and not be '.' or '..'",
-    )
+    return Refusal(Code.INVALID_NAME, _name_rule("tenant" if is_name(key.name) else "queue"))
 
 
 def json_refusal(payload: bytes) -> Refusal | None:
-    """Why a payload without a content type cannot be stored: it is not JSON."""
+    """The refusal of a payload that should be JSON and is not; None when it is."""
     try:
-        # The decoder skips over strings without looking at their bytes, so those that are not ASCII are read once more.
+        # The decoder does not check the bytes of strings, so a payload that is not ASCII is decoded once more.
         _JSON.decode(payload)
         if not payload.isascii():
             payload.decode()
@@ -290,7 +287,7 @@ _ACKS = (Outcome.ACK, Outcome.ACK_THROUGH)
 def check_settlements(
     settlements: Sequence[Settlement], limits: Limits, least: int = 1
 ) -> tuple[QueueKey | None, bool]:
-    """The queue they are all of, if it is one, and whether all are plain acks; raises for one that could not be meant."""
+    """The queue of all settlements, if it is one, and whether all are plain acks; raises for an invalid one."""
     if not least <= len(settlements) <= limits.settlements:
         check_count(len(settlements), limits.settlements, "the number of settlements")
     plain = True
@@ -317,7 +314,7 @@ def check_settlements(
 
 
 def completed(settlements: Sequence[Settlement], random: Random, limits: Limits) -> list[Settlement]:
-    """The settlements, nacks with their jitter, and with error texts that any store can hold."""
+    """The settlements, with jitter for nacks, and with error texts that any store can hold."""
     return [
         settlement if settlement.outcome in _ACKS else _completed(settlement, random, limits)
         for settlement in settlements
@@ -334,7 +331,7 @@ def _completed(settlement: Settlement, random: Random, limits: Limits) -> Settle
 
 
 def check_renewals(renewals: Sequence[Renewal], limits: Limits) -> None:
-    """Raises for a renewal that could not be meant."""
+    """Raise for an invalid renewal."""
     check_count(len(renewals), limits.settlements, "the number of renewals")
     for renewal in renewals:
         check_key(renewal.queue)
@@ -344,14 +341,14 @@ def check_renewals(renewals: Sequence[Renewal], limits: Limits) -> None:
 
 
 def storable(text: str, most: int) -> str:
-    """A text for people, made fit for any store and cut to ``most`` characters."""
+    """A text that any store can hold, cut to ``most`` characters."""
     if len(text) > most:
         text = text[:most]
     return text if text.isprintable() else _UNSTORABLE.sub("\ufffd", text)
 
 
 def check_texts(texts: Iterable[str | None]) -> None:
-    """Texts to search for: any, if the store can hold them at all."""
+    """Check texts to search for: a store must be able to hold them."""
     for text in texts:
         if text is not None and _UNSTORABLE.search(text):
             raise SkepError(Code.INVALID_REQUEST, "a text to look for has characters that cannot be stored")
@@ -366,7 +363,7 @@ def _check_lease(token: Token, group: str) -> None:
 
 def _check_retry(settlement: Settlement) -> None:
     if settlement.outcome is Outcome.RELEASE:
-        # A consumer that could take its attempts back could keep a message for ever.
+        # A release does not count the delivery: with it, a consumer could keep a message for ever.
         raise SkepError(Code.INVALID_REQUEST, "a message that was delivered is acked, nacked or rejected")
     at = settlement.retry_at
     if settlement.retry is Retry.AT and settlement.outcome is Outcome.NACK and not (at and 0 < at <= INSTANT_MAX):
@@ -380,13 +377,13 @@ def _is_number(value: object) -> bool:
 
 
 def check_page(limit: int, limits: Limits, after: str = "") -> None:
-    """Refuse a page that is too long, or that begins after what cannot be a name."""
+    """Check the length of a page, and the text that it starts after."""
     check_count(limit, limits.page, "limit")
     check_texts((after,))
 
 
 def check_match(tenant: str, namespace: str | None, task: str | None) -> None:
-    """Refuse what cannot be the name of a tenant, a namespace or a task."""
+    """Check the names of a tenant, a namespace and a task."""
     check_name(tenant, "tenant")
     for name, what in ((namespace, "namespace"), (task, "task")):
         if name is not None:
