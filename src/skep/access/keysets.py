@@ -1,8 +1,8 @@
 """The keys of tokens' issuer: a secret, a public key or a set of them (JWKS), from a file or a URL that the settings name.
 
 Each key is bound to one algorithm when it is read, so that a public key is never taken for a secret. A set from a URL is
-fetched at a bounded rate, whatever kids tokens make up. When the issuer cannot be reached, the last set is used for a while. Tokens and
-sessions that were let in before are held to it by the thumbprint of their key, and let it be read anew in the background.
+fetched at a bounded rate, whatever key ids (kid) tokens name. When the issuer cannot be reached, the last set is used for a while.
+Accepted tokens and sessions are checked by the thumbprint of their key; such a check may renew the set in the background.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ RSA_BITS_MIN = 2_048
 RSA_BITS_MAX = 16_384
 """Longer ones take long to verify."""
 STALE_SECONDS = 3_600.0
-"""How long a set is used that could not be read again."""
+"""How long an outdated set is used while it cannot be read again."""
 ASK_SECONDS = 10.0
-"""A kid that is not in the set makes it read anew, but not more often than this."""
+"""The least time between two reads of the set, also when tokens name unknown key ids."""
 ALGORITHMS = ("HS256", "RS256", "EdDSA")
 _ALGORITHM_OF: dict[tuple[object, object], str] = {("RSA", None): "RS256", ("OKP", "Ed25519"): "EdDSA"}
 _PUBLIC = frozenset({"kty", "kid", "use", "key_ops", "alg", "n", "e", "crv", "x"})
@@ -51,7 +51,7 @@ class KeySet(Struct, frozen=True):
     nameless: tuple[jwt.PyJWK, ...] = ()
 
     def find(self, algorithm: str, kid: str | None) -> jwt.PyJWK | None:
-        """The one key that may verify this; a token without a kid is only for an issuer with one key of the algorithm."""
+        """The one key that may verify a token. Without a kid, only one key may have the algorithm."""
         if kid is not None and kid in self.by_kid:
             key = self.by_kid[kid]
             return key if key.algorithm_name == algorithm else None
@@ -60,7 +60,7 @@ class KeySet(Struct, frozen=True):
         return fitting[0] if len(fitting) == 1 else None
 
     def thumbprints(self) -> frozenset[str]:
-        """Those of all keys."""
+        """The thumbprints of all keys."""
         return frozenset(thumbprint(key) for key in (*self.by_kid.values(), *self.nameless))
 
 
@@ -112,12 +112,12 @@ class KeySource:
         return self._keys
 
     def has(self, thumbprint: str) -> bool:
-        """Whether a key is known to count. When it is time, the keys are read anew in the background; no when that is long overdue."""
+        """Whether a known key is trusted: none is when the set is long outdated. If the set is due, it is read in the background."""
         if self._tried_at is None or self._is_stale:
             return False
         now = self._clock.steady()
         untried = now - self._tried_at
-        if untried >= max(2 * self._keep, seconds(ASK_SECONDS)):  # nobody came for long: what is known may be old
+        if untried >= max(2 * self._keep, seconds(ASK_SECONDS)):  # no token came for long, so the known keys may be old
             return False
         if now - self._read_at >= self._keep and untried >= seconds(ASK_SECONDS):
             self._renew_soon()
@@ -206,7 +206,7 @@ def read_keys(text: bytes, algorithms: tuple[str, ...]) -> KeySet:
     for one in listed:
         try:
             key = _of_jwk(one, algorithms)
-        except (SkepError, TypeError) as error:  # the others are as good as before
+        except (SkepError, TypeError) as error:  # the others can still be used
             log.warning("a key of tokens is left out", error=str(error)[:200])
             continue
         if key is None:
@@ -247,7 +247,7 @@ def _of_pem(text: bytes, algorithms: tuple[str, ...]) -> jwt.PyJWK:
 
 
 def _of_jwk(told: object, algorithms: tuple[str, ...]) -> jwt.PyJWK | None:
-    """A key of a set; None when it is for something else. What is private in it is left out."""
+    """A key of a set; None when it is for another purpose. Private parts are left out."""
     if not isinstance(told, dict):
         return None
     algorithm = _ALGORITHM_OF.get((told.get("kty"), told.get("crv")))

@@ -53,7 +53,7 @@ class Presence(Struct, frozen=True):
 
 
 class Proved(Struct, frozen=True):
-    """A connection whose other end knows the secret, and what it said beside."""
+    """A connection whose other end knows the secret, and whether that server asks for keys."""
 
     connection: HTTPConnection
     asks_for_keys: bool
@@ -65,7 +65,7 @@ def file_of(database: Path) -> Path:
 
 
 def new_presence(address: str) -> Presence:
-    """A server that starts now."""
+    """The presence of a server that starts now."""
     return Presence(address, secrets.token_urlsafe(SECRET_BYTES), this_machine())
 
 
@@ -83,7 +83,7 @@ def announce(path: Path, presence: Presence) -> None:
 
 
 def withdraw(path: Path) -> None:
-    """Take the file away. Only the server that holds the store may: the file is its own."""
+    """Delete the file. Only the server that holds the store may do this."""
     with suppress(OSError):
         path.unlink()
 
@@ -130,7 +130,7 @@ def proved(presence: Presence, url: str | None = None, *, seconds: float = PROOF
     The secret is not sent. What follows goes over the same connection, so that nobody can step in between. No proxy is used.
     """
     if presence.machine != this_machine():
-        return None  # the same address may mean another server here
+        return None  # the same address may lead to another server here
     try:
         parts = urlsplit(url or presence.address)
         if parts.scheme != "http" or parts.hostname is None:
@@ -186,7 +186,7 @@ def _deadline(sock: socket.socket, seconds: float) -> Iterator[None]:
 
 
 def this_machine() -> str | None:
-    """This machine since its start, and its network: in another container the same address is another server. None where unknown."""
+    """The identity of this machine since its start, and of its network: each container has its own addresses. None where unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/net').readlink()}"

@@ -1,8 +1,8 @@
-"""Sessions: whoever showed a key or token once is known by a random text from then on.
+"""Sessions: after a login with a key or token, a browser shows a random text (its cookie).
 
-The store has a digest of that text, so all servers know a session, and revoking its key or logging out ends it on all of them. What was
-looked up is remembered here: a request costs one digest and one look into a dictionary, as a key does. That a session is used is noted in
-the store now and then, in the background; if it is no longer there by then, it has ended.
+The store has the digest of that text, so all servers know a session, and revoking its key or logging out ends it on all of them.
+Sessions are cached: a request costs one digest and one look-up in a dictionary, as a key does. The use of a session is noted in the
+store now and then, in the background; a session that is gone by then has ended.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from skep.model.key import KEY_OWNER, SessionDetail, SessionRecord
 
 TOKEN_BYTES = 32
 REMEMBERED = 20_000
-"""Sessions that are remembered; others are looked up again."""
+"""The most sessions that are cached; others are looked up again."""
 NOTE_SECONDS = 60.0
-"""How long a use may go without being noted in the store, or a tenth of the idle time when that is less."""
+"""How often the use of a session is noted in the store; a tenth of the idle time when that is less."""
 SKEW_SECONDS = 5.0
-"""A use that lies further ahead was noted before the clock was put back."""
+"""A use that lies further in the future was noted before the clock was put back."""
 _OWNERS = (KEY_OWNER, "jwt:")
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{43}")
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -42,7 +42,7 @@ PrincipalOf = Callable[[SessionRecord], Awaitable[Principal]]
 
 
 def is_session_text(text: bytes) -> bool:
-    """Whether a text has the form of what a browser shows for its session."""
+    """Whether a text has the form of a session's cookie."""
     return _TOKEN.fullmatch(text) is not None
 
 
@@ -52,7 +52,7 @@ def is_session_id(id_: str) -> bool:
 
 
 def detail_of(record: SessionRecord) -> SessionDetail:
-    """What a session of a token grants, and who signed the token."""
+    """The grants of a token's session, and the signer of the token."""
     return _decode(record.document)
 
 
@@ -92,7 +92,7 @@ class Sessions:
         self._noting: set[asyncio.Task[None]] = set()
 
     async def open(self, principal: Principal) -> str:
-        """A new session of someone who showed a key or token; what their browser is to show from now on."""
+        """Make a session for the holder of a key or token; returns the text of its cookie."""
         if not principal.name.startswith(_OWNERS):
             raise SkepError(Code.FORBIDDEN, "log in with a key or a token of your own")
         token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -107,7 +107,7 @@ class Sessions:
         return token
 
     def remembered(self, token: bytes) -> Principal | None:
-        """Whose session this is, if it is known here and counts."""
+        """The principal of a cached session, if the session is still valid."""
         found = self._known.get(_digest(token))
         if found is None:
             return None
@@ -117,7 +117,7 @@ class Sessions:
         if not self._is_trusted(found.principal):
             return None
         if found.used_at > now + seconds(SKEW_SECONDS):
-            # The clock was put back: the store knows when it ends by the right time.
+            # The clock was put back: the store has the right times.
             del self._known[found.id]
             return None
         found.used_at = max(found.used_at, now)
@@ -126,7 +126,7 @@ class Sessions:
         return found.principal
 
     async def admit(self, token: bytes) -> Principal:
-        """Whose session this is; UNAUTHENTICATED when it is none, or has ended."""
+        """The principal of a session; UNAUTHENTICATED when there is no such session, or it has ended."""
         principal = self.remembered(token)
         if principal is not None:
             return principal
@@ -150,7 +150,7 @@ class Sessions:
         return self.remembered(token) or principal
 
     def _check_rate(self, id_: str) -> None:
-        """TOO_MANY_REQUESTS when the store is asked for too many sessions that are not known here."""
+        """Raise TOO_MANY_REQUESTS when too many unknown sessions are looked up in the store."""
         if id_ not in self._known and (wait := self._unknown.missing_seconds(self._clock.steady())):
             raise SkepError(
                 Code.TOO_MANY_REQUESTS, "too many sessions that are not known here are asked for; try again soon",
@@ -163,7 +163,7 @@ class Sessions:
             await self._access.end_session(_digest(token))
 
     def forget(self, id_: str | None = None) -> None:
-        """A session ended, or any may have: look it up anew."""
+        """Drop a session from the cache, as it ended; without an id drop all, as any may have."""
         self._forgotten += 1
         if id_ is None:
             self._known.clear()
@@ -171,7 +171,7 @@ class Sessions:
             self._known.pop(id_, None)
 
     def drop_untrusted(self) -> None:
-        """The keys of tokens changed: end what waits on behalf of a session whose signer is trusted no longer."""
+        """The issuer's keys changed: end waiting calls of sessions whose signer is no longer trusted."""
         for id_, session in list(self._known.items()):
             if not self._is_trusted(session.principal):
                 session.principal.revoke()
@@ -200,5 +200,5 @@ def _digest(token: bytes) -> str:
 
 
 def ended_session() -> SkepError:
-    """The error of a session that counts no longer."""
+    """The error of a session that has ended."""
     return SkepError(Code.UNAUTHENTICATED, "the session has ended: log in again")

@@ -1,10 +1,10 @@
-"""Sealed payloads: AES-256-GCM, with all that says which message it is sealed along with it.
+"""Sealed (encrypted) payloads: AES-256-GCM, with the identity of the message inside.
 
-An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data, so whoever opens an
-envelope knows for certain of which queue it is. The message's id, its trace, its partition and its content type are inside, before
-the payload. An envelope that is moved to another queue, or to a message of another trace, is thus seen to be there wrongly. Within a
-trace it is not, since a replayed message has a new id. The nonce is random:
-under one key that is safe for four billion messages, and a key is replaced long before (`MESSAGES_PER_KEY`).
+An envelope is a version, the id of the data key, a nonce, and the ciphertext. The key's queue is associated data, so the envelope of
+another queue does not open. The message's id, its trace, its partition and its content type are inside, before the payload. So an
+envelope that was moved to another queue, or to a message of another trace, is detected. Within a trace it is not, since a replayed
+message has a new id. The nonce is random: under one key that is safe for four billion messages, and a key is replaced long before
+(`MESSAGES_PER_KEY`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_CONTENT_TYPE = 0xFFFF
 
 
 class Sealed(Struct, frozen=True, gc=False):
-    """What is sealed: a payload, its content type, and which message it is."""
+    """The contents of an envelope: a payload, its content type, and the identity of its message."""
 
     payload: bytes
     content_type: str | None
@@ -54,7 +54,7 @@ class DataKey:
         self._cipher = AESGCM(secret)
 
     def seal(self, messages: Sequence[NewMessage], ids: Sequence[Id]) -> list[NewMessage]:
-        """The messages with envelopes for payloads."""
+        """The messages, each with an envelope as its payload."""
         nonces = os.urandom(_NONCE_BYTES * len(messages))
         head, associated, encrypt, pack = self._head, self._associated, self._cipher.encrypt, _INSIDE.pack
         sealed = []
@@ -76,7 +76,7 @@ class DataKey:
         return sealed
 
     def open(self, envelope: bytes) -> Sealed:
-        """What was sealed with this key; CANNOT_DECRYPT when it was not, or was changed since."""
+        """The contents of an envelope; CANNOT_DECRYPT when this key did not seal it, or it was changed."""
         try:
             inside = self._cipher.decrypt(envelope[17:_HEAD_BYTES], envelope[_HEAD_BYTES:], self._associated)
         except (InvalidTag, ValueError):
@@ -89,14 +89,14 @@ class DataKey:
 
 
 def key_of(envelope: bytes) -> Id:
-    """Which key an envelope was sealed with."""
+    """The id of the key that sealed an envelope."""
     if len(envelope) < _HEAD_BYTES or envelope[:1] != _VERSION:
         raise SkepError(Code.CANNOT_DECRYPT, "a payload that should be sealed is no envelope of a known version")
     return Id(envelope[1:17])
 
 
 def associated(id_: Id, queue: QueueKey) -> bytes:
-    """What binds a key, and all it seals, to its queue. Lengths are said, so that no two queues make the same bytes."""
+    """The bytes that bind a key, and all it seals, to its queue. They have lengths, so that no two queues have the same bytes."""
     tenant, name = queue.tenant.encode(), queue.name.encode()
     return b"%b%b%d:%b%d:%b" % (_VERSION, id_, len(tenant), tenant, len(name), name)
 

@@ -27,7 +27,7 @@ class MasterKeys:
     """The master keys of a server, by name; the first is the current one."""
 
     def __init__(self, text: str) -> None:
-        """Raises INVALID_SETTING, without a word of what the text holds, when it is not as it should be."""
+        """Raise INVALID_SETTING when the text is malformed; the error repeats nothing of it."""
         self._ciphers: dict[str, AESGCM] = {}
         for number, line in enumerate(text.splitlines(), 1):
             if line.strip() and not line.lstrip().startswith("#"):
@@ -43,7 +43,7 @@ class MasterKeys:
 
     @property
     def names(self) -> frozenset[str]:
-        """All that are there."""
+        """The names of all master keys."""
         return frozenset(self._ciphers)
 
     def wrap(self, id_: Id, queue: QueueKey, secret: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Where master keys come from: `file:/path`, `env:NAME`, or `command:…`, whose output they are, so that any KMS fits."""
+"""Sources of master keys: `file:/path`, `env:NAME`, or the output of `command:…`, which may ask any KMS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS_BYTES_MAX = 64 * 1024
 
 
 def load_master_keys(source: str, environment: Mapping[str, str]) -> MasterKeys:
-    """The master keys of a source. KEY_UNAVAILABLE when it does not give them, INVALID_SETTING when they are none."""
+    """The master keys of a source; KEY_UNAVAILABLE when it cannot be read, INVALID_SETTING when its text is malformed."""
     kind, _, place = source.partition(":")
     match kind:
         case "file":
@@ -58,7 +58,7 @@ def _from_command(command: str) -> str:
     except subprocess.TimeoutExpired:
         raise _unavailable(f"its command took longer than {COMMAND_SECONDS} seconds") from None
     if done.returncode:
-        # Only what it says of its own accord; what it printed may hold a key.
+        # Only its stderr: its output may contain a key.
         said = done.stderr.decode(errors="replace").strip()[-500:]
         raise _unavailable(f"its command ended with status {done.returncode}: {said}")
     return _text(done.stdout)

@@ -1,10 +1,10 @@
 """The words of Skep as data: queues, messages, deliveries, settlements, dead letters, and figures about them.
 
-Plain structs that flow one way, from the edge to the store and back. They hold no logic beyond their defaults;
-payloads and headers stay the bytes they came as. Instants are microseconds (`skep.clock`), ids 16 bytes (`skep.ids`).
+They are structs, and functions that pack or check them. Payloads and headers stay the bytes they came as. Instants are microseconds
+(`skep.clock`), ids 16 bytes (`skep.ids`).
 
-The words of push, pop and settle are here by name. The other modules are imported as what they are: `skep.model.operation`,
-`skep.model.record`, `skep.model.key` and so on.
+The structs of push, pop and settle can be imported from here. The others are imported from their modules, such as
+`skep.model.operation`, `skep.model.record` and `skep.model.key`.
 """
 
 from skep.model.dead_letter import (

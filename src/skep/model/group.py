@@ -1,4 +1,4 @@
-"""Consumer groups as data: where one begins, and how far it has come."""
+"""Consumer groups as data: special names, and the position where a group starts."""
 
 from __future__ import annotations
 

@@ -331,12 +331,12 @@ def split(request: NewOperations, is_fifo: dict[QueueKey, bool]) -> list[NewOper
     ]  # fmt: skip
 
 
-def operations_ahead(retry_after_seconds: int = 1) -> SkepError:
+def operations_ahead() -> SkepError:
     """The error for a call that cannot be queued and would overtake a queued push."""
     return SkepError(
         Code.OPERATIONS_AHEAD,
         "a push to the same partition is queued, and this cannot wait behind it: try again when that is done",
-        retry_after_seconds=retry_after_seconds,
+        retry_after_seconds=1,
     )
 
 

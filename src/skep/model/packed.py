@@ -1,4 +1,4 @@
-"""A message to push, packed as msgpack: operations and the spool keep it so until the store can take it.
+"""A message to push, packed as MessagePack: operations and the spool keep it so until the store can take it.
 
 Fields are known by their place, so new fields are only ever added at the end, with a default. Payloads are bytes and stay
 unchanged. The queue is not packed: the operation or the spool's record names it for all its messages.

@@ -1,4 +1,4 @@
-"""Queues as data: their names, the bounds of their logs, and their depth."""
+"""Queues as data: their keys, the bounds of their logs, and their depth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_PARTITION = "Default"
 DEAD_LETTER_SUFFIX = ".dead"
 NO_DEAD_LETTER_QUEUE = "none"
 LOG_CHUNK = 5_000
-"""Messages of a log that are read at once as columns, and begin at the same seqs for all readers where they are kept."""
+"""How many messages of a log are read at once as columns. Cached chunks begin at the same seqs for all readers."""
 WINDOW_CAP_FACTOR = 10
 """A window buffer holds a partition back for at most this many windows after its oldest message."""
 

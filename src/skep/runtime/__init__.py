@@ -1,1 +1,1 @@
-"""What a process of ours has whatever it does: its event loop, its logs, how it hears of signals, and files for its owner alone."""
+"""Parts of any process: its event loop, logs, signals and private files, checks of its machine, and rate limits."""

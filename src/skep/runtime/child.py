@@ -1,4 +1,4 @@
-"""The child's side of a process that was started with an order: the order is the first line of stdin, and when stdin ends, it stops."""
+"""The child's side of a process that was started with an order, the first line of stdin. When stdin ends, the process stops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def read_order(kind: type[T]) -> T:
-    """What this process is told."""
+    """The order of this process."""
     return msgspec.json.decode(sys.stdin.buffer.readline(), type=kind)
 
 
 def on_stdin_end(stop: Callable[[], None]) -> None:
-    """Stop when stdin ends: the parent says so, or has gone."""
+    """Stop when stdin ends: the parent closed it, or has gone."""
     loop = asyncio.get_running_loop()
 
     def look() -> None:
@@ -34,6 +34,6 @@ def on_stdin_end(stop: Callable[[], None]) -> None:
 
 
 def tell_ready() -> None:
-    """Tell the parent. When it has gone meanwhile, stdin has ended as well, and that is what counts."""
+    """Tell the parent that this process is ready. If the parent has gone, the end of stdin stops this process."""
     with contextlib.suppress(BrokenPipeError):
         os.write(1, READY)

@@ -1,4 +1,4 @@
-"""Is a machine fit for something? What a check found, and the checks that servers and pipelines have in common."""
+"""Findings about a machine (`doctor`), and the checks that servers and pipelines share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ROOM_BYTES = 64 * 1024**2
 
 
 class Finding(Struct, frozen=True):
-    """What one check found; ``hint`` says what to do about it."""
+    """The finding of one check; ``hint`` says what to do about it."""
 
     check: str
     state: State
@@ -28,7 +28,7 @@ class Finding(Struct, frozen=True):
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Check the version of Python."""
     version = platform.python_version()
     if sys.version_info >= OLDEST_PYTHON:
         return Finding("python", "ok", f"{version} in {sys.executable}")
@@ -36,7 +36,7 @@ def python() -> Finding:
 
 
 def folder(check: str, path: Path, elsewhere: str) -> Iterator[Finding]:
-    """That a folder can be written, and that its disk has room; ``elsewhere`` says how to name another one."""
+    """Check that a folder can be written, and that its disk has room; ``elsewhere`` says how to name another one."""
     there = nearest(path)
     if not os.access(there, os.W_OK | os.X_OK):
         yield Finding(check, "fail", f"{there} cannot be written", f"change its owner, or {elsewhere}")

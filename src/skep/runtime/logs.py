@@ -1,14 +1,13 @@
-"""What the program says while it runs: on stderr, as lines for people or as one JSON object per line.
+"""Logs: on stderr, as lines for people or as one JSON object per line.
 
-Everything goes through one handler, also what uvicorn, asyncio and other libraries have to say. No payload, header or
-token is ever logged, and a traceback shows no local variables, since they would hold some.
+All logs go through one handler, also those of uvicorn, asyncio and other libraries. No payload, header or token is ever logged, and a
+traceback shows no local variables, since they may hold some.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -18,9 +17,9 @@ from skep.config import LogFormat, LogLevel
 _TALKATIVE = ("uvicorn", "uvicorn.error", "asyncio")
 
 
-def configure_logs(level: LogLevel, format_: LogFormat, stream: TextIO | None = None) -> None:
-    """Set up logging for this process; `stream` is stderr unless told otherwise."""
-    stream = stream or sys.stderr
+def configure_logs(level: LogLevel, format_: LogFormat) -> None:
+    """Set up logging for this process."""
+    stream = sys.stderr
     as_json = format_ == "json" or (format_ == "auto" and not stream.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -43,7 +42,7 @@ def configure_logs(level: LogLevel, format_: LogFormat, stream: TextIO | None = 
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     for name in _TALKATIVE:
-        # At info uvicorn tells of its own starting and stopping, which we do in our own words.
+        # At info uvicorn logs its own start and stop, which we log in our own words.
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(logging.WARNING, root.level))
     structlog.configure(
         processors=[

@@ -1,7 +1,7 @@
-"""Files and folders that are for their owner alone, whatever the umask is, and which of them are not.
+"""Private files and folders, whatever the umask is, and a check for those that other accounts can read.
 
-What is made here from the start is private. What was there before stays as it is: others may have been let in on purpose, a backup for
-example. Whoever asks is told, with the command that changes it.
+A file that is made here is private from the start. An existing one stays as it is: others may have access on purpose, a backup for
+example. The check names the command that changes it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file for its owner alone, unless it is there. Whoever opens it next says what is wrong, if anything is."""
+    """Make an empty file for its owner alone, unless it is there. Errors are left to the code that opens it next."""
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, FILE_MODE))
 
 
 def opened_to_others(paths: Iterable[Path]) -> dict[Path, str]:
-    """Those that other accounts can read or change, each with the command that keeps them out.
+    """The paths that other accounts can read or change, each with the command that keeps them out.
 
     A file in a folder that others cannot enter is safe whatever its own mode is.
     """
@@ -49,7 +49,7 @@ def opened_to_others(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def account() -> str:
-    """Whose process this is, as the system knows it. Variables such as LOGNAME say whatever somebody sets them to."""
+    """The account of this process, from the system: anybody can set variables such as LOGNAME."""
     uid = os.getuid()
     try:
         return pwd.getpwuid(uid).pw_name

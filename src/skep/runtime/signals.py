@@ -37,7 +37,7 @@ def stop_signals(stop: Callable[[], None], at_once: Callable[[], None] | None = 
 
 @contextmanager
 def heard_by(handler: Callable[[int, FrameType | None], None], numbers: Iterable[int]) -> Iterator[None]:
-    """Let a handler hear of these signals, and put those of before back at the end."""
+    """Handle these signals, and put the earlier handlers back at the end."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

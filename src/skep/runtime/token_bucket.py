@@ -1,6 +1,6 @@
 """Rate limits: token buckets that this process keeps. A bucket holds some tokens and fills up evenly.
 
-Time is given, on the line of `Clock.steady`, which never goes back. Each process has its own buckets, so several allow so many times as much.
+Times are those of `Clock.steady`, which never goes back. Each process has its own buckets, so two processes allow twice as much.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from skep.clock import MICROS_PER_SECOND, Instant
 
 BUCKETS_MAX = 100_000
-"""Keys that are remembered. Beyond that the one that was not seen for longest is forgotten, and starts afresh."""
+"""How many keys are remembered. Beyond that the longest unused one is forgotten, and starts with a full bucket."""
 
 
 class TokenBucket:
@@ -22,13 +22,13 @@ class TokenBucket:
         self._span = per_seconds * MICROS_PER_SECOND
         self._interval = self._span / count
         self._owed = 0.0
-        """How many microseconds it took, when it was last looked at, to fill up all that was taken."""
+        """The microseconds that the bucket needed, at ``_at``, to fill up again."""
         self._at = Instant(0)
 
     def take(self, now: Instant) -> Instant:
         """Take a token; returns from when on it may be used, which is now unless the bucket is empty.
 
-        Whoever finds none has a place in line: the token is taken in advance, so that those who wait go one by one and not all at once.
+        From an empty bucket a token is taken in advance, so that waiting callers go one by one and not all at once.
         """
         self._owed, self._at = self._owed_at(now) + self._interval, now
         return Instant(now + max(0, round(self._owed - self._span)))
@@ -43,7 +43,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, now: Instant) -> bool:
-        """Whether it says nothing any more: a new one would be the same."""
+        """Whether the bucket is full, as a new one is."""
         return self._owed_at(now) == 0
 
     def _owed_at(self, now: Instant) -> float:
@@ -69,7 +69,7 @@ class TokenBuckets:
         return usable_at
 
     def _forget(self, now: Instant) -> None:
-        """A bucket that is full again says nothing; at most two are looked at, the longest unseen first."""
+        """Forget up to two buckets, the longest unused first: full ones, and any beyond `BUCKETS_MAX`."""
         for _ in range(2):
             key, bucket = next(iter(self._buckets.items()))
             if not bucket.is_full(now) and len(self._buckets) <= BUCKETS_MAX:

@@ -8,14 +8,14 @@ from msgspec import Raw, Struct
 
 
 class EntityName(Struct, forbid_unknown_fields=True, gc=False):
-    """Which entity: its type and its id."""
+    """The identity of an entity: its type and its id."""
 
     entity: str
     id: str
 
 
 class ReceiptName(Struct, forbid_unknown_fields=True, gc=False):
-    """Which receipt: a key within a scope."""
+    """The identity of a receipt: a key within a scope."""
 
     scope: str
     key: str
@@ -31,8 +31,8 @@ class EventItem(Struct, forbid_unknown_fields=True, gc=False):
 class EffectItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Events of an entity, and its state after them.
 
-    ``version`` is the one they were computed from, 0 for an entity that is not there yet. ``cause`` is the id of the message
-    behind them.
+    ``version`` is the one they were computed from, 0 for an entity that does not exist yet. ``cause`` is the id of the message that
+    caused them.
     """
 
     entity: str
@@ -44,7 +44,7 @@ class EffectItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ReceiptItem(Struct, rename="camel", forbid_unknown_fields=True):
-    """A receipt: something was done once, with this answer. It counts for the window."""
+    """Proof that a call was done, with its answer. It is valid for the window."""
 
     scope: str
     key: str
@@ -71,7 +71,7 @@ class EntityView(Struct, rename="camel"):
 
 
 class ReceiptView(Struct, rename="camel"):
-    """The answer of the first time, and until when the receipt counts."""
+    """The answer of the call that was done, and the end of the receipt's validity."""
 
     answer: Raw
     expires_at: datetime
@@ -98,7 +98,7 @@ class EntitiesResponse(Struct):
 
 
 class EventView(Struct, gc=False):
-    """An event of an entity; they are numbered from 1. ``cause`` is the id of the message behind it."""
+    """An event of an entity; events are numbered from 1. ``cause`` is the id of the message that caused it."""
 
     number: int
     name: str

@@ -1,4 +1,4 @@
-"""Consumer groups on the wire: their accounts, and moving them."""
+"""Consumer groups on the wire: their figures, and changes to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.model import Rates
 
 
 class GroupFigures(Struct, rename="camel"):
-    """A group's account in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages.
+    """A group's figures in one queue: pushed = completed + pending + inFlight + dead + expired. ``lag`` is in messages.
 
     An ``external`` group reads the raw log and reports its progress; it does not pop. ``activeAt`` is the time of its last use, to
     the minute. An ``idle`` group was not used for longer than the queue's ``group_idle_seconds``, and holds back nothing.

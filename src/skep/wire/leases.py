@@ -29,7 +29,7 @@ class LeaseName(Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> QueueKey:
-        """The queue it is a lease of."""
+        """The queue of the lease."""
         return QueueKey(self.queue, self.tenant)
 
 
@@ -43,7 +43,7 @@ def lease_id(name: LeaseName) -> str:
 
 
 PATTERN = f"^{lease_id(LeaseName(Token(bytes(16)), '', '', '', ''))[:4]}[A-Za-z0-9_-]*$"
-"""What every lease id looks like: the same beginning, which says that five parts follow and that the first is a token, in Base64."""
+"""The form of every lease id. All begin alike, in Base64: five parts follow, and the first is a token."""
 
 
 def parse_lease_id(text: str) -> LeaseName:

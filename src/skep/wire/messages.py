@@ -12,9 +12,9 @@ from skep.model import DEFAULT_PARTITION, DeadReason, PushStatus, SettleStatus
 from skep.wire.entities import EffectItem, ReceiptItem
 
 NULL = Raw(b"null")
-"""A raw part cannot be null by its type (a union with Raw is not decoded raw), so it is null by its text."""
+"""The null of a raw field. Its type cannot be `Raw | None`, as a union with Raw is not decoded raw."""
 NO_HEADERS = Raw(b"")
-"""What a message has that says nothing of headers: this very object, so that one look tells."""
+"""The headers of a message that has none: always this very object, so that `is` finds it."""
 
 
 class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -28,7 +28,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
     partition: str = DEFAULT_PARTITION
     transaction_id: str | None = None
     trace_id: str | None = None
-    headers: Raw = field(default_factory=lambda: NO_HEADERS)  # a schema cannot tell a raw default
+    headers: Raw = field(default_factory=lambda: NO_HEADERS)  # a schema cannot show a raw default
     content_type: str | None = None
     deliver_at: datetime | None = None
     priority: int = 0
@@ -220,7 +220,7 @@ class TransactionRequest(Struct, rename="camel", forbid_unknown_fields=True, omi
 
 
 class TransactionResponse(Struct, rename="camel"):
-    """What a committed transaction did.
+    """The results of a committed transaction.
 
     ``repeated`` is there, and true, when it was committed before: this is the answer of then, and nothing changed now.
     """

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class VerbMetrics(Struct):
-    """Messages since the server started and per second of late; latencies are those of requests."""
+    """Messages since the server started, and per second lately; latencies are those of requests."""
 
     total: int
     throughput: float
@@ -32,7 +32,7 @@ class FileBufferMetrics(Struct):
 
 
 class MetricsResponse(Struct):
-    """What the server did, at one look."""
+    """The figures of a server."""
 
     push: VerbMetrics
     pop: VerbMetrics

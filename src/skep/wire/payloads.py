@@ -1,4 +1,4 @@
-"""Payloads that are shown: how to read them, the same for messages, scheduled messages and dead letters."""
+"""Reading the payload of a view: of a message, a scheduled message or a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one shape of an error."""
+"""Errors on the wire: all have one shape."""
 
 from __future__ import annotations
 

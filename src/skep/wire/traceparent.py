@@ -12,9 +12,9 @@ from skep.ids import Id
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 STATE_CHARACTERS_MAX = 512
-"""What a `tracestate` may have; the standard asks for no more to be carried, and what is oldest, at its end, goes first."""
+"""The most characters of a `tracestate`, as in the standard. A longer one loses its oldest members, at its end."""
 
-# Version 00 ends here. One that is not known yet may say more after a dash, and ff is none.
+# Version 00 has just these fields. A later version may have more after a dash; ff is no version.
 _TRACEPARENT = re.compile(
     r"(?:00-{ids}|(?!00|ff)[0-9a-f]{{2}}-{ids}(?:-.*)?)".format(
         ids="(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
@@ -24,35 +24,34 @@ _headers = msgspec.json.Decoder(dict[str, str])
 
 
 class TraceContext(Struct, frozen=True):
-    """A `traceparent` that is sound, and its `tracestate`."""
+    """A valid `traceparent`, and its `tracestate`."""
 
     traceparent: str
     tracestate: str | None = None
 
     @property
     def trace_id(self) -> Id:
-        """Which trace it is of."""
+        """The id of the trace."""
         return Id(bytes.fromhex(self.traceparent[3:35]))
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a message carries of it."""
+        """The headers of a message with this context."""
         state = {} if self.tracestate is None else {TRACESTATE: self.tracestate}
         return {TRACEPARENT: self.traceparent, **state}
 
 
 def trace_context(traceparent: str | None, tracestate: str | None = None) -> TraceContext | None:
-    """The context in these headers; None when there is none. A malformed one is ignored, as the
-    standard says: tracing must not stand in the way of the message.
-    """
+    """The context in these headers; None when there is none. A malformed one is ignored, as the standard says."""
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return None
     return TraceContext(traceparent, None if tracestate is None else _state(tracestate))
 
 
 def context_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceContext | None:
-    """The context of a request, its names in small letters: of one `traceparent`, since two count for none, and of every
-    `tracestate`, which are one list that came in parts. Both are ASCII; anything else counts for nothing.
+    """The context of a request; the names of headers are in lower case.
+
+    Two `traceparent` headers count as none; several `tracestate` headers are parts of one list. Bytes beyond ASCII are replaced.
     """
     parents, states = [], []
     for name, value in headers:
@@ -75,9 +74,7 @@ def context_in(headers: bytes | None) -> TraceContext | None:
 
 
 def with_context(headers: bytes | None, context: TraceContext | None) -> bytes | None:
-    """A message's headers with a context, unless they have one of their own. A `tracestate` without a sound `traceparent`
-    of its own belongs to no trace, and is left out.
-    """
+    """A message's headers with a context, unless they have their own. A `tracestate` without a valid `traceparent` is left out."""
     if headers is None:
         return None if context is None else msgspec.json.encode(context.headers)
     has_own, has_state = b"traceparent" in headers, b"tracestate" in headers
@@ -95,7 +92,7 @@ def with_context(headers: bytes | None, context: TraceContext | None) -> bytes |
 
 
 def _state(text: str) -> str | None:
-    """The members of a state that are there, as many as may be carried; None when there are none."""
+    """The members of a `tracestate`, up to `STATE_CHARACTERS_MAX`; None when there are none."""
     if len(text) <= STATE_CHARACTERS_MAX and ",," not in text and text.strip(", \t") == text:
         return text or None
     kept: list[str] = []
@@ -112,5 +109,5 @@ def _state(text: str) -> str | None:
 def _decoded(headers: bytes) -> dict[str, str] | None:
     try:
         return _headers.decode(headers)
-    except msgspec.DecodeError:  # whoever checks the message says what is wrong with them
+    except msgspec.DecodeError:  # the check of the message reports this
         return None
