@@ -24,7 +24,7 @@ UPDATE access_key SET revoked_at = $2, forget_at = $3 WHERE id = $1 AND revoked_
 INSERT INTO audit (at, expires_at, tenant, actor, action, queues, outcome) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING position
 
 -- name: forget
--- Those too many, whatever their age: mostly one.
+-- The entries beyond the limit, whatever their age: mostly one.
 WITH old AS (SELECT a.ctid FROM audit a WHERE a.position <= $1 ORDER BY a.position LIMIT 100 FOR UPDATE SKIP LOCKED)
 DELETE FROM audit a USING old o WHERE a.ctid = o.ctid
 
@@ -44,7 +44,7 @@ ORDER BY position DESC LIMIT $2
 INSERT INTO session (id, owner, created_at, used_at, expires_at, document) VALUES ($1, $2, $3, $4, $5, $6)
 
 -- name: end_oldest_sessions
--- Index session_by_owner. Those that their owner has too many of, the ones not used for longest: mostly none.
+-- Index session_by_owner. The sessions beyond the owner's limit, longest unused first: mostly none.
 WITH old AS (SELECT s.ctid FROM session s WHERE s.owner = $1 ORDER BY s.used_at DESC LIMIT 100 OFFSET $2 FOR UPDATE SKIP LOCKED)
 DELETE FROM session s USING old o WHERE s.ctid = o.ctid
 

@@ -1,5 +1,5 @@
 -- name: lock_revision
--- Whoever changes apps holds this row.
+-- A change of apps locks this row.
 SELECT revision FROM app_revision FOR UPDATE
 
 -- name: revision
@@ -22,7 +22,7 @@ SELECT name, document, revision, applied_at FROM app ORDER BY name
 SELECT * FROM endpoint e WHERE e.tenant = $1 AND e.url = $2 FOR UPDATE
 
 -- name: add_endpoint
--- Who reports the first failure makes the row, and then has its lock like everyone after.
+-- The report of the first failure makes the row, and then locks it as all others do.
 INSERT INTO endpoint (tenant, url, failures, updated_at) VALUES ($1, $2, 0, $3) ON CONFLICT (tenant, url) DO NOTHING
 
 -- name: save_endpoint

@@ -2,8 +2,8 @@
 SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2
 
 -- name: bounds
--- The seqs of a stretch of time, by binary search. Messages that were cleared or retained away may still be held by a group, or await
--- their deletion. Only a filter by state ($4) shows them.
+-- The seqs of a period, by binary search. Cleared and retained messages may still be held by a group, or await their deletion.
+-- Only a filter by state ($4) shows them.
 SELECT CASE WHEN $2::bigint IS NULL THEN x.first_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $2) END AS low,
        CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $3) - 1 END AS high
 FROM queue q CROSS JOIN LATERAL (
@@ -72,7 +72,7 @@ WHERE m.trace_id = $2 AND m.queue_id::bigint = $1::integer AND m.seq BETWEEN $5 
 ORDER BY m.seq DESC LIMIT $3
 
 -- name: by_implied_trace
--- Nobody gave a trace id, so it is the message's own: looked for where its millisecond lies in the log.
+-- The trace id was not given, so it is the message's own id: look where its millisecond lies in the log.
 SELECT m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority, m.created_at, m.audience,
        length(m.payload) AS payload_bytes, CASE WHEN $5::integer IS NULL THEN m.payload ELSE substring(m.payload FOR $5) END AS payload
 FROM queue q
@@ -85,9 +85,9 @@ CROSS JOIN LATERAL (
 WHERE q.id = $1
 
 -- name: states
--- How far a group has come with each message of a page; null when it is for another group only. A dead letter is known by its id
--- too: an earlier queue of that name may have left letters with the same seqs. What expired is not counted as dead, and neither is
--- what the group was moved back to: it is to come again.
+-- The state of each message of a page in a group; null when it is for another group only. A dead letter is also compared by its id: an
+-- earlier queue of that name may have left letters with the same seqs. Expired messages are not dead, and neither are those that the
+-- group was moved back to: they come again.
 WITH viewer AS MATERIALIZED (
     SELECT g.id, g.name, g.scan_seq, g.external, q.name AS queue_name,
            (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
@@ -95,7 +95,7 @@ WITH viewer AS MATERIALIZED (
     FROM (SELECT * FROM consumer_group g WHERE g.id = $2 LIMIT 1) g
     CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = g.queue_id LIMIT 1) q
 ), page AS MATERIALIZED (
-    -- Once over the group's sets, and matched by grouping: a join may compare each message with each that is in a set.
+    -- One walk over the group's sets, matched by grouping: a join may compare each message with each in a set.
     SELECT x.seq, min(x.ord) AS ord, min(x.partition) AS partition, min(x.audience) AS audience,
            (array_agg(x.id) FILTER (WHERE x.ord IS NOT NULL))[1] AS id, bool_or(x.leased) AS in_leased_set
     FROM (SELECT k.seq, k.partition, k.audience, k.id, k.ord, NULL::boolean AS leased

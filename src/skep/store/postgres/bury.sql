@@ -20,13 +20,13 @@ FROM doomed d
 RETURNING source_seq
 
 -- name: quarantine
--- A letter that no group gave up: its message never was in its queue, where it would have had no seq but 0.
+-- A letter that no group gave up: its message never was in its queue, so its source_seq is 0.
 INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
                          created_at, failed_at)
 VALUES ($1, $2, $3, $4, 0, $5, $6, $7, 0, $8, $9, $9)
 
 -- name: bury_new
--- Letters of a push that was accepted and could not be performed: no group gave them up, and they never were in their queue.
+-- Letters of an accepted push that could not be performed: no group gave them up, and they never were in their queue.
 INSERT INTO dead_letter (queue_id, seq, id, source_queue, source_seq, group_name, reason, error, attempts, partition,
                          created_at, failed_at)
 SELECT $1, k.seq, k.id, $5, 0, $6, $7, $8, $9, k.partition, $10, $10

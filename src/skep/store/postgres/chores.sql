@@ -5,8 +5,8 @@ SELECT EXISTS (SELECT 1 FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $
 SELECT s.due_at FROM scheduled s WHERE s.queue_id = $1 ORDER BY s.queue_id, s.due_at LIMIT 1
 
 -- name: take_due
--- Under the queue's lock, so no other server takes the same ones, and their tids lead straight back to them.
--- Of the first $3 as many as it takes to have $4 bytes; lengths are known without reading payloads.
+-- Under the queue's lock: no other server takes the same rows, and their tids stay. Of the first $3 rows, as many as reach $4 bytes;
+-- lengths are known without reading payloads.
 WITH due AS MATERIALIZED (
     SELECT s.ctid, length(s.payload) + coalesce(length(s.headers), 0) AS size_bytes, s.due_at, s.arrival
     FROM scheduled s WHERE s.queue_id = $1 AND s.due_at <= $2
@@ -37,8 +37,8 @@ SELECT discover($1, $2, $3, $4, $5)
 SELECT coalesce(sum(c.dead + c.expired), 0)::bigint FROM group_counter c WHERE c.group_id = $1
 
 -- name: next_expiry
--- When a lease next runs out, and how old the oldest are: discovered (as the ready come oldest first) and not yet. Only where
--- messages are given up for their age ($4) all sets are looked at; when one runs out is asked of each priority by itself.
+-- The next end of a lease, and the creation of the oldest message: among discovered ones (ready rows come oldest first) and others. All
+-- sets are read only where messages expire by age ($4); the next end of a set is looked up by priority.
 WITH RECURSIVE priorities AS (
     (SELECT s.priority FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2
      ORDER BY s.queue_id, s.group_id, s.priority DESC LIMIT 1)
@@ -86,14 +86,14 @@ WITH old AS (SELECT r.ctid FROM receipt r WHERE r.expires_at <= $1 ORDER BY r.ex
 SELECT count(*) FROM gone
 
 -- name: sweep_staged
--- What nobody published or aborted.
+-- Staged messages that nobody published or aborted.
 WITH old AS (
          SELECT s.ctid FROM staged_chunk s WHERE s.expires_at <= $1 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM staged_chunk s USING old o WHERE s.ctid = o.ctid RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_access_keys
--- Those that were revoked, or expired, long ago.
+-- Keys that were revoked, or expired, long ago.
 WITH old AS (
          SELECT k.ctid FROM access_key k WHERE k.forget_at <= $1 ORDER BY k.forget_at LIMIT $2 FOR UPDATE SKIP LOCKED),
      gone AS (DELETE FROM access_key k USING old o WHERE k.ctid = o.ctid RETURNING 1)
@@ -137,7 +137,7 @@ WITH first AS (SELECT h.ctid AS place, h.settled_at FROM lease_history h ORDER B
 SELECT count(*) FROM gone
 
 -- name: sweep_failures
--- As those of the history, and those too that came before the latest: however much fails, they take no more room than that.
+-- By age as above, and all before the latest ones: however much fails, the table stays bounded.
 WITH first AS (
          SELECT f.ctid AS place, f.failed_at <= $1 OR f.id <= (
                     SELECT n.id FROM failed_attempt n ORDER BY n.id DESC LIMIT 1) - $3::bigint AS is_old
@@ -155,9 +155,9 @@ WITH gone AS (DELETE FROM watcher w WHERE w.until <= $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
 -- name: sweep_events
--- The first ones by position, up to the last of them that is old: what comes before that is older, though a clock that was ahead stamped
--- it (a row is never stamped anew, for its stamp tells it from others). All of them are old when the newest is. That one stays: who has
--- read it must find it again.
+-- The first rows by position, up to the last old one. Rows before that are older, even if a clock that was ahead stamped them (a stamp is
+-- never changed, as it identifies its row). If the newest row is old, all are. The newest stays: a server that has read it must find it
+-- again.
 WITH newest AS (SELECT n.position, n.at FROM system_event n ORDER BY n.position DESC LIMIT 1),
      first AS (SELECT e.ctid AS place, e.position, e.at FROM system_event e
                WHERE e.position < (SELECT n.position FROM newest n) ORDER BY e.position LIMIT $2),
@@ -168,11 +168,11 @@ WITH newest AS (SELECT n.position, n.at FROM system_event n ORDER BY n.position 
 SELECT count(*) FROM gone
 
 -- name: deleted_queue
--- One at a time sweeps a queue: who finds nothing left because another is at it must not forget the queue.
+-- One sweep of a queue at a time: one that finds nothing left, as another is at work, must not forget the queue.
 SELECT id FROM queue WHERE deleted_at IS NOT NULL ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 
 -- name: take_groups
--- Whether nobody is at work with a group of the queue; from now on nobody can be. Tried only: a sweep holds much else.
+-- Locks all groups of the queue, if nobody uses one now. It does not wait, as a sweep holds many other locks.
 SELECT coalesce(bool_and(pg_try_advisory_xact_lock(1936418164, g.id)), true) FROM consumer_group g WHERE g.queue_id = $1
 
 -- name: sweep_deleted_message

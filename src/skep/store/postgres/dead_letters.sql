@@ -1,5 +1,5 @@
 -- name: browse
--- Rides the primary key of dead_letter; the payload comes with the message. Up to the one that reaches $14 bytes: what comes after it is
+-- Rides the primary key of dead_letter; the payload comes with the message. Up to the letter that reaches $14 bytes: later payloads are
 -- counted and not read.
 SELECT p.* FROM (SELECT l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq ROWS UNBOUNDED PRECEDING) AS upto FROM (
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
@@ -26,8 +26,7 @@ WHERE d.queue_id = $1
   AND ($11::bigint IS NULL OR d.seq <= $11)
 
 -- name: pick
--- The oldest matches among the first $14 letters behind $13. Who takes them away holds the log's lock, so that two replays do not
--- move the same ones.
+-- The oldest matches among the first $14 letters behind $13. A replay holds the log's lock, so that two do not move the same letters.
 SELECT d.seq, d.source_queue, d.group_name, d.partition
 FROM (SELECT l.* FROM dead_letter l WHERE l.queue_id = $1 AND l.seq > $13 AND l.seq <= $11
       ORDER BY l.queue_id, l.seq LIMIT $14) d
@@ -50,7 +49,7 @@ SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
 -- name: replay
 -- Appends a dead letter to its source queue, for the one group that gave it up, and records that.
 -- $1 dead-letter queue, $2 seq there, $3 source queue, $4 new seq, $5 created_at, $6 new id, $7 audience, $8 now,
--- $9 the one partition of a fifo queue, $10 another payload, $11 of which type that is, $12 the headers that then count.
+-- $9 the one partition of a fifo queue, $10 another payload, $11 and $12 its content type and headers.
 WITH copied AS (
     INSERT INTO message (queue_id, seq, created_at, id, trace_id, audience, priority, partition, transaction_id, content_type,
                          headers, payload)
@@ -66,8 +65,8 @@ SELECT $1, $2, d.id, $3, $4, $6, d.group_name, d.reason, d.error, d.attempts, $8
 FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = $2
 
 -- name: replays
--- Rides the primary key, backwards. A deleted queue has no name that one could look for; to say so in the WHERE would lead the planner
--- to the index of names.
+-- Rides the primary key, backwards. A deleted queue has no name to look for; a condition on that in the WHERE would lead the planner to
+-- the index of names.
 SELECT r.*, q.name FROM replay_history r
 LEFT JOIN LATERAL (SELECT CASE WHEN q.deleted_at IS NULL THEN q.name END AS name FROM queue q WHERE q.id = r.queue_id LIMIT 1) q ON true
 WHERE r.dead_queue = $1 AND r.dead_seq < $2 AND ($3::text IS NULL OR q.name = $3)
@@ -81,8 +80,8 @@ SELECT lock_log($1)
 SELECT take_groups($1, $2)
 
 -- name: withdraw
--- What a group of this queue had not settled, and does not hold under a live lease, counts as expired. In the order in which
--- everyone takes groups (functions/locks.sql).
+-- Messages that a group of this queue has not settled, and does not hold under a live lease, count as expired. In the common order of
+-- groups (functions/locks.sql).
 SELECT withdraw($1, g.id, $2, $3, $4)
 FROM (SELECT x.id FROM consumer_group x WHERE x.queue_id = $1 ORDER BY x.queue_id, x.name) g
 

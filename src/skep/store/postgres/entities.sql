@@ -18,7 +18,7 @@ SELECT n.entity, n.number, $6, n.cause, n.name, n.data
 FROM unnest($7::bigint[], $8::bigint[], $9::uuid[], $10::text[], $11::bytea[]) AS n (entity, number, cause, name, data)
 
 -- name: drop
--- Those that we made room for and that did not come to be; found as in `write`.
+-- Rows that were made for new entities whose effects do not hold; found as in `write`.
 WITH found AS MATERIALIZED (
     SELECT e.ctid FROM unnest($1::text[], $2::text[], $3::text[]) AS k (tenant, type, id)
     CROSS JOIN LATERAL (SELECT e.ctid, e.version FROM entity e
@@ -28,7 +28,7 @@ WITH found AS MATERIALIZED (
 DELETE FROM entity e USING found f WHERE e.ctid = f.ctid
 
 -- name: find
--- One look-up per key by the primary key. A state after so many bytes ($4) is null: it is counted and not read.
+-- One look-up per key by the primary key. A state beyond $4 bytes is null: it is counted and not read.
 SELECT f.ord, f.version, CASE WHEN f.upto - octet_length(f.state) < $4::bigint THEN f.state END AS state, f.created_at, f.updated_at
 FROM (SELECT k.ord, e.*, sum(octet_length(e.state)) OVER (ORDER BY k.ord ROWS UNBOUNDED PRECEDING) AS upto
       FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, type, id, ord)
@@ -36,7 +36,7 @@ FROM (SELECT k.ord, e.*, sum(octet_length(e.state)) OVER (ORDER BY k.ord ROWS UN
                           WHERE e.tenant = k.tenant AND e.type = k.type AND e.id = k.id LIMIT 1) e) f
 
 -- name: list
--- The primary key, in its order, up to the one that reaches $5 bytes: what comes after it is counted and not read.
+-- The primary key, in its order, up to the state that reaches $5 bytes: later states are counted and not read.
 SELECT p.id, p.version, p.state, p.created_at, p.updated_at
 FROM (SELECT e.*, sum(octet_length(e.state)) OVER (ORDER BY e.id ROWS UNBOUNDED PRECEDING) AS upto
       FROM (SELECT e.id, e.version, e.state, e.created_at, e.updated_at FROM entity e

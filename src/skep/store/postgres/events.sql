@@ -1,13 +1,13 @@
--- Changes that servers tell each other.
+-- Changes that servers announce to each other.
 
 -- name: note
--- One at a time, until commit: so positions rise in the order of commits, and whoever has read one has missed none before it.
--- Nothing is locked after this, so nobody waits for someone who waits for us.
+-- One at a time, until commit: so positions rise in the order of commits, and a reader misses none. No lock is taken after this one, so
+-- it cannot deadlock.
 WITH lock AS MATERIALIZED (SELECT pg_advisory_xact_lock(1936418162, 0))
 INSERT INTO system_event (kind, tenant, name, at) SELECT $1, $2, $3, $4 FROM lock
 
 -- name: position
--- The newest change, with what tells it from any other that might get its number: when it was made, and by which transaction.
+-- The newest change, with its time and transaction: they tell it from any other change that may get its number.
 SELECT t.timeline, e.position, e.at || ' ' || e.xmin AS mark
 FROM (SELECT timeline() AS timeline) t
 LEFT JOIN LATERAL (SELECT e.position, e.at, e.xmin::text AS xmin FROM system_event e ORDER BY e.position DESC LIMIT 1) e ON true

@@ -1,7 +1,7 @@
--- What was: figures by the minute, deliveries of a message, events of traces. Each look is bounded.
+-- History: figures by the minute, deliveries of a message, events of traces. Each read is bounded.
 
 -- name: figures
--- From the newest row before the minute on, which tells how it stood then.
+-- From the newest row before the minute on, which has the figures at its beginning.
 SELECT p.at, p.pushed, p.completed, p.retried, p.dead, p.depth FROM past p
 WHERE p.tenant = $1 AND p.queue_id = $2 AND p.minute >= coalesce(
     (SELECT b.minute FROM past b WHERE b.tenant = $1 AND b.queue_id = $2 AND b.minute < $3
@@ -37,8 +37,8 @@ LEFT JOIN LATERAL (SELECT g.name FROM consumer_group g WHERE g.id = h.group_id L
 WHERE h.id > $2 AND h.queue_id = $1 AND h.settled_at >= $4 ORDER BY h.id LIMIT $3
 
 -- name: deliveries
--- Of many messages at once: rows from the first lease that ended after a message came, and the newest, so many of each; of these,
--- those of the message.
+-- Of many messages at once. A bounded number of rows from the first lease that ended after a message came, and of the newest rows; of
+-- these, the leases of the message.
 SELECT k.place, h.*, coalesce(g.name, '') AS group_name
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
     AS k (tenant, queue, partition, seq, created_at, place)
@@ -66,7 +66,7 @@ CROSS JOIN LATERAL (
 ORDER BY k.place, f.id
 
 -- name: lease_times
--- By the index on (queue, id), backwards; each first message by the primary key. Whoever settled has left a token.
+-- By the index on (queue, id), backwards; each first message by the primary key. A settled lease has left its token.
 SELECT coalesce(g.name, '') AS group_name, h.settled_at, CASE WHEN h.attempt = 1 THEN h.leased_at - m.created_at END AS wait_micros,
        CASE WHEN h.token IS NOT NULL AND h.outcome <> 'released' THEN h.settled_at - h.leased_at END AS held_micros
 FROM (SELECT h.* FROM lease_history h WHERE h.queue_id::bigint = $1::integer

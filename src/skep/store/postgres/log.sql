@@ -40,8 +40,8 @@ FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
       ORDER BY x.seq LIMIT $5) t
 
 -- name: shape
--- What is there, and what need not be read since it is the same for all. The length of a payload that is stored apart is known
--- without reading it.
+-- The shape of a range: its size, and which columns are the same for all messages and need not be read. The length of a payload that is
+-- stored apart is known without reading it.
 SELECT count(*) AS messages, min(t.seq) AS first, max(t.seq) AS last, min(t.created_at) AS first_at, max(t.created_at) AS last_at,
        coalesce(sum(octet_length(t.payload)), 0)::bigint AS payload_bytes, count(t.trace_id) AS traced,
        count(t.transaction_id) AS transaction_ids, count(t.content_type) AS content_types, count(t.headers) AS headers
@@ -69,11 +69,11 @@ string_agg(int4send(octet_length(t.partition)), ''::bytea), textsend(string_agg(
 string_agg(int4send(octet_length(t.payload)), ''::bytea), string_agg(t.payload, ''::bytea)
 
 -- name: short_payload
--- Only those that have no more bytes than so many; who reads this sees from the shape whether that was all of them.
+-- Only payloads up to a length. The shape tells the reader whether these are all of them.
 string_agg(int4send(octet_length(t.payload)), ''::bytea), string_agg(t.payload, ''::bytea) FILTER (WHERE octet_length(t.payload) <= $6)
 
 -- name: transaction_id
--- What is null adds nothing to the values.
+-- A null adds nothing to the values.
 string_agg(int4send(coalesce(octet_length(t.transaction_id), -1)), ''::bytea), textsend(string_agg(t.transaction_id, ''))
 
 -- name: content_type

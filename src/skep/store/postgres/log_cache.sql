@@ -1,8 +1,8 @@
--- What was read of logs and is kept in memory.
+-- Marks of log chunks that are cached in memory.
 
 -- name: mark
--- By the unique index on the names of queues that are not deleted, then by the primary key. What is kept has a message for every seq:
--- where messages were deleted amid the log, and only there, those of the chunk are counted.
+-- By the unique index on the names of queues that are not deleted, then by the primary key. A cached chunk has a message for
+-- every seq. Its messages are counted only if some were deleted amid the log.
 SELECT q.id, m.id, m.created_at, m.transaction FROM queue q
 CROSS JOIN LATERAL (SELECT m.id, m.created_at, m.xmin::text AS transaction FROM message m
                     WHERE (m.queue_id, m.seq) BETWEEN (q.id, $4) AND (q.id, $4) ORDER BY m.queue_id, m.seq LIMIT 1) m

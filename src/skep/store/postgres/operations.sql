@@ -33,8 +33,8 @@ SELECT h.tenant, h.queue, h.lane, h.partition, h.position, h.ready_at FROM head 
 SELECT * FROM claim_heads($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: lock_claimed
--- The fence: only what is still ours (what has ended has no token). One look-up each by the primary key, in the order given, which is
--- ascending, and before any other lock.
+-- The fence: only operations that are still ours (an ended one has no token). One look-up each by the primary key, in the given order,
+-- which is ascending, and before any other lock.
 SELECT o.position, o.queue, o.tenant FROM unnest($1::bigint[]) AS k (position)
 CROSS JOIN LATERAL (SELECT o.position, o.queue, o.tenant FROM operation o
                     WHERE o.position BETWEEN k.position AND k.position AND o.token = $2 ORDER BY o.position LIMIT 1 FOR UPDATE) o
@@ -50,7 +50,7 @@ FROM unnest($1::bigint[], $2::bytea[]) AS r (position, result)
 WHERE o.position = ANY (ARRAY[r.position])
 
 -- name: retry
--- One that was not even tried, or that the store could not take, does not lose a try ($5 is 1 for it).
+-- An operation that was not tried, or that the store could not take, does not lose a try ($5 is 1).
 UPDATE operation o SET status = CASE WHEN coalesce(r.blocked_at, o.blocked_at) IS NULL THEN 'pending' ELSE 'blocked' END, token = NULL,
                        ready_at = r.retry_at, tries = o.tries - r.untried, error = coalesce(r.error, o.error),
                        code = coalesce(r.code, o.code), blocked_at = coalesce(r.blocked_at, o.blocked_at),
@@ -60,7 +60,7 @@ FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::integer[], $
 WHERE o.position = ANY (ARRAY[r.position])
 
 -- name: fail
--- The payload goes when the messages are among the dead letters, and stays when they are nowhere else.
+-- The payload is deleted when the messages are dead letters, and stays when they are nowhere else.
 UPDATE operation o SET status = 'failed', processed_at = $2, error_at = $2, token = NULL, error = $3, code = $4, dead_letter_queue = $5,
                        payload = CASE WHEN $5::text IS NULL THEN o.payload END
 WHERE o.position = $1
@@ -74,7 +74,7 @@ WHERE o.id = $1 AND o.tenant = $2 AND o.status IN ('pending', 'blocked')
 RETURNING 1
 
 -- name: lock_queue
--- Before the locks of configuration and log, as everyone who performs an operation has them.
+-- Before the locks of configuration and log, as when an operation is performed.
 SELECT count(*) FROM (
     SELECT 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = $1 AND o.queue = $2
     ORDER BY o.tenant, o.queue, o.lane, o.partition, o.position FOR UPDATE) l
@@ -98,7 +98,7 @@ SELECT lock_operations()
 SELECT * FROM operation o WHERE o.id = $1 AND o.tenant = $2
 
 -- name: list
--- Newest first by the primary key. The walk is bounded; where it ended is told with every row, and when there is none.
+-- Newest first by the primary key. The walk is bounded; every row has its end, and there is a row even if none matches.
 WITH walk AS MATERIALIZED (
     SELECT o.position, o.id, o.kind, o.tenant, o.queue, o.partition, o.priority, o.status, o.size_bytes, o.messages, o.created_at,
            o.started_at, o.processed_at, o.ready_at, o.blocked_at, o.error_at, o.worker, o.timeout_seconds, o.tries, o.max_retries, o.error, o.code,

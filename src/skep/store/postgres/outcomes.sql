@@ -1,4 +1,4 @@
--- What settlements were answered, in the newest rows of the lease history.
+-- Answers of settlements, in the newest rows of the lease history.
 
 -- name: remembered
 -- functions/outcomes.sql

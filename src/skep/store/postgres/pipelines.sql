@@ -1,7 +1,7 @@
--- Runs of pipelines: few, and the oldest make room.
+-- Runs of pipelines: few, and the oldest are deleted.
 
 -- name: put
--- It keeps the time at which it was first told of.
+-- The time of its first report stays.
 INSERT INTO pipeline_run (tenant, id, started_at, updated_at, document) VALUES ($1, $2, $3, $3, $4)
 ON CONFLICT (tenant, id) DO UPDATE SET updated_at = excluded.updated_at, document = excluded.document
 RETURNING started_at

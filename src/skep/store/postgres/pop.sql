@@ -3,7 +3,7 @@
 SELECT * FROM pop_ordered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: lock_ready
--- The rows a pop would look at first; those that others are at are left to them.
+-- The rows a pop would look at first, without those that others have locked.
 SELECT l.* FROM partition_lease l
 WHERE l.queue_id = $1 AND l.group_id::bigint = $2 AND l.ready_at <= $3 AND ($5::text IS NULL OR l.partition = $5)
 ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT $4
@@ -11,7 +11,7 @@ FOR UPDATE SKIP LOCKED
 
 -- name: lock_doomed
 -- Of the rows a pop would look at first, those that must be buried or expired (created up to $5, or the last of $6 attempts ran out).
--- Only these are locked: a pop passes over what is locked, and would find nothing while we look.
+-- Only these are locked: a pop skips locked rows, and would find nothing meanwhile.
 SELECT l.* FROM partition_lease l
 WHERE l.ctid = ANY (ARRAY(
     SELECT r.ctid FROM (
@@ -56,7 +56,7 @@ SELECT (e.q).*, e.group_id, e.state FROM enter_group($1, $2, $3, $4, $5, $6) e
 SELECT discover($1, $2, $3, $4, $5)
 
 -- name: ready_in_sets
--- How much is ready, as far as the batch needs to know.
+-- The ready messages, counted as far as the batch needs.
 SELECT cardinality(s.seqs) AS messages, s.attempts FROM set_lease s
 WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
 ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT $4
@@ -80,9 +80,8 @@ ORDER BY s.id + 0
 FOR UPDATE SKIP LOCKED
 
 -- name: visible
--- Which of a set's messages may be had now (created up to $3, or so far ahead, beyond $5, that the clock must have been put back
--- since and the age is not known), oldest first, and what each has together with those before it. The length of a value
--- that is stored apart is known without reading it.
+-- The messages of a set that can be delivered now, oldest first, with the bytes of each and all before it: created up to $3, or beyond
+-- $5, so far ahead that the clock must have been put back since. The length of a value that is stored apart is known without reading it.
 SELECT v.seq, sum(v.size_bytes) OVER (ORDER BY v.seq) AS through FROM (
     SELECT m.seq, octet_length(m.payload) + coalesce(octet_length(m.headers), 0) AS size_bytes
     FROM unnest($2::bigint[]) AS k (seq)
@@ -97,7 +96,7 @@ CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($
 ORDER BY m.seq
 
 -- name: lease_set
--- Leases what is taken; what is left becomes a free row with the same past, as old as its own first message.
+-- Leases some messages of a set. The others become a free row with the same attempts, as old as its first message.
 WITH rest AS (
     INSERT INTO set_lease (queue_id, group_id, partition, priority, seqs, attempts, ready_at, oldest_at, last_error)
     SELECT s.queue_id, s.group_id, s.partition, s.priority, $7, s.attempts, s.ready_at,

@@ -1,5 +1,5 @@
 -- name: open_logs
--- One look at every queue of a push, under its lock (functions/push.sql).
+-- Reads every queue of a push, under its lock (functions/push.sql).
 SELECT * FROM open_logs($1, $2, $3)
 
 -- name: push_plain
@@ -7,8 +7,8 @@ SELECT * FROM open_logs($1, $2, $3)
 SELECT * FROM push_plain($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: known_keys
--- Which transaction ids are taken. By the primary key; the queue's lock, which we hold, keeps the answer true. The trace of each is
--- looked up for those that are found only, by the primary key of the log or the schedule's index on ids.
+-- The transaction ids that are taken. By the primary key; we hold the queue's lock, which keeps the answer true. Traces are looked up
+-- only for those that are found, by the primary key of the log or the schedule's index on ids.
 SELECT d.queue_id, d.transaction_id, d.partition, d.message_id, d.seq,
        CASE WHEN d.seq IS NULL
          THEN (SELECT s.trace_id FROM scheduled s WHERE s.id = d.message_id ORDER BY s.id LIMIT 1)
@@ -20,7 +20,7 @@ CROSS JOIN LATERAL (
 WHERE d.expires_at > $4
 
 -- name: forget_expired_keys
--- Makes room for keys that are used again after their window; only expired ones can be left here.
+-- Deletes expired keys that are used again; no others can be left here.
 DELETE FROM dedup d
 USING unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
 WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition
@@ -30,11 +30,11 @@ WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_
 UPDATE queue SET scheduled_count = scheduled_count + $2 WHERE id = $1
 
 -- name: ids_between
--- Which messages an attempt with an unknown end may have stored (functions/push.sql).
+-- The messages that an attempt with an unknown outcome may have stored (functions/push.sql).
 SELECT * FROM ids_between($1, $2, $3, $4, $5)
 
 -- name: live_operations
--- Which partitions have a push that waits as an operation: one look-up each in the index of live ones.
+-- The partitions that have a queued push: one look-up each in the index of live operations.
 SELECT k.ord FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS k (tenant, queue, partition, ord)
 CROSS JOIN LATERAL (SELECT 1 FROM operation o
                     WHERE o.processed_at IS NULL AND (o.tenant, o.queue, o.lane, o.partition)

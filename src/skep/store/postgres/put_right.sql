@@ -1,4 +1,4 @@
--- Putting right what a clock has written that was put back since. $1 is now. None of this runs unless that happened.
+-- Corrections of times after the clock was put back. $1 is now. None of this runs otherwise.
 
 -- name: read
 -- One server at a time notes the time, so that deadlines are moved once.
@@ -18,7 +18,7 @@ UPDATE clock SET put_back_at = NULL
 SELECT shift_deadlines($1, $2, $3)
 
 -- name: queues_ahead
--- Whose log ends ahead of an instant, by one look-up each.
+-- The queues whose log ends ahead of an instant, by one look-up each.
 SELECT q.id FROM queue q CROSS JOIN LATERAL (
     SELECT m.created_at FROM message m WHERE m.queue_id = q.id ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) l
 WHERE q.deleted_at IS NULL AND l.created_at > $1 ORDER BY q.id
@@ -55,7 +55,7 @@ WHERE created_at > $1 OR started_at > $1 OR blocked_at > $1 OR error_at > $1
 UPDATE operation SET processed_at = $1 WHERE processed_at > $1
 
 -- name: stamp_groups
--- A group that was used ahead of time would never be idle.
+-- A group whose last use lies in the future would never be idle.
 UPDATE consumer_group SET active_at = $1 WHERE active_at > $1
 
 -- name: stamp_audit
@@ -65,7 +65,7 @@ UPDATE audit SET at = $1, expires_at = $1 + expires_at - at WHERE at > $1
 UPDATE hook_refusal SET at = $1 WHERE at > $1
 
 -- name: drop_samples
--- Figures of a time that has not come yet would be taken for the latest.
+-- Figures of the future would be taken for the latest.
 DELETE FROM sample WHERE at > $1
 
 -- name: drop_past

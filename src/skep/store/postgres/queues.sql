@@ -20,14 +20,14 @@ WITH RECURSIVE step (tenant) AS (
 SELECT tenant FROM step WHERE tenant IS NOT NULL LIMIT $2
 
 -- name: lock_configuration
--- One at a time changes which queues a tenant has, and how they are set.
+-- One change at a time of a tenant's queues and their settings.
 SELECT pg_advisory_xact_lock(1936418161, hashtext($1))
 
 -- name: try_configuration
 SELECT pg_try_advisory_xact_lock(1936418161, hashtext($1))
 
 -- name: read_groups
--- Before configuration and log, as everyone has them (functions/locks.sql).
+-- Before configuration and log, in the common order of locks (functions/locks.sql).
 SELECT read_groups()
 
 -- name: lock_log

@@ -7,8 +7,8 @@ SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id, '
 FROM queue q WHERE q.id = $1
 
 -- name: mark_idle
--- Groups that nobody used since $2, except the one that was used last, and those with a live lease; and the other way round. $2 is
--- null where none ever is idle; with $4 false none becomes so. The row itself is asked: who uses a group at this moment has it.
+-- Marks groups as idle that nobody used since $2, except the last used one and those with a live lease; and others as not idle. $2 is
+-- null where no group ever is idle; with $4 false none becomes idle. A use under way has locked its row, and is waited for.
 UPDATE consumer_group g SET idle = NOT g.idle
 WHERE g.queue_id = $1 AND ($4::boolean OR g.idle) AND g.idle <> (
     coalesce(g.active_at <= $2, false)
@@ -34,7 +34,7 @@ SELECT seq_at(q.id, least(q.first_seq, coalesce(
 FROM queue q WHERE q.id = $1
 
 -- name: settled_since
--- What was settled by everyone at the latest pass that is old enough.
+-- The last seq that all groups had settled at the latest pass that is old enough.
 SELECT r.settled_seq FROM retention_history r WHERE r.queue_id = $1 AND r.at <= $2
 ORDER BY r.queue_id DESC, r.at DESC LIMIT 1
 
@@ -45,8 +45,8 @@ SELECT m.seq FROM message m WHERE m.queue_id = $1 ORDER BY m.queue_id, m.seq OFF
 SELECT m.seq FROM message m WHERE m.queue_id = $1 AND m.seq <= $2 ORDER BY m.queue_id, m.seq
 
 -- name: delete_head
--- The floor keeps the last seq when the whole log goes; dead letters go with their messages. Gaps that the log now begins behind
--- are no longer its own.
+-- The floor keeps the last seq when the whole log is deleted; dead letters go with their messages. Gaps before the log's new beginning
+-- are no longer counted.
 WITH head AS MATERIALIZED (SELECT m.ctid AS place FROM message m
                            WHERE (m.queue_id, m.seq) BETWEEN ($1, 0) AND ($1, $2::bigint) ORDER BY m.queue_id, m.seq),
      gone AS (DELETE FROM message m USING head h WHERE m.ctid = h.place RETURNING m.seq),

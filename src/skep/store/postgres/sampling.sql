@@ -1,10 +1,11 @@
--- What is noted of queues and groups, look by look. Only what changed since its newest row gets another, so an idle store writes nothing.
+-- Samples of queues and groups. Only counters that changed since their newest row get another row, so an idle store writes nothing.
 -- Newest rows are looked up by comparing whole keys, which only the primary key can answer: never the index by age. For the
 -- same reason pages of queues do not say `deleted_at IS NULL`, which is that of the index by name.
 
 -- name: note_past
--- A page of queues by id ($1, $2), and tenants as wholes ($6 and on). $3 is when the look is noted, $4 until when what has changed is
--- known to have been as noted, in an earlier minute; rows from before $5 are noted again. In order: rows of a minute are written again.
+-- A page of queues by id ($1, $2), and whole tenants ($6 and on). $3 is the time of the sample. $4 is the last time, in an earlier minute,
+-- at which changed counters still had their noted values. Rows from before $5 are written again. In order, as rows of a minute are
+-- overwritten.
 WITH page AS MATERIALIZED (
     SELECT q.id, q.tenant, q.holds_dead_letters, q.created_at, q.first_seq, q.gaps, q.scheduled_count,
            last_seq(q.id, q.floor_seq) AS last_seq
@@ -44,7 +45,7 @@ WITH page AS MATERIALIZED (
     ON CONFLICT (tenant, queue_id, minute) DO UPDATE SET at = excluded.at, pushed = excluded.pushed,
         completed = excluded.completed, retried = excluded.retried, dead = excluded.dead, depth = excluded.depth
 ), born AS (
-    -- What is new began with nothing: in the minute before, which has no row of it yet. $13 is since when something is new, $14 is now.
+    -- A new queue began with zeros in the minute before, which has no row of it yet. It is new if made since $13; $14 is now.
     INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
     SELECT c.tenant, c.id, c.created_at / 60000000 - 1, least(c.created_at, $3::bigint - 10000000), 0, 0, 0, 0, 0 FROM changed c
     WHERE c.held_at IS NULL AND c.created_at > $13::bigint AND c.created_at <= $14::bigint

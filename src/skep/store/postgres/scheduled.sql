@@ -63,12 +63,12 @@ CROSS JOIN LATERAL (
 SELECT lock_log($1)
 
 -- name: mark
--- The greatest arrival that was given out. Under the lock of the log, whose holder alone schedules for its queue: so what of the
--- queue has a smaller one is committed.
+-- The greatest arrival that was given out. Only the holder of the log's lock schedules for its queue, so every smaller arrival of the
+-- queue is committed.
 SELECT CASE WHEN a.is_called THEN a.last_value ELSE 0 END FROM scheduled_arrival_seq a
 
 -- name: take
--- Takes messages out of the schedule, under the lock of the log; their tids lead straight back to them.
+-- Takes messages out of the schedule, under the lock of the log, so their tids stay.
 WITH found AS MATERIALIZED (
     SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
     CROSS JOIN LATERAL (
@@ -80,7 +80,7 @@ WITH found AS MATERIALIZED (
 SELECT * FROM taken ORDER BY due_at, arrival
 
 -- name: cancel
--- The same, and their payloads stay where they are.
+-- As `take`, without reading payloads.
 WITH found AS MATERIALIZED (
     SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
     CROSS JOIN LATERAL (
@@ -90,7 +90,7 @@ WITH found AS MATERIALIZED (
 DELETE FROM scheduled s USING found f WHERE s.ctid = f.ctid
 
 -- name: move
--- Arrivals are given out anew, so that who counted before does not touch these.
+-- Moved messages get new arrivals, so that a change with an earlier mark does not touch them.
 WITH found AS MATERIALIZED (
     SELECT s.ctid FROM unnest($2::bigint[], $3::bigint[]) AS k (due_at, arrival)
     CROSS JOIN LATERAL (
@@ -103,8 +103,8 @@ UPDATE scheduled s SET due_at = $4, arrival = DEFAULT FROM found f WHERE s.ctid 
 UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
 
 -- name: key_seqs
--- A repeat of a message that entered the log is answered with its seq from now on. The queue comes with each key: as a parameter by
--- itself it would let the planner walk all keys of the queue.
+-- From now on a repeat of a message that entered the log is answered with its seq. The queue comes with each key: as a single parameter
+-- it would let the planner walk all keys of the queue.
 UPDATE dedup d SET seq = k.seq
 FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
     AS k (queue_id, transaction_id, partition, seq, id)

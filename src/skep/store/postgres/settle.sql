@@ -3,14 +3,14 @@
 SELECT * FROM settle_acks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: account
--- A queue and one of its groups, by their unique indexes; the group is shared (functions/locks.sql). What was deleted while we waited for
--- that has no leases left to be found.
+-- A queue and one of its groups, by their unique indexes; the group is shared (functions/locks.sql). If it was deleted while we
+-- waited for that, it has no leases left.
 SELECT q.*, g.id AS group_id, g.active_at, g.idle, share_group(g.id)
 FROM queue q CROSS JOIN LATERAL (SELECT g.* FROM consumer_group g WHERE g.queue_id = q.id AND g.name = $3 LIMIT 1) g
 WHERE q.tenant = $1 AND q.name = $2 AND q.deleted_at IS NULL
 
 -- name: share_groups
--- Given, and so shared, in the order of everyone.
+-- Given, and so shared, in the common order of groups.
 SELECT share_group(g.id) FROM unnest($1::text[], $2::text[], $3::text[]) AS k (tenant, name, group_name)
 CROSS JOIN LATERAL (
     SELECT q.id FROM queue q WHERE q.tenant = k.tenant AND q.name = k.name AND q.deleted_at IS NULL LIMIT 1) q

@@ -3,7 +3,7 @@ SELECT last_seq(q.id, q.floor_seq) FROM queue q WHERE q.id = $1
 
 -- name: queue_figures
 -- Of many queues at once, each by its own look-ups. The samples are those around a minute ago. Dead
--- letters are those it holds, and its own elsewhere: two sums of changes, so that they are not counted.
+-- letters are those a queue holds and its own in other queues: two sums of changes, so that no letters are counted.
 SELECT q.id, q.first_seq, x.last_seq, q.gaps, q.scheduled_count, log_depth(q.id, q.first_seq, x.last_seq, q.gaps) + q.scheduled_count AS depth,
        ((SELECT coalesce(sum(d.change), 0) FROM dead_letter_change d WHERE d.queue_id = q.id)
         + (SELECT coalesce(sum(d.change), 0) FROM dead_letter_change d WHERE d.source_queue = q.name AND d.queue_id = (

@@ -1,7 +1,7 @@
 -- Following traces and transactions across the queues of a tenant: a statement each, however many queues there are.
 
 -- name: traced
--- By the index on trace ids. The bound is within, so that a trace of very many messages is not sorted whole.
+-- By the index on trace ids. The inner bound keeps a trace of very many messages from being sorted whole.
 SELECT x.* FROM (
     SELECT q.name AS queue_name, m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority,
            m.created_at, length(m.payload) AS payload_bytes, m.payload
@@ -12,8 +12,8 @@ SELECT x.* FROM (
 ORDER BY x.created_at, x.queue_name, x.seq LIMIT $3
 
 -- name: implied
--- Nobody gave a trace id, so it is the message's own, and there is one at most: looked for where its millisecond lies in the logs that
--- reach that far. What a log begins and ends with says that for most of them, before anything is searched.
+-- The trace id was not given, so it is the id of the only message: look where its millisecond lies in the logs. The first and last
+-- message of a log rule out most logs before a search.
 SELECT q.name AS queue_name, m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority,
        m.created_at, length(m.payload) AS payload_bytes, m.payload
 FROM queue q

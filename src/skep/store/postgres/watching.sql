@@ -1,7 +1,7 @@
--- Who waits for news of which queues.
+-- The servers that watch queues for pushes.
 
 -- name: watch
--- Ascending, so that nobody waits for someone who waits for us.
+-- In ascending order, so that two servers do not deadlock.
 INSERT INTO watcher (queue_id, server, until)
 SELECT q.id, $1, $4 FROM unnest($2::text[], $3::text[]) AS k (tenant, name)
 CROSS JOIN LATERAL (SELECT q.id FROM queue q
@@ -13,8 +13,8 @@ ON CONFLICT (queue_id, server) DO UPDATE SET until = excluded.until
 SELECT k.id FROM unnest($1::integer[]) AS k (id) WHERE is_watched(k.id, $2)
 
 -- name: wait_for_pushes
--- A push that looked for watchers before there was one will not announce itself. It holds the log's lock until it commits, so
--- whoever has waited for that lock sees what it pushed.
+-- A push that looked for watchers before there was one does not announce itself. It holds the log's lock until it commits, so a watcher
+-- that has waited for that lock sees its messages.
 SELECT lock_log(k.id) FROM (
     SELECT q.id FROM unnest($1::text[], $2::text[]) AS k (tenant, name)
     CROSS JOIN LATERAL (SELECT q.id FROM queue q
