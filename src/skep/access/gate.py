@@ -16,13 +16,12 @@ import structlog
 from skep.access import keys
 from skep.access.principal import Principal
 from skep.access.rates import UNKNOWN_PER_SECOND, bucket_of
-from skep.access.scopes import role_grant
 from skep.access.sessions import Sessions, detail_of, ended_session, is_session_id
 from skep.clock import Clock
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.model.key import EVERY, KEY_OWNER, KeyRecord, Role, SessionRecord
+from skep.model.key import EVERY, KEY_OWNER, VERBS_OF, Grant, KeyRecord, Role, SessionRecord
 from skep.runtime.token_bucket import TokenBucket
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
@@ -62,11 +61,6 @@ class Gate:
         if tokens is not None:
             tokens.on_change(self._keys_rotated)
 
-    @property
-    def settings(self) -> AccessSettings:
-        """The settings of the gate."""
-        return self._settings
-
     def missing_seconds(self, principal: Principal) -> float:
         """0 when a principal may make a request now; else the seconds until it may (rate limit)."""
         return 0.0 if principal.bucket is None else principal.bucket.missing_seconds(self._clock.steady())
@@ -97,7 +91,7 @@ class Gate:
 
     def trust(self, credential: str, name: str) -> None:
         """Trust this token with everything, as long as this process lives: for its own workers, and for `skep key` on the same machine."""
-        grant = role_grant(Role.ADMIN, (EVERY,), (EVERY,))
+        grant = Grant(VERBS_OF[Role.ADMIN], (EVERY,), (EVERY,))
         self._own[hashlib.sha256(credential.encode()).digest()] = Principal(name, [grant], self._clock)
 
     # authentication

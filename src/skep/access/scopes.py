@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from skep.errors import Code, SkepError
-from skep.model.key import EVERY, VERBS_OF, Grant, Role
-from skep.model.record import DEFAULT_TENANT
+from skep.model.key import EVERY, Grant
 
 GRANTS_MAX = 100
 PATTERNS_MAX = 100
@@ -61,11 +60,6 @@ def is_within(grant: Grant, own: Sequence[Grant]) -> bool:
         for tenant in grant.tenants
         for queue in grant.queues
     )
-
-
-def role_grant(role: Role, tenants: Sequence[str] = (DEFAULT_TENANT,), queues: Sequence[str] = (EVERY,)) -> Grant:
-    """The grant of a role, for these tenants and queues."""
-    return Grant(VERBS_OF[role], tuple(tenants), tuple(queues))
 
 
 def check_grants(grants: Sequence[Grant]) -> None:

@@ -185,7 +185,9 @@ async def settle_each(
             if wants_mark(account.active_at, account.idle, now):
                 await connection.execute(SQL["mark_active"], account.group_id, now)
             effects = Effects()
-            outcome = await _settle_group(connection, account, [settlements[i] for i in indexes], now, effects)
+            is_unordered = account.queue.settings.ordering is Ordering.UNORDERED
+            settle_group = _settle_sets if is_unordered else _settle_partitions
+            outcome = await settle_group(connection, account, [settlements[i] for i in indexes], now, effects)
             settled.append((account, indexes, effects))
             for i, result in zip(indexes, outcome, strict=True):
                 results[i] = result
@@ -224,19 +226,9 @@ async def share_groups(connection: Connection, settlements: Iterable[Settlement]
 async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
     """The queue and group, locked so that its leases stay; None when there is no such queue or group."""
     row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
-    return (
-        None
-        if row is None
-        else Account(queues.queue_of(row), row["group_id"], group, shard, row["active_at"], row["idle"])
-    )
-
-
-async def _settle_group(
-    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
-) -> list[SettleResult]:
-    if account.queue.settings.ordering is Ordering.UNORDERED:
-        return await _settle_sets(connection, account, settlements, now, effects)
-    return await _settle_partitions(connection, account, settlements, now, effects)
+    if row is None:
+        return None
+    return Account(queues.queue_of(row), row["group_id"], group, shard, row["active_at"], row["idle"])
 
 
 def _answered(
