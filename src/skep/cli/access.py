@@ -31,7 +31,7 @@ class State:
 
 
 @access_app.command
-def show(*, place: StoreChoice | None = None, output: Output = None) -> None:
+def show(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None:
     """Say whether a server asks for keys when it starts on the store.
 
     For example:
@@ -46,7 +46,7 @@ def show(*, place: StoreChoice | None = None, output: Output = None) -> None:
 
 
 @access_app.command(name="open")
-def open_(*, consent: Consent | None = None, place: StoreChoice | None = None, output: Output = None) -> None:
+def open_(*, consent: Consent = Consent(), place: StoreChoice = StoreChoice(), output: Output = None) -> None:
     """Open the store: from its next start on, a server on loopback asks nobody for a key, and every caller may do anything.
 
     A store that ever had a key stays closed, even after its last key has expired; this command opens it again. Revoke all valid
@@ -61,7 +61,6 @@ def open_(*, consent: Consent | None = None, place: StoreChoice | None = None, o
     output
         Sentences, or JSON; JSON when the output is not a terminal.
     """
-    consent = consent or Consent()
     before = _at(place, _state)
     if before.keys:
         raise SkepError(
@@ -89,9 +88,9 @@ async def _state(engine: Engine) -> State:
     return State(await engine.access.is_closed(), found)
 
 
-def _at(place: StoreChoice | None, work: Callable[[Engine], Awaitable[State]]) -> State:
+def _at(place: StoreChoice, work: Callable[[Engine], Awaitable[State]]) -> State:
     try:
-        return on_store(place or StoreChoice(), work)
+        return on_store(place, work)
     except SkepError as error:
         if error.code is not Code.STORE_BUSY:
             raise

@@ -60,8 +60,8 @@ def ack(
     *,
     whole: Flag = False,
     through: int | None = None,
-    outcome: Outcome | None = None,
-    to: Connection | None = None,
+    outcome: Outcome = Outcome(),
+    to: Connection = Connection(),
 ) -> int:
     """Settle popped messages: say whether they were completed or failed.
 
@@ -86,7 +86,6 @@ def ack(
     through
         Complete the messages of the lease up to this seq.
     """
-    to, outcome = to or Connection(), outcome or Outcome()
     if bool(seqs) + whole + (through is not None) != 1:
         raise SkepError(
             Code.INVALID_REQUEST,
@@ -102,7 +101,7 @@ def ack(
     return USER if refused else OK
 
 
-def release(lease: str, /, *, to: Connection | None = None) -> None:
+def release(lease: str, /, *, to: Connection = Connection()) -> None:
     """Release a lease: its messages are delivered again at once.
 
     The consumer that holds the lease can no longer settle its messages.
@@ -118,7 +117,6 @@ def release(lease: str, /, *, to: Connection | None = None) -> None:
     """
     from skep.wire.messages import Released
 
-    to = to or Connection()
     with to.open() as client:
         client.release(lease)
     print_one(

@@ -67,7 +67,7 @@ def on_store(place: StoreChoice, work: Callable[[Engine], Awaitable[T]]) -> T:
         raise SkepError(error.code, hide_password(error.message, settings.store or ""), **error.details) from error
 
 
-def say_where(place: StoreChoice | None) -> None:
+def say_where(place: StoreChoice) -> None:
     """Say in which store the key was made. A user in the wrong folder would not notice otherwise."""
     import os
 
@@ -75,7 +75,7 @@ def say_where(place: StoreChoice | None) -> None:
     from skep.config.load import without_password
     from skep.server.compose import sqlite_file
 
-    settings = settings_of(place or StoreChoice())
+    settings = settings_of(place)
     file = sqlite_file(settings)
     where = without_password(settings.store or "") if file is None else str(file.absolute())
     unasked = "; without a token SKEP_URL does not count, and no server was asked" if os.environ.get("SKEP_URL") else ""

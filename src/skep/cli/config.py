@@ -20,7 +20,7 @@ Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", 
 
 
 @config_app.command
-def show(flags: Flags | None = None, *, output: Output = None) -> None:
+def show(flags: Flags = Flags(), *, output: Output = None) -> None:
     """Print every setting with its value, the value's origin, and its meaning.
 
     The flags of `skep serve` work here too: the table shows the settings that they would give.
@@ -33,7 +33,7 @@ def show(flags: Flags | None = None, *, output: Output = None) -> None:
     from skep.errors import SkepError
 
     try:
-        values = load_settings(flags or Flags()).values
+        values = load_settings(flags).values
     except SkepError as error:
         sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(1)

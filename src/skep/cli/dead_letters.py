@@ -67,9 +67,7 @@ class Which:
 
 
 @dead_letter_app.command(name="list")
-def list_letters(
-    queue: str, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
-) -> None:
+def list_letters(queue: str, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()) -> None:
     """List dead letters, the oldest one first.
 
     For example:
@@ -82,14 +80,13 @@ def list_letters(
     limit
         The largest number of dead letters to list.
     """
-    to = to or Connection()
     with to.open() as client:
-        letters = client.dead_letters(queue, **(which or Which()).query())
+        letters = client.dead_letters(queue, **which.query())
         print_rows(to, islice(letters, limit), COLUMNS, empty="there are no dead letters")
 
 
 @dead_letter_app.command
-def show(queue: str, letter: str, /, *, to: Connection | None = None) -> None:
+def show(queue: str, letter: str, /, *, to: Connection = Connection()) -> None:
     """Show a dead letter with its payload.
 
     For example:
@@ -102,7 +99,6 @@ def show(queue: str, letter: str, /, *, to: Connection | None = None) -> None:
     letter
         The seq or id of the dead letter.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.dead_letter(queue, letter), _show)
 
@@ -114,9 +110,9 @@ def replay(
     /,
     *,
     payload: str | None = None,
-    which: Which | None = None,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    which: Which = Which(),
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> int:
     """Send dead letters back to their queues, in order.
 
@@ -138,7 +134,6 @@ def replay(
     payload
         JSON that goes back instead of the dead letter's own payload. Name one dead letter.
     """
-    to, consent = to or Connection(), consent or Consent()
     edited = None if payload is None else _edited(payload, letters, which)
     wish = _wish(letters, which)
     with to.open() as client:
@@ -156,7 +151,7 @@ def replay(
 
 @dead_letter_app.command
 def replays(
-    queue: str, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection | None = None
+    queue: str, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection = Connection()
 ) -> None:
     """List replayed dead letters, and the outcome of each replay.
 
@@ -174,7 +169,6 @@ def replays(
     limit
         The largest number of dead letters to list.
     """
-    to = to or Connection()
     with to.open() as client:
         found = client.replays(queue, source_queue=source_queue)
         print_rows(to, islice(found, limit), REPLAY_COLUMNS, empty="no dead letter was replayed")
@@ -186,9 +180,9 @@ def purge(
     letters: Letters = None,
     /,
     *,
-    which: Which | None = None,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    which: Which = Which(),
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> int:
     """Delete dead letters for good. Exit code 4 when there are none.
 
@@ -202,7 +196,6 @@ def purge(
     letters
         The seqs or ids of dead letters; without any, all that match the filters.
     """
-    to, consent = to or Connection(), consent or Consent()
     wish = _wish(letters, which)
     with to.open() as client:
         found = client.purge(queue, **wish, dry_run=True)
@@ -217,17 +210,17 @@ def purge(
     return OK
 
 
-def _wish(letters: list[str] | None, which: Which | None) -> dict[str, Any]:
-    wish = (which or Which()).query()
+def _wish(letters: list[str] | None, which: Which) -> dict[str, Any]:
+    wish = which.query()
     seqs = [int(letter) for letter in letters or [] if letter.isascii() and letter.isdecimal()]
     ids = [letter for letter in letters or [] if not (letter.isascii() and letter.isdecimal())]
     return {**wish, **({"seqs": seqs} if seqs else {}), **({"ids": ids} if ids else {})}
 
 
-def _edited(payload: str, letters: list[str] | None, which: Which | None) -> tuple[str, msgspec.Raw]:
+def _edited(payload: str, letters: list[str] | None, which: Which) -> tuple[str, msgspec.Raw]:
     from skep.cli import payloads
 
-    if letters is None or len(letters) != 1 or (which or Which()).query():
+    if letters is None or len(letters) != 1 or which.query():
         raise SkepError(
             Code.INVALID_REQUEST, "--payload goes with one dead letter, named by its seq or id, and with no filter"
         )

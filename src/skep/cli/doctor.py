@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
+def doctor(flags: Flags = Flags(), *, output: Output = None) -> None:
     """Check whether this machine is fit to serve. The command changes nothing.
 
     The flags of `skep serve` work here too: the checks use the settings that a server would use. The exit code is 2 when
@@ -32,7 +32,7 @@ def doctor(flags: Flags | None = None, *, output: Output = None) -> None:
     from skep.server.doctor.examine import examine
 
     try:
-        loaded = load_settings(flags or Flags())
+        loaded = load_settings(flags)
     except SkepError as error:
         sys.stderr.write(f"skep: {error.shown}\n")
         sys.exit(1)

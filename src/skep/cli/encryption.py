@@ -37,19 +37,18 @@ def master(name: str, /) -> None:
 
 
 @encryption_app.command(name="list")
-def list_keys(*, to: Connection | None = None) -> None:
+def list_keys(*, to: Connection = Connection()) -> None:
     """List the keys of encrypted queues, oldest first. The last key of a queue encrypts its new messages.
 
     For example:
         skep encryption list
     """
-    to = to or Connection()
     with to.open() as client:
         print_rows(to, client.data_keys(), LISTED, empty="no queue has ever been encrypted")
 
 
 @encryption_app.command
-def rotate(queue: str, /, *, to: Connection | None = None) -> None:
+def rotate(queue: str, /, *, to: Connection = Connection()) -> None:
     """Give a queue a new key for new messages. The old keys go on decrypting older messages.
 
     For example:
@@ -60,20 +59,18 @@ def rotate(queue: str, /, *, to: Connection | None = None) -> None:
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         made = client.rotate_data_key(queue)
         print_one(to, made, lambda key: print_lines([f"queue {key.queue!r} has the new key {key.id}"]))
 
 
 @encryption_app.command
-def rewrap(*, to: Connection | None = None) -> None:
+def rewrap(*, to: Connection = Connection()) -> None:
     """Wrap all queue keys by the current master key, after you put a new master key first. No payload is touched.
 
     For example:
         skep encryption rewrap
     """
-    to = to or Connection()
     with to.open() as client:
         done = client.rewrap_data_keys()
         print_one(
@@ -87,8 +84,8 @@ def shred(
     /,
     *,
     all_queues: Flag = False,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> None:
     """Destroy the keys of a queue, or of all queues of the tenant. Nobody can ever read their encrypted payloads again.
 
@@ -103,7 +100,6 @@ def shred(
     all_queues
         Destroy the keys of all queues of the tenant instead.
     """
-    to, consent = to or Connection(), consent or Consent()
     if (queue is None) is not all_queues:
         raise SkepError(Code.INVALID_REQUEST, "name a queue, or say --all-queues: one of the two")
     whose = "all queues" if queue is None else f"queue {queue!r}"

@@ -18,19 +18,18 @@ entity_app = App(name="entity", help="Look at entities and their events.", help_
 
 
 @entity_app.command
-def types(*, to: Connection | None = None) -> None:
+def types(*, to: Connection = Connection()) -> None:
     """List the entity types that have entities.
 
     For example:
         skep entity types
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.entity_types(), lambda found: print_lines(found or ["there are no entities"]))
 
 
 @entity_app.command(name="list")
-def list_entities(type_: str, /, *, limit: int = 100, to: Connection | None = None) -> None:
+def list_entities(type_: str, /, *, limit: int = 100, to: Connection = Connection()) -> None:
     """List entities of a type by id.
 
     For example:
@@ -43,14 +42,13 @@ def list_entities(type_: str, /, *, limit: int = 100, to: Connection | None = No
     limit
         The largest number of entities to list.
     """
-    to = to or Connection()
     _check(limit)
     with to.open() as client:
         print_rows(to, islice(client.entities(type_), limit), LISTED, empty=f"there are no entities of {type_!r}")
 
 
 @entity_app.command
-def show(type_: str, id_: str, /, *, to: Connection | None = None) -> None:
+def show(type_: str, id_: str, /, *, to: Connection = Connection()) -> None:
     """Show an entity as it is now.
 
     For example:
@@ -63,13 +61,12 @@ def show(type_: str, id_: str, /, *, to: Connection | None = None) -> None:
     id_
         The entity's id.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.entity(type_, id_), _show)
 
 
 @entity_app.command
-def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection | None = None) -> None:
+def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection = Connection()) -> None:
     """List the events of an entity, oldest first.
 
     For example:
@@ -84,7 +81,6 @@ def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection | None =
     limit
         The largest number of events to list.
     """
-    to = to or Connection()
     _check(limit)
     with to.open() as client:
         print_rows(to, islice(client.entity_events(type_, id_), limit), EVENTS, empty="there are no events")

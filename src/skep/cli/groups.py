@@ -16,7 +16,7 @@ group_app = App(
 
 
 @group_app.command(name="list")
-def list_groups(*, queue: str | None = None, to: Connection | None = None) -> None:
+def list_groups(*, queue: str | None = None, to: Connection = Connection()) -> None:
     """List groups with their figures, queue by queue.
 
     For example:
@@ -27,15 +27,12 @@ def list_groups(*, queue: str | None = None, to: Connection | None = None) -> No
     queue
         Only groups of this queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_rows(to, client.groups(queue), {**QUEUE, **WITHIN_QUEUE}, empty="there are no groups")
 
 
 @group_app.command
-def seek(
-    queue: str, group: str, place: str, /, *, consent: Consent | None = None, to: Connection | None = None
-) -> None:
+def seek(queue: str, group: str, place: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Move a group (seek). A missing group is created. The group's leases end.
 
     For example:
@@ -51,7 +48,6 @@ def seek(
     place
         The new position: beginning, end, a seq (offset), a time, or 10m, 2h, 1d ago. The message there comes next.
     """
-    to, consent = to or Connection(), consent or Consent()
     where = position(place)
     with to.open() as client:
         found = client.seek(queue, group, where, dry_run=True)
@@ -67,7 +63,7 @@ def seek(
 
 
 @group_app.command
-def delete(queue: str, group: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+def delete(queue: str, group: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Delete a group of a queue, with its progress and its leases.
 
     For example:
@@ -80,7 +76,6 @@ def delete(queue: str, group: str, /, *, consent: Consent | None = None, to: Con
     group
         The group.
     """
-    to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = client.delete_group(queue, group, dry_run=True)
         what = f"group {group!r} of queue {queue!r} with {found.pending:,} pending and {found.in_flight:,} in flight"

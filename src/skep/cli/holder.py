@@ -23,7 +23,7 @@ KeyServer: TypeAlias = Union["Client", "ProvedServer"]
 
 
 def on_keys(
-    to: Connection, place: StoreChoice | None, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
+    to: Connection, place: StoreChoice, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
 ) -> T:
     """Make a call about keys: with a token to the named server, else on the store, or to the server that holds the store.
 
@@ -34,7 +34,6 @@ def on_keys(
     if to.token is not None:
         with to.open() as client:
             return there(client)
-    place = place or StoreChoice()
     database = sqlite_file(settings_of(place))
     _check_named(to, database)
     if (holder := _holder(database, blame=False)) is not None:

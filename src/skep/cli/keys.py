@@ -62,12 +62,12 @@ def create(
     name: str = "key",
     /,
     *,
-    grant: GrantFlags | None = None,
+    grant: GrantFlags = GrantFlags(),
     expires: str | None = None,
     rate: float | None = None,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
-    place: StoreChoice | None = None,
-    to: Connection | None = None,
+    place: StoreChoice = StoreChoice(),
+    to: Connection = Connection(),
 ) -> None:
     """Make a key and show it once. The store keeps only a digest of the key.
 
@@ -86,8 +86,7 @@ def create(
     quiet
         Print nothing but the key.
     """
-    to = to or Connection()
-    item = (grant or GrantFlags()).item()
+    item = grant.item()
     until = None if expires is None else deadline(expires)
 
     async def here(engine: Engine) -> KeyMade:
@@ -119,13 +118,12 @@ def create(
 
 
 @key_app.command(name="list")
-def list_keys(*, place: StoreChoice | None = None, to: Connection | None = None) -> None:
+def list_keys(*, place: StoreChoice = StoreChoice(), to: Connection = Connection()) -> None:
     """List keys. Revoked keys stay in the list for 30 days.
 
     For example:
         skep key list
     """
-    to = to or Connection()
 
     async def here(engine: Engine) -> list[KeyView]:
         from skep.http.routes.access import key_view
@@ -136,7 +134,9 @@ def list_keys(*, place: StoreChoice | None = None, to: Connection | None = None)
 
 
 @key_app.command
-def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None, to: Connection | None = None) -> None:
+def revoke(
+    id_: str, /, *, force: Flag = False, place: StoreChoice = StoreChoice(), to: Connection = Connection()
+) -> None:
     """Revoke a key: at once on the server that is asked, within a second on other servers of the store.
 
     For example:
@@ -149,7 +149,6 @@ def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None
     force
         Revoke the key even if it makes this call and is the last admin key of its tenants.
     """
-    to = to or Connection()
 
     async def here(engine: Engine) -> KeyView:
         from skep.access.administering import KeyDesk
@@ -165,7 +164,7 @@ def revoke(id_: str, /, *, force: Flag = False, place: StoreChoice | None = None
 
 @key_app.command
 def audit(
-    *, everywhere: Flag = False, limit: int = 100, place: StoreChoice | None = None, to: Connection | None = None
+    *, everywhere: Flag = False, limit: int = 100, place: StoreChoice = StoreChoice(), to: Connection = Connection()
 ) -> None:
     """Show the audit log: what admins did, newest first.
 
@@ -179,7 +178,6 @@ def audit(
     limit
         The largest number of entries to show.
     """
-    to = to or Connection()
     if limit < 1:
         raise SkepError(Code.INVALID_REQUEST, "the limit is at least 1")
 

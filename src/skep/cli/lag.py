@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from skep.wire.groups import GroupFigures
 
 
-def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, to: Connection | None = None) -> None:
+def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, to: Connection = Connection()) -> None:
     """See which groups are behind, the furthest first.
 
     For example:
@@ -27,7 +27,6 @@ def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, t
     above
         Only groups that are at least this many messages behind.
     """
-    to = to or Connection()
     with to.open() as client:
         found = [
             one for one in client.groups(queue) if one.lag >= above and (group is None or one.consumer_group == group)

@@ -26,7 +26,7 @@ def list_leases(
     *,
     expiring_within: float | None = None,
     limit: int = LISTED,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> None:
     """List live leases, the one that ends first at the top.
 
@@ -42,14 +42,13 @@ def list_leases(
     limit
         The largest number of leases to list.
     """
-    to = to or Connection()
     with to.open() as client:
         found = client.leases(queue, expiring_within=expiring_within, limit=limit)
     print_rows(to, found, COLUMNS, empty="nobody holds a lease")
 
 
 @lease_app.command
-def release(queue: str, group: str, partition: str, /, *, to: Connection | None = None) -> int:
+def release(queue: str, group: str, partition: str, /, *, to: Connection = Connection()) -> int:
     """End the leases of a partition: its messages are delivered again at once.
 
     The delivery counts as an attempt. The old holder may still ack until another consumer gets the messages. Exit code 4 when
@@ -67,7 +66,6 @@ def release(queue: str, group: str, partition: str, /, *, to: Connection | None 
     partition
         The partition, as `skep lease list` shows it.
     """
-    to = to or Connection()
     with to.open() as client:
         found = client.release_partition(queue, group, partition)
     print_one(to, found, lambda one: print_lines([f"{counted(one.released, 'lease')} of {partition!r} released"]))

@@ -52,7 +52,7 @@ def list_messages(
     until: Until = None,
     newest_first: Flag = False,
     limit: int = LISTED,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> None:
     """List messages of a queue, oldest first.
 
@@ -79,7 +79,6 @@ def list_messages(
     limit
         The largest number of messages to list.
     """
-    to = to or Connection()
     if state is not None and group is None:
         raise SkepError(Code.INVALID_REQUEST, "a state is that of a group: name it with --group")
     given: dict[str, Any] = {
@@ -101,7 +100,7 @@ def show(
     *,
     transaction_id: str | None = None,
     partition: str | None = None,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> None:
     """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
 
@@ -122,7 +121,6 @@ def show(
     partition
         The partition to search, with --transaction-id; all partitions by default.
     """
-    to = to or Connection()
     if (seq is None) == (transaction_id is None):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its seq or id, or by --transaction-id")
     with to.open() as client:
@@ -149,8 +147,8 @@ def delete(
     *,
     transaction_id: str | None = None,
     partition: str = "Default",
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> None:
     """Delete an unsettled message for all groups: it is not delivered again.
 
@@ -172,7 +170,6 @@ def delete(
     partition
         The partition, with --transaction-id.
     """
-    to, consent = to or Connection(), consent or Consent()
     if (seq is None) == (transaction_id is None):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its seq, or by --transaction-id")
     with to.open() as client:

@@ -28,7 +28,7 @@ def list_operations(
     queue: str | None = None,
     partition: str | None = None,
     limit: int = LISTED,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> None:
     """List queued calls, newest first.
 
@@ -48,14 +48,13 @@ def list_operations(
     limit
         The largest number of calls to list.
     """
-    to = to or Connection()
     with to.open() as client:
         found = client.operations(status=status, kind=kind, queue=queue, partition=partition)
         print_rows(to, islice(found, limit), COLUMNS, empty="no call is queued, or was lately")
 
 
 @operations_app.command
-def show(operation: str, /, *, to: Connection | None = None) -> None:
+def show(operation: str, /, *, to: Connection = Connection()) -> None:
     """Show a queued call, with its result once it is completed.
 
     For example:
@@ -66,13 +65,12 @@ def show(operation: str, /, *, to: Connection | None = None) -> None:
     operation
         The operation's id, from the answer (202) to the call.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.operation(operation), _show)
 
 
 @operations_app.command
-def cancel(operation: str, /, *, to: Connection | None = None) -> None:
+def cancel(operation: str, /, *, to: Connection = Connection()) -> None:
     """Cancel a queued call that is pending or blocked: no server performs it now.
 
     For example:
@@ -83,19 +81,17 @@ def cancel(operation: str, /, *, to: Connection | None = None) -> None:
     operation
         The operation's id, from the answer (202) to the call.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.cancel_operation(operation), _show)
 
 
 @operations_app.command
-def stats(*, to: Connection | None = None) -> None:
+def stats(*, to: Connection = Connection()) -> None:
     """Show how many calls are queued, how old they are, and how busy the connections are.
 
     For example:
         skep ops stats -o json | jq .depth
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.operation_stats(), lambda found: _show_stats(to, found))
 

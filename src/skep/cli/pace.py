@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from skep.wire.pace import ConnectedConsumer, DurationsView, GroupTiming, PaceResponse
 
 
-def pace(queue: str, /, *, to: Connection | None = None) -> None:
+def pace(queue: str, /, *, to: Connection = Connection()) -> None:
     """See how a queue keeps up: rates in and out, the bottleneck, wait and handler times.
 
     For example:
@@ -23,12 +23,11 @@ def pace(queue: str, /, *, to: Connection | None = None) -> None:
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.pace(queue), _show)
 
 
-def consumers(queue: str | None = None, /, *, to: Connection | None = None) -> None:
+def consumers(queue: str | None = None, /, *, to: Connection = Connection()) -> None:
     """See the consumers that wait for messages, popped in the last five minutes, or hold leases.
 
     For example:
@@ -39,7 +38,6 @@ def consumers(queue: str | None = None, /, *, to: Connection | None = None) -> N
     queue
         Only consumers of this queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_rows(to, client.consumers(queue), CONSUMERS, empty="there are no consumers")
 

@@ -128,12 +128,12 @@ def run(
     *names: str,
     once: Flag = False,
     every: str | None = None,
-    scope: Scope | None = None,
-    archiving: Archiving | None = None,
-    windows: Windows | None = None,
-    replaying: Replaying | None = None,
-    where: Where | None = None,
-    to: Connection | None = None,
+    scope: Scope = Scope(),
+    archiving: Archiving = Archiving(),
+    windows: Windows = Windows(),
+    replaying: Replaying = Replaying(),
+    where: Where = Where(),
+    to: Connection = Connection(),
 ) -> int:
     """Run pipelines on Spark, one after the other: once, or again and again (--every).
 
@@ -157,12 +157,10 @@ def run(
     every
         Run again and again, at this interval: 5s, 1m.
     """
-    to, where, scope = to or Connection(), where or Where(), scope or Scope()
     if not names:
         raise SkepError(Code.INVALID_REQUEST, "name a pipeline; skep pipeline list has them")
     if once and every is not None:
         raise SkepError(Code.INVALID_REQUEST, "--once and --every exclude each other")
-    archiving, windows, replaying = archiving or Archiving(), windows or Windows(), replaying or Replaying()
     pause = None if every is None else span(every)
     _check_positive(max_rows=archiving.max_rows, buckets=windows.buckets, rate=replaying.rate, every=pause)
     checkpoint = _folder(where.checkpoint)
@@ -225,7 +223,7 @@ def _check_positive(**options: float | None) -> None:
 
 
 @pipeline_app.command(name="list")
-def list_pipelines(*, to: Connection | None = None) -> None:
+def list_pipelines(*, to: Connection = Connection()) -> None:
     """List the pipelines, and the tables that they write.
 
     For example:
@@ -236,11 +234,11 @@ def list_pipelines(*, to: Connection | None = None) -> None:
     columns = {
         "pipeline": lambda one: one.name, "writes": lambda one: ", ".join(one.writes) or "-", "about": lambda one: one.about,
     }  # fmt: skip
-    print_rows(to or Connection(), PIPELINES, columns)
+    print_rows(to, PIPELINES, columns)
 
 
 @pipeline_app.command
-def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
+def doctor(*, lake: str = "lake", to: Connection = Connection()) -> int:
     """Check whether this machine is fit to run pipelines: Java, Python, memory, the server.
 
     The exit code is 2 when a check failed, else 0.
@@ -256,7 +254,6 @@ def doctor(*, lake: str = "lake", to: Connection | None = None) -> int:
     from skep.cli.doctor import tell
     from skep.spark.running.doctor import examine
 
-    to = to or Connection()
     return tell(examine(to.url, to.tenant, to.token, lake), chosen(to))
 
 

@@ -58,9 +58,9 @@ def pop(
     queue: str,
     /,
     *,
-    flags: PopFlags | None = None,
+    flags: PopFlags = PopFlags(),
     ack: Flag = False,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> int:
     """Lease messages of a queue; exit code 4 when there are none.
 
@@ -82,7 +82,6 @@ def pop(
     from skep.client.lease_acks import leases_of, shortened
     from skep.wire.messages import Ack
 
-    to, flags = to or Connection(), flags or PopFlags()
     with to.open() as client:
         messages = client.run(calls.pop(queue, flags.options()))
         if not messages:

@@ -100,8 +100,8 @@ def push(
     file: Path | None = None,
     items: Flag = False,
     batch: int = BATCH,
-    message: MessageFlags | None = None,
-    to: Connection | None = None,
+    message: MessageFlags = MessageFlags(),
+    to: Connection = Connection(),
 ) -> None:
     """Push one message, or many as NDJSON on stdin.
 
@@ -128,7 +128,6 @@ def push(
     batch
         The largest number of messages in one request.
     """
-    to, message = to or Connection(), message or MessageFlags()
     options = message.options()
     if payload is not None or file is not None:
         if payload is not None and file is not None:

@@ -33,9 +33,8 @@ class QueueFlags(_Flags):  # type: ignore[misc] # its fields are the rows of the
     """Put this setting back to its default; may be given several times."""
 
 
-def changes(flags: QueueFlags | None) -> dict[str, Any]:
+def changes(flags: QueueFlags) -> dict[str, Any]:
     """The changes, by the name of the setting."""
-    flags = flags or QueueFlags()
     given = {name: value for name in SETTINGS if (value := getattr(flags, name)) is not None}
     for written in flags.reset or []:
         name = written.replace("-", "_")

@@ -36,7 +36,7 @@ Scope = Literal["pending", "scheduled", "all"]
 
 
 @queue_app.command(name="list")
-def list_queues(*, namespace: str | None = None, task: str | None = None, to: Connection | None = None) -> None:
+def list_queues(*, namespace: str | None = None, task: str | None = None, to: Connection = Connection()) -> None:
     """List queues by name, with their figures.
 
     For example:
@@ -49,14 +49,13 @@ def list_queues(*, namespace: str | None = None, task: str | None = None, to: Co
     task
         Only queues of this task.
     """
-    to = to or Connection()
     with to.open() as client:
         query = {name: value for name, value in (("namespace", namespace), ("task", task)) if value is not None}
         print_rows(to, client.queues(**query), LISTED, empty="there are no queues")  # type: ignore[arg-type] # as above
 
 
 @queue_app.command
-def show(queue: str, /, *, to: Connection | None = None) -> None:
+def show(queue: str, /, *, to: Connection = Connection()) -> None:
     """Show a queue: its settings, its figures, and the figures of every group.
 
     For example:
@@ -67,13 +66,12 @@ def show(queue: str, /, *, to: Connection | None = None) -> None:
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.stats(queue), _show_detail)
 
 
 @queue_app.command
-def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
+def create(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
     """Create a queue; exit code 1 when it exists already.
 
     For example:
@@ -84,7 +82,6 @@ def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         if _exists(client, queue):
             raise SkepError(Code.QUEUE_EXISTS, f"there is a queue {queue!r} already; skep queue update changes it")
@@ -92,7 +89,7 @@ def create(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
 
 
 @queue_app.command
-def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | None = None) -> None:
+def update(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
     """Change settings of a queue. Settings that are not given stay as they are.
 
     For example:
@@ -103,7 +100,6 @@ def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
     queue
         The queue.
     """
-    to = to or Connection()
     wanted = changes(flags)
     if not wanted:
         raise SkepError(Code.INVALID_REQUEST, "say what to change, such as --max-attempts 10")
@@ -114,7 +110,7 @@ def update(queue: str, /, *, flags: QueueFlags | None = None, to: Connection | N
 
 
 @queue_app.command
-def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+def delete(queue: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Delete a queue with all its messages and groups.
 
     For example:
@@ -125,7 +121,6 @@ def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | No
     queue
         The queue.
     """
-    to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = client.delete_queue(queue, dry_run=True)
         if not consent.dry_run:
@@ -135,7 +130,7 @@ def delete(queue: str, /, *, consent: Consent | None = None, to: Connection | No
 
 
 @queue_app.command
-def pause(queue: str, /, *, to: Connection | None = None) -> None:
+def pause(queue: str, /, *, to: Connection = Connection()) -> None:
     """Pause a queue: pops get no messages. Pushes and acks go on.
 
     For example:
@@ -146,13 +141,12 @@ def pause(queue: str, /, *, to: Connection | None = None) -> None:
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.pause(queue), lambda one: print_lines([f"queue {one.name!r} is paused"]))
 
 
 @queue_app.command
-def resume(queue: str, /, *, to: Connection | None = None) -> None:
+def resume(queue: str, /, *, to: Connection = Connection()) -> None:
     """Resume a paused queue: pops get messages again.
 
     For example:
@@ -163,7 +157,6 @@ def resume(queue: str, /, *, to: Connection | None = None) -> None:
     queue
         The queue.
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.resume(queue), lambda one: print_lines([f"queue {one.name!r} hands out messages again"]))
 
@@ -174,8 +167,8 @@ def clear(
     /,
     *,
     scope: Scope = "pending",
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> None:
     """Delete messages of a queue, and keep the queue.
 
@@ -189,7 +182,6 @@ def clear(
     scope
         The messages to delete: pending, scheduled, or all (both, and leased messages too).
     """
-    to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = client.clear(queue, scope, dry_run=True)
         if not consent.dry_run:

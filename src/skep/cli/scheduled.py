@@ -63,7 +63,7 @@ class Which:
 
 @scheduled_app.command(name="list")
 def list_scheduled(
-    queue: str | None = None, /, *, which: Which | None = None, limit: int = LISTED, to: Connection | None = None
+    queue: str | None = None, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()
 ) -> None:
     """List scheduled messages, the one that is due next at the top.
 
@@ -78,9 +78,8 @@ def list_scheduled(
     limit
         The largest number of messages to list.
     """
-    to = to or Connection()
     with to.open() as client:
-        found = client.scheduled(queue, **(which or Which()).query())
+        found = client.scheduled(queue, **which.query())
         print_rows(to, islice(found, limit), COLUMNS, empty="no messages are scheduled")
 
 
@@ -92,7 +91,7 @@ def show(
     *,
     transaction_id: str | None = None,
     trace_id: str | None = None,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> int:
     """Show scheduled messages with their payloads, by id, transaction id or trace.
 
@@ -113,7 +112,6 @@ def show(
     trace_id
         The trace id of the messages.
     """
-    to = to or Connection()
     given = {"transaction_id": transaction_id, "trace_id": trace_id}
     query: Any = {name: value for name, value in given.items() if value is not None}
     if (message is None) != bool(query):
@@ -137,9 +135,9 @@ def cancel(
     messages: Messages = None,
     /,
     *,
-    which: Which | None = None,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    which: Which = Which(),
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> int:
     """Cancel scheduled messages: they never enter the log.
 
@@ -167,9 +165,9 @@ def run(
     messages: Messages = None,
     /,
     *,
-    which: Which | None = None,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    which: Which = Which(),
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> int:
     """Let scheduled messages enter the log now. Exit code 4 when there are none.
 
@@ -195,9 +193,9 @@ def move(
     /,
     *,
     deliver_at: str,
-    which: Which | None = None,
-    consent: Consent | None = None,
-    to: Connection | None = None,
+    which: Which = Which(),
+    consent: Consent = Consent(),
+    to: Connection = Connection(),
 ) -> int:
     """Move scheduled messages to another time. Exit code 4 when there are none.
 
@@ -219,13 +217,13 @@ def move(
     ))  # fmt: skip
 
 
-def _wish(messages: list[str] | None, which: Which | None) -> dict[str, Any]:
-    return {**(which or Which()).query(), **({"ids": messages} if messages else {})}
+def _wish(messages: list[str] | None, which: Which) -> dict[str, Any]:
+    return {**which.query(), **({"ids": messages} if messages else {})}
 
 
 def _change(
-    to: Connection | None,
-    consent: Consent | None,
+    to: Connection,
+    consent: Consent,
     verb: str,
     done: str,
     queue: str,
@@ -233,7 +231,6 @@ def _change(
     call: Callable[..., ScheduledChanged],
 ) -> int:
     """Count the messages, ask, and change them. The mark of the count leaves out messages that are scheduled meanwhile."""
-    to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         found = call(client, **wish, dry_run=True)
         if not found.count:

@@ -57,7 +57,7 @@ def load_settings(flags: Flags) -> Loaded:
     return load(given, os.environ, Path.cwd(), flags.config)
 
 
-def serve(flags: Flags | None = None) -> None:
+def serve(flags: Flags = Flags()) -> None:
     """Serve queues over HTTP."""
     from skep.errors import SkepError
     from skep.runtime.logs import configure_logs
@@ -65,7 +65,7 @@ def serve(flags: Flags | None = None) -> None:
     from skep.server.process import exit_status, serve_alone
 
     try:
-        loaded = load_settings(flags or Flags())
+        loaded = load_settings(flags)
         settings = loaded.settings
         configure_logs(settings.log_level, settings.log_format)
         if loaded.secret_file is not None:

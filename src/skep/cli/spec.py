@@ -130,7 +130,7 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
 
 
 @spec_app.command(name="plan")
-def show_plan(file: File, /, *, to: Connection | None = None) -> None:
+def show_plan(file: File, /, *, to: Connection = Connection()) -> None:
     """Show what a spec would change on the server. Changes that could lose data are marked.
 
     For example:
@@ -141,14 +141,13 @@ def show_plan(file: File, /, *, to: Connection | None = None) -> None:
     file
         The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
-    to = to or Connection()
     app = load_file(file)
     with to.open() as client:
         print_one(to, _sent(client, app, dry_run=True), _show_plan)
 
 
 @spec_app.command
-def apply(file: File, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+def apply(file: File, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Apply a spec: create and change its queues, webhooks, types and schedules. No queue is deleted.
 
     For example:
@@ -159,7 +158,6 @@ def apply(file: File, /, *, consent: Consent | None = None, to: Connection | Non
     file
         The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
-    to, consent = to or Connection(), consent or Consent()
     app = load_file(file)
     with to.open() as client:
         done = _sent(client, app, dry_run=True)
@@ -172,19 +170,18 @@ def apply(file: File, /, *, consent: Consent | None = None, to: Connection | Non
 
 
 @spec_app.command(name="list")
-def list_apps(*, to: Connection | None = None) -> None:
+def list_apps(*, to: Connection = Connection()) -> None:
     """List the apps whose specs are applied.
 
     For example:
         skep spec list
     """
-    to = to or Connection()
     with to.open() as client:
         print_rows(to, client.apps(), LISTED, empty="no app is applied")
 
 
 @spec_app.command
-def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None = None) -> None:
+def remove(app: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Remove an app: its webhooks, types and schedules. Its queues stay, with all their messages.
 
     For example:
@@ -195,7 +192,6 @@ def remove(app: str, /, *, consent: Consent | None = None, to: Connection | None
     app
         The name of the app.
     """
-    to, consent = to or Connection(), consent or Consent()
     with to.open() as client:
         done = client.remove_app(app, dry_run=True)
         if not consent.dry_run:

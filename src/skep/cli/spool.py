@@ -25,20 +25,19 @@ DATA_FOLDER = Path("skep-data")
 
 
 @spool_app.command
-def status(*, to: Connection | None = None) -> None:
+def status(*, to: Connection = Connection()) -> None:
     """Show the spool of the server process that answers: messages taken and not stored yet.
 
     For example:
         skep spool status
         skep spool status -o json | jq .spool.pending
     """
-    to = to or Connection()
     with to.open() as client:
         print_one(to, client.buffers(), _show)
 
 
 @spool_app.command
-def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
+def files(data_folder: Folder = None, *, to: Connection = Connection()) -> None:
     """Show the spool files of a data folder; no server need run.
 
     For example:
@@ -51,7 +50,7 @@ def files(data_folder: Folder = None, *, to: Connection | None = None) -> None:
     """
     from skep.engine.push.spool.inspect import look
 
-    print_rows(to or Connection(), look((data_folder or DATA_FOLDER) / "spool"), COLUMNS, empty="nothing is spooled")
+    print_rows(to, look((data_folder or DATA_FOLDER) / "spool"), COLUMNS, empty="nothing is spooled")
 
 
 @spool_app.command

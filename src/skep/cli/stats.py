@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from skep.wire.status import StatusResponse
 
 
-def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
+def stats(queue: str | None = None, /, *, to: Connection = Connection()) -> None:
     """See the figures of one queue and its groups; or of all queues, and which need attention.
 
     For example:
@@ -25,7 +25,6 @@ def stats(queue: str | None = None, /, *, to: Connection | None = None) -> None:
     queue
         The queue; all queues by default.
     """
-    to = to or Connection()
     with to.open() as client:
         if queue is None:
             print_one(to, client.status(), _show_all)

@@ -17,7 +17,7 @@ Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", 
 
 
 @store_app.command
-def vacuum(*, place: StoreChoice | None = None, output: Output = None) -> None:
+def vacuum(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None:
     """Rewrite an SQLite file without its free pages, so that it shrinks. Stop the server first.
 
     The file stays locked until the command ends, and its folder needs room for a second copy. After that, the server gives free room
@@ -34,7 +34,7 @@ def vacuum(*, place: StoreChoice | None = None, output: Output = None) -> None:
     from skep.server.compose import sqlite_file
     from skep.store.sqlite.vacuum import rewrite
 
-    file = sqlite_file(settings_of(place or StoreChoice()))
+    file = sqlite_file(settings_of(place))
     if file is None:
         raise SkepError(
             Code.INVALID_REQUEST,

@@ -31,7 +31,7 @@ def tail(
     start: Annotated[str, Parameter(name="--from")] = "end",
     partition: str | None = None,
     follow: bool = True,
-    to: Connection | None = None,
+    to: Connection = Connection(),
 ) -> None:
     """Follow the log of a queue, without leasing anything; Ctrl-C ends it.
 
@@ -50,7 +50,6 @@ def tail(
     follow
         At the end of the log, wait for new messages.
     """
-    to = to or Connection()
     try:
         with to.open(interrupted=OK) as client:
             for message in _log(client, queue, _first(client, queue, start), follow):

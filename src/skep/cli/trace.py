@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from skep.wire.browsing import BrowsedMessage
 
 
-def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
+def trace(trace_id: str, /, *, to: Connection = Connection()) -> int:
     """Follow a trace across queues, oldest message first, then scheduled ones.
 
     Exit code 4 when no message has this trace id.
@@ -27,7 +27,6 @@ def trace(trace_id: str, /, *, to: Connection | None = None) -> int:
     trace_id
         The trace id, a UUID. A message that was pushed without one has its own id as trace id.
     """
-    to = to or Connection()
     try:
         UUID(trace_id)
     except ValueError:

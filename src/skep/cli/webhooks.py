@@ -16,7 +16,7 @@ webhook_app = App(name="webhook", help="See which requests webhooks refused, and
 
 
 @webhook_app.command
-def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
+def refusals(webhook: str, /, *, to: Connection = Connection()) -> None:
     """See the last 100 requests that a webhook refused, newest first. Exit code 4 when there is no such webhook.
 
     For example:
@@ -27,7 +27,6 @@ def refusals(webhook: str, /, *, to: Connection | None = None) -> None:
     webhook
         The name of the webhook in the spec.
     """
-    to = to or Connection()
     with to.open() as client:
         print_rows(to, client.refusals(webhook), REFUSED, empty=f"the webhook {webhook!r} has refused nothing")
 

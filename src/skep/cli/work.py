@@ -79,7 +79,7 @@ def run(
     *,
     worker_processes: int = 1,
     allow_private: Flag = False,
-    flags: Flags | None = None,
+    flags: Flags = Flags(),
 ) -> None:
     """Run an app with a server of its own: serve, apply the spec, and work.
 
@@ -102,7 +102,7 @@ def run(
     from skep.server.run import run_app
 
     try:
-        settings = load_settings(flags or Flags()).settings
+        settings = load_settings(flags).settings
         configure_logs(settings.log_level, settings.log_format)
         run_app(settings, target, worker_processes, allow_private=allow_private)
     except SkepError as error:
