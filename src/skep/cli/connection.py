@@ -1,4 +1,4 @@
-"""The options that every command takes: the server's URL, the tenant, the token, and the output format."""
+"""The options that every command takes (the server's URL, the tenant, the token, the output format), and arguments of many."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ TIMEOUT_SECONDS = 120.0
 Format = Literal["table", "json", "ndjson"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """A flag without a negative form."""
+Queue = Annotated[str, Parameter(help="The queue.")]
+GroupName = Annotated[str, Parameter(help="The group.")]
 
 
 class SaidUrl(str):

@@ -29,7 +29,13 @@ LISTED = 100
 AT_ONCE = 500
 """Dead letters in one request: few enough that no request takes long, and the progress bar moves."""
 
-Letters = Annotated[list[str] | None, Parameter(negative="")]
+LetterQueue = Annotated[
+    str, Parameter(help="A queue (its own dead letters), or a dead-letter queue (all dead letters in it).")
+]
+Letters = Annotated[
+    list[str] | None,
+    Parameter(negative="", help="The seqs or ids of dead letters; without any, all that match the filters."),
+]
 
 _GROUP = Group("Which dead letters", sort_key=50)
 
@@ -67,7 +73,9 @@ class Which:
 
 
 @dead_letter_app.command(name="list")
-def list_letters(queue: str, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()) -> None:
+def list_letters(
+    queue: LetterQueue, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()
+) -> None:
     """List dead letters, the oldest one first.
 
     For example:
@@ -75,8 +83,6 @@ def list_letters(queue: str, /, *, which: Which = Which(), limit: int = LISTED, 
 
     Parameters
     ----------
-    queue
-        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     limit
         The largest number of dead letters to list.
     """
@@ -86,7 +92,7 @@ def list_letters(queue: str, /, *, which: Which = Which(), limit: int = LISTED, 
 
 
 @dead_letter_app.command
-def show(queue: str, letter: str, /, *, to: Connection = Connection()) -> None:
+def show(queue: LetterQueue, letter: str, /, *, to: Connection = Connection()) -> None:
     """Show a dead letter with its payload.
 
     For example:
@@ -94,8 +100,6 @@ def show(queue: str, letter: str, /, *, to: Connection = Connection()) -> None:
 
     Parameters
     ----------
-    queue
-        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     letter
         The seq or id of the dead letter.
     """
@@ -105,7 +109,7 @@ def show(queue: str, letter: str, /, *, to: Connection = Connection()) -> None:
 
 @dead_letter_app.command
 def replay(
-    queue: str,
+    queue: LetterQueue,
     letters: Letters = None,
     /,
     *,
@@ -127,10 +131,6 @@ def replay(
 
     Parameters
     ----------
-    queue
-        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
-    letters
-        The seqs or ids of dead letters; without any, all that match the filters.
     payload
         JSON that goes back instead of the dead letter's own payload. Name one dead letter.
     """
@@ -151,7 +151,7 @@ def replay(
 
 @dead_letter_app.command
 def replays(
-    queue: str, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection = Connection()
+    queue: LetterQueue, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection = Connection()
 ) -> None:
     """List replayed dead letters, and the outcome of each replay.
 
@@ -162,8 +162,6 @@ def replays(
 
     Parameters
     ----------
-    queue
-        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
     source_queue
         Only dead letters that went back to this queue.
     limit
@@ -176,7 +174,7 @@ def replays(
 
 @dead_letter_app.command
 def purge(
-    queue: str,
+    queue: LetterQueue,
     letters: Letters = None,
     /,
     *,
@@ -188,13 +186,6 @@ def purge(
 
     For example:
         skep dlq purge orders --until 7d --dry-run
-
-    Parameters
-    ----------
-    queue
-        A queue (its own dead letters), or a dead-letter queue (all dead letters in it).
-    letters
-        The seqs or ids of dead letters; without any, all that match the filters.
     """
     wish = _wish(letters, which)
     with to.open() as client:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Connection, Flag, Queue
 from skep.cli.consent import Consent
 from skep.cli.output import Columns, counted, print_lines, print_one, print_rows
 from skep.errors import Code, SkepError
@@ -48,16 +48,11 @@ def list_keys(*, to: Connection = Connection()) -> None:
 
 
 @encryption_app.command
-def rotate(queue: str, /, *, to: Connection = Connection()) -> None:
+def rotate(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """Give a queue a new key for new messages. The old keys go on decrypting older messages.
 
     For example:
         skep encryption rotate payments
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         made = client.rotate_data_key(queue)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from skep.cli.connection import Connection
 from skep.cli.output import Columns, excerpt, print_fields, print_lines, print_one, print_rows
@@ -13,6 +13,9 @@ from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.wire.entities import EntityView, EventView
+
+EntityType = Annotated[str, Parameter(help="The type, as the spec calls it.")]
+EntityId = Annotated[str, Parameter(help="The entity's id.")]
 
 entity_app = App(name="entity", help="Look at entities and their events.", help_format="plaintext")
 
@@ -29,7 +32,7 @@ def types(*, to: Connection = Connection()) -> None:
 
 
 @entity_app.command(name="list")
-def list_entities(type_: str, /, *, limit: int = 100, to: Connection = Connection()) -> None:
+def list_entities(type_: EntityType, /, *, limit: int = 100, to: Connection = Connection()) -> None:
     """List entities of a type by id.
 
     For example:
@@ -37,8 +40,6 @@ def list_entities(type_: str, /, *, limit: int = 100, to: Connection = Connectio
 
     Parameters
     ----------
-    type_
-        The type, as the spec calls it.
     limit
         The largest number of entities to list.
     """
@@ -48,25 +49,18 @@ def list_entities(type_: str, /, *, limit: int = 100, to: Connection = Connectio
 
 
 @entity_app.command
-def show(type_: str, id_: str, /, *, to: Connection = Connection()) -> None:
+def show(type_: EntityType, id_: EntityId, /, *, to: Connection = Connection()) -> None:
     """Show an entity as it is now.
 
     For example:
         skep entity show Incident I-1001
-
-    Parameters
-    ----------
-    type_
-        The type, as the spec calls it.
-    id_
-        The entity's id.
     """
     with to.open() as client:
         print_one(to, client.entity(type_, id_), _show)
 
 
 @entity_app.command
-def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection = Connection()) -> None:
+def events(type_: EntityType, id_: EntityId, /, *, limit: int = 100, to: Connection = Connection()) -> None:
     """List the events of an entity, oldest first.
 
     For example:
@@ -74,10 +68,6 @@ def events(type_: str, id_: str, /, *, limit: int = 100, to: Connection = Connec
 
     Parameters
     ----------
-    type_
-        The type, as the spec calls it.
-    id_
-        The entity's id.
     limit
         The largest number of events to list.
     """

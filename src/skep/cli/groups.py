@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from skep.cli.accounts import QUEUE, WITHIN_QUEUE
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, GroupName, Queue
 from skep.cli.consent import Consent
 from skep.cli.output import counted, print_lines, print_one, print_rows
 from skep.cli.when import position
@@ -32,7 +32,9 @@ def list_groups(*, queue: str | None = None, to: Connection = Connection()) -> N
 
 
 @group_app.command
-def seek(queue: str, group: str, place: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def seek(
+    queue: Queue, group: GroupName, place: str, /, *, consent: Consent = Consent(), to: Connection = Connection()
+) -> None:
     """Move a group (seek). A missing group is created. The group's leases end.
 
     For example:
@@ -41,10 +43,6 @@ def seek(queue: str, group: str, place: str, /, *, consent: Consent = Consent(),
 
     Parameters
     ----------
-    queue
-        The queue.
-    group
-        The group.
     place
         The new position: beginning, end, a seq (offset), a time, or 10m, 2h, 1d ago. The message there comes next.
     """
@@ -63,18 +61,11 @@ def seek(queue: str, group: str, place: str, /, *, consent: Consent = Consent(),
 
 
 @group_app.command
-def delete(queue: str, group: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def delete(queue: Queue, group: GroupName, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Delete a group of a queue, with its progress and its leases.
 
     For example:
         skep group delete orders billing --yes
-
-    Parameters
-    ----------
-    queue
-        The queue.
-    group
-        The group.
     """
     with to.open() as client:
         found = client.delete_group(queue, group, dry_run=True)

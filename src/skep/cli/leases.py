@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, GroupName, Queue
 from skep.cli.exits import NOTHING, OK
 from skep.cli.output import Columns, counted, duration, print_lines, print_one, print_rows
 
@@ -48,7 +48,7 @@ def list_leases(
 
 
 @lease_app.command
-def release(queue: str, group: str, partition: str, /, *, to: Connection = Connection()) -> int:
+def release(queue: Queue, group: GroupName, partition: str, /, *, to: Connection = Connection()) -> int:
     """End the leases of a partition: its messages are delivered again at once.
 
     The delivery counts as an attempt. The old holder may still ack until another consumer gets the messages. Exit code 4 when
@@ -59,10 +59,6 @@ def release(queue: str, group: str, partition: str, /, *, to: Connection = Conne
 
     Parameters
     ----------
-    queue
-        The queue.
-    group
-        The group.
     partition
         The partition, as `skep lease list` shows it.
     """

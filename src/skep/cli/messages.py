@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from cyclopts import App
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Connection, Flag, Queue
 from skep.cli.consent import Consent
 from skep.cli.leases import named
 from skep.cli.output import (
@@ -40,7 +40,7 @@ State = Literal["pending", "in_flight", "settled", "dead"]
 
 @message_app.command(name="list")
 def list_messages(
-    queue: str,
+    queue: Queue,
     /,
     *,
     partition: str | None = None,
@@ -62,8 +62,6 @@ def list_messages(
 
     Parameters
     ----------
-    queue
-        The queue.
     partition
         Only messages of this partition.
     group
@@ -94,7 +92,7 @@ def list_messages(
 
 @message_app.command
 def show(
-    queue: str,
+    queue: Queue,
     seq: str | None = None,
     /,
     *,
@@ -112,8 +110,6 @@ def show(
 
     Parameters
     ----------
-    queue
-        The queue.
     seq
         The seq of the message; the id of a scheduled message.
     transaction_id
@@ -141,7 +137,7 @@ def show(
 
 @message_app.command
 def delete(
-    queue: str,
+    queue: Queue,
     seq: int | None = None,
     /,
     *,
@@ -161,8 +157,6 @@ def delete(
 
     Parameters
     ----------
-    queue
-        The queue.
     seq
         The seq of the message.
     transaction_id

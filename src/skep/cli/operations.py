@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from skep.cli.connection import Connection
 from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
@@ -18,6 +18,7 @@ operations_app = App(
 )
 
 LISTED = 100
+OperationId = Annotated[str, Parameter(help="The operation's id, from the answer (202) to the call.")]
 
 
 @operations_app.command(name="list")
@@ -54,32 +55,22 @@ def list_operations(
 
 
 @operations_app.command
-def show(operation: str, /, *, to: Connection = Connection()) -> None:
+def show(operation: OperationId, /, *, to: Connection = Connection()) -> None:
     """Show a queued call, with its result once it is completed.
 
     For example:
         skep ops show 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
-
-    Parameters
-    ----------
-    operation
-        The operation's id, from the answer (202) to the call.
     """
     with to.open() as client:
         print_one(to, client.operation(operation), _show)
 
 
 @operations_app.command
-def cancel(operation: str, /, *, to: Connection = Connection()) -> None:
+def cancel(operation: OperationId, /, *, to: Connection = Connection()) -> None:
     """Cancel a queued call that is pending or blocked: no server performs it now.
 
     For example:
         skep ops cancel 0198c6f1-7b1f-7000-8000-1f2e3d4c5b6a
-
-    Parameters
-    ----------
-    operation
-        The operation's id, from the answer (202) to the call.
     """
     with to.open() as client:
         print_one(to, client.cancel_operation(operation), _show)

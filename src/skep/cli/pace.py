@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Queue
 from skep.cli.leases import named
 from skep.cli.output import Columns, print_lines, print_one, print_rows, print_table
 
@@ -12,16 +12,11 @@ if TYPE_CHECKING:
     from skep.wire.pace import ConnectedConsumer, DurationsView, GroupTiming, PaceResponse
 
 
-def pace(queue: str, /, *, to: Connection = Connection()) -> None:
+def pace(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """See how a queue keeps up: rates in and out, the bottleneck, wait and handler times.
 
     For example:
         skep pace orders
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         print_one(to, client.pace(queue), _show)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Connection, Flag, Queue
 from skep.cli.exits import NOTHING, OK, USER, note
 from skep.cli.output import Columns, chosen, excerpt, print_lines, print_rows
 from skep.cli.when import position
@@ -55,7 +55,7 @@ class PopFlags:
 
 
 def pop(
-    queue: str,
+    queue: Queue,
     /,
     *,
     flags: PopFlags = PopFlags(),
@@ -73,8 +73,6 @@ def pop(
 
     Parameters
     ----------
-    queue
-        The queue.
     ack
         Settle the messages as completed once they are printed.
     """

@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from skep.cli.accounts import WITHIN_QUEUE
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Queue
 from skep.cli.consent import Consent
 from skep.cli.output import (
     Columns,
@@ -55,32 +55,22 @@ def list_queues(*, namespace: str | None = None, task: str | None = None, to: Co
 
 
 @queue_app.command
-def show(queue: str, /, *, to: Connection = Connection()) -> None:
+def show(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """Show a queue: its settings, its figures, and the figures of every group.
 
     For example:
         skep queue show orders
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         print_one(to, client.stats(queue), _show_detail)
 
 
 @queue_app.command
-def create(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
+def create(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
     """Create a queue; exit code 1 when it exists already.
 
     For example:
         skep queue create orders --max-attempts 5 --lease-seconds 60
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         if _exists(client, queue):
@@ -89,16 +79,11 @@ def create(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = 
 
 
 @queue_app.command
-def update(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
+def update(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
     """Change settings of a queue. Settings that are not given stay as they are.
 
     For example:
         skep queue update orders --max-attempts 10 --reset lease_seconds
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     wanted = changes(flags)
     if not wanted:
@@ -110,16 +95,11 @@ def update(queue: str, /, *, flags: QueueFlags = QueueFlags(), to: Connection = 
 
 
 @queue_app.command
-def delete(queue: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def delete(queue: Queue, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Delete a queue with all its messages and groups.
 
     For example:
         skep queue delete orders --dry-run
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         found = client.delete_queue(queue, dry_run=True)
@@ -130,32 +110,22 @@ def delete(queue: str, /, *, consent: Consent = Consent(), to: Connection = Conn
 
 
 @queue_app.command
-def pause(queue: str, /, *, to: Connection = Connection()) -> None:
+def pause(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """Pause a queue: pops get no messages. Pushes and acks go on.
 
     For example:
         skep queue pause orders
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         print_one(to, client.pause(queue), lambda one: print_lines([f"queue {one.name!r} is paused"]))
 
 
 @queue_app.command
-def resume(queue: str, /, *, to: Connection = Connection()) -> None:
+def resume(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """Resume a paused queue: pops get messages again.
 
     For example:
         skep queue resume orders
-
-    Parameters
-    ----------
-    queue
-        The queue.
     """
     with to.open() as client:
         print_one(to, client.resume(queue), lambda one: print_lines([f"queue {one.name!r} hands out messages again"]))
@@ -163,7 +133,7 @@ def resume(queue: str, /, *, to: Connection = Connection()) -> None:
 
 @queue_app.command
 def clear(
-    queue: str,
+    queue: Queue,
     /,
     *,
     scope: Scope = "pending",
@@ -177,8 +147,6 @@ def clear(
 
     Parameters
     ----------
-    queue
-        The queue.
     scope
         The messages to delete: pending, scheduled, or all (both, and leased messages too).
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Queue
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_scheduled
@@ -28,7 +28,9 @@ scheduled_app = App(
 
 LISTED = 100
 
-Messages = Annotated[list[str] | None, Parameter(negative="")]
+Messages = Annotated[
+    list[str] | None, Parameter(negative="", help="The ids of the messages; without any, all that match the filters.")
+]
 
 _GROUP = Group("Which scheduled messages", sort_key=50)
 
@@ -85,7 +87,7 @@ def list_scheduled(
 
 @scheduled_app.command
 def show(
-    queue: str,
+    queue: Queue,
     message: str | None = None,
     /,
     *,
@@ -103,8 +105,6 @@ def show(
 
     Parameters
     ----------
-    queue
-        The queue.
     message
         The id of the message, as `skep push` and `skep scheduled list` print it.
     transaction_id
@@ -131,7 +131,7 @@ def show(
 
 @scheduled_app.command
 def cancel(
-    queue: str,
+    queue: Queue,
     messages: Messages = None,
     /,
     *,
@@ -146,13 +146,6 @@ def cancel(
 
     For example:
         skep scheduled cancel orders --partition customer-1 --dry-run
-
-    Parameters
-    ----------
-    queue
-        The queue.
-    messages
-        The ids of the messages; without any, all that match the filters.
     """
     return _change(to, consent, "cancel", "cancelled", queue, _wish(messages, which), lambda client, **wish: (
         client.cancel_scheduled(queue, **wish)
@@ -161,7 +154,7 @@ def cancel(
 
 @scheduled_app.command
 def run(
-    queue: str,
+    queue: Queue,
     messages: Messages = None,
     /,
     *,
@@ -173,13 +166,6 @@ def run(
 
     For example:
         skep scheduled run orders --due-before 1h --yes
-
-    Parameters
-    ----------
-    queue
-        The queue.
-    messages
-        The ids of the messages; without any, all that match the filters.
     """
     return _change(to, consent, "run", "ran", queue, _wish(messages, which), lambda client, **wish: (
         client.run_scheduled(queue, **wish)
@@ -188,7 +174,7 @@ def run(
 
 @scheduled_app.command
 def move(
-    queue: str,
+    queue: Queue,
     messages: Messages = None,
     /,
     *,
@@ -204,10 +190,6 @@ def move(
 
     Parameters
     ----------
-    queue
-        The queue.
-    messages
-        The ids of the messages; without any, all that match the filters.
     deliver_at
         The new time, 2026-01-31T12:00:00Z, or 10m for in ten minutes.
     """

@@ -32,6 +32,9 @@ spec_app = App(name="spec", help="Check, format, plan, apply and export specs.",
 
 File = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """A file, or - for stdin."""
+SpecFile = Annotated[
+    File, Parameter(help="The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.")
+]
 Output = Annotated[Literal["text", "json"], Parameter(name=["--output", "-o"])]
 
 
@@ -110,7 +113,7 @@ def fmt(*files: File, check: Flag = False) -> int:
 
 
 @spec_app.command
-def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] = "json") -> None:  # noqa: A002 - the option's name
+def export(file: SpecFile, /, *, format: Literal["json", "asyncapi", "jsonschema"] = "json") -> None:  # noqa: A002 - the option's name
     """Print a spec for other tools.
 
     For example:
@@ -118,8 +121,6 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
 
     Parameters
     ----------
-    file
-        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     format
         The whole spec as JSON, its queues and webhooks as AsyncAPI 3.0, or its messages as JSON Schema.
     """
@@ -130,16 +131,11 @@ def export(file: File, /, *, format: Literal["json", "asyncapi", "jsonschema"] =
 
 
 @spec_app.command(name="plan")
-def show_plan(file: File, /, *, to: Connection = Connection()) -> None:
+def show_plan(file: SpecFile, /, *, to: Connection = Connection()) -> None:
     """Show what a spec would change on the server. Changes that could lose data are marked.
 
     For example:
         skep spec plan orders.skep
-
-    Parameters
-    ----------
-    file
-        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
     app = load_file(file)
     with to.open() as client:
@@ -147,16 +143,11 @@ def show_plan(file: File, /, *, to: Connection = Connection()) -> None:
 
 
 @spec_app.command
-def apply(file: File, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def apply(file: SpecFile, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
     """Apply a spec: create and change its queues, webhooks, types and schedules. No queue is deleted.
 
     For example:
         skep spec apply orders.skep
-
-    Parameters
-    ----------
-    file
-        The spec file: spec language (.skep), TOML or JSON; - reads stdin, in the spec language.
     """
     app = load_file(file)
     with to.open() as client:

@@ -20,7 +20,12 @@ spool_app = App(
     name="spool", help="See messages kept on a server's disk: PostgreSQL was away.", help_format="plaintext"
 )
 
-Folder = Annotated[Path | None, Parameter(name="--data-folder", env_var="SKEP_DATA_FOLDER")]
+Folder = Annotated[
+    Path | None,
+    Parameter(
+        name="--data-folder", env_var="SKEP_DATA_FOLDER", help="The data folder of the server; ./skep-data by default."
+    ),
+]
 DATA_FOLDER = Path("skep-data")
 
 
@@ -42,11 +47,6 @@ def files(data_folder: Folder = None, *, to: Connection = Connection()) -> None:
 
     For example:
         skep spool files --data-folder /var/lib/skep
-
-    Parameters
-    ----------
-    data_folder
-        The data folder of the server; ./skep-data by default.
     """
     from skep.engine.push.spool.inspect import look
 
@@ -69,8 +69,6 @@ def export(path: Path | None = None, /, *, data_folder: Folder = None) -> None:
     ----------
     path
         A file or folder of the spool; the whole spool by default.
-    data_folder
-        The data folder of the server; ./skep-data by default.
     """
     import msgspec
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Queue
 from skep.cli.exits import OK
 from skep.cli.output import PAYLOAD_COLUMNS, chosen, excerpt, print_json_line, print_lines
 from skep.cli.when import position
@@ -25,7 +25,7 @@ POLL_SECONDS = 0.5
 
 
 def tail(
-    queue: str,
+    queue: Queue,
     /,
     *,
     start: Annotated[str, Parameter(name="--from")] = "end",
@@ -41,8 +41,6 @@ def tail(
 
     Parameters
     ----------
-    queue
-        The queue.
     start
         The first position: beginning, end, a seq (offset), a time, or 10m, 2h, 1d ago.
     partition

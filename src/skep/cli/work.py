@@ -10,15 +10,20 @@ from cyclopts import Parameter
 from skep.cli.connection import Flag
 from skep.cli.serve import Flags, load_settings
 
+Target = Annotated[
+    str, Parameter(help="A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.")
+]
+AllowPrivate = Annotated[Flag, Parameter(help="Let deliveries go to private and loopback addresses.")]
+
 
 def work(
-    target: str,
+    target: Target,
     /,
     *,
     url: Annotated[str, Parameter(env_var="SKEP_URL")] = "http://127.0.0.1:6632",
     tenant: Annotated[str | None, Parameter(env_var="SKEP_TENANT")] = None,
     token: Annotated[str | None, Parameter(env_var="SKEP_TOKEN")] = None,
-    allow_private: Flag = False,
+    allow_private: AllowPrivate = False,
     until_empty: Flag = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
     log_format: Literal["auto", "console", "json"] = "auto",
@@ -31,16 +36,12 @@ def work(
 
     Parameters
     ----------
-    target
-        A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
     url
         The URL of the server. Separate several servers of one store with commas.
     tenant
         The tenant of the queues. By default all tenants, when the app's webhooks take tenants.
     token
         The key or token (sent as a bearer token).
-    allow_private
-        Let deliveries go to private and loopback addresses.
     until_empty
         End when no message can be popped now.
     log_level
@@ -74,11 +75,11 @@ def work(
 
 
 def run(
-    target: str,
+    target: Target,
     /,
     *,
     worker_processes: int = 1,
-    allow_private: Flag = False,
+    allow_private: AllowPrivate = False,
     flags: Flags = Flags(),
 ) -> None:
     """Run an app with a server of its own: serve, apply the spec, and work.
@@ -89,12 +90,8 @@ def run(
 
     Parameters
     ----------
-    target
-        A spec (.skep, .toml, .json), or module:app with a skep.App that has functions.
     worker_processes
         The number of worker processes; 0 only serves. A process that dies is replaced.
-    allow_private
-        Let deliveries go to private and loopback addresses.
     """
     from skep.errors import SkepError
     from skep.runtime.logs import configure_logs
