@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from skep.cli.at_store import StoreChoice, note, on_store
+from skep.cli.connection import Output
 from skep.cli.consent import Consent
-from skep.cli.output import print_json, print_lines
+from skep.cli.output import chosen, print_json, print_lines
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.engine import Engine
 
 access_app = App(name="access", help="See whether a store asks for keys, and open it again.", help_format="plaintext")
-
-Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,6 @@ def show(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None:
 
     For example:
         skep access show
-
-    Parameters
-    ----------
-    output
-        Sentences, or JSON; JSON when the output is not a terminal.
     """
     _print(_at(place, _state), output)
 
@@ -55,11 +48,6 @@ def open_(*, consent: Consent = Consent(), place: StoreChoice = StoreChoice(), o
     For example:
         skep access open --dry-run
         skep access open --yes
-
-    Parameters
-    ----------
-    output
-        Sentences, or JSON; JSON when the output is not a terminal.
     """
     before = _at(place, _state)
     if before.keys:
@@ -99,8 +87,8 @@ def _at(place: StoreChoice, work: Callable[[Engine], Awaitable[State]]) -> State
         ) from None
 
 
-def _print(state: State, output: str | None) -> None:
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+def _print(state: State, output: Output) -> None:
+    if chosen(output) == "json":
         print_json(state)
     elif state.keys:
         print_lines([f"keys are required; {state.keys} {'is' if state.keys == 1 else 'are'} valid"])

@@ -22,6 +22,11 @@ TIMEOUT_SECONDS = 120.0
 Format = Literal["table", "json", "ndjson"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """A flag without a negative form."""
+Output = Annotated[
+    Literal["table", "json"] | None,
+    Parameter(name=["--output", "-o"], help="The output format; by default a table on a terminal, else JSON."),
+]
+"""The option of commands that talk to no server."""
 Queue = Annotated[str, Parameter(help="The queue.")]
 GroupName = Annotated[str, Parameter(help="The group.")]
 

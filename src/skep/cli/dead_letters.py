@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
 from cyclopts import App, Group, Parameter
 
 from skep.cli.connection import Connection
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
-from skep.cli.output import Columns, counted, excerpt, print_fields, print_lines, print_one, print_rows
+from skep.cli.messages import show_whole
+from skep.cli.output import Columns, counted, excerpt, print_lines, print_one, print_rows
 from skep.cli.progress import progress
 from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
 from skep.model import QUEUE_MODE_GROUP
 
 if TYPE_CHECKING:
+    from msgspec import Raw
+
     from skep.client import Client
     from skep.wire.dead_letters import DeadLetterView, PurgeResponse, ReplayResponse, ReplayView
 
@@ -59,8 +61,8 @@ class Which:
     until: Until = None
 
     def query(self) -> dict[str, Any]:
-        """These filters as arguments of the client."""
-        given: dict[str, Any] = {
+        """These filters as arguments of the client, which leaves out those that are None."""
+        return {
             "source_queue": self.source_queue,
             "partition": self.partition,
             "group": self.group,
@@ -69,7 +71,6 @@ class Which:
             "since": None if self.since is None else instant(self.since),
             "until": None if self.until is None else instant(self.until),
         }
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dead_letter_app.command(name="list")
@@ -104,7 +105,7 @@ def show(queue: LetterQueue, letter: str, /, *, to: Connection = Connection()) -
         The seq or id of the dead letter.
     """
     with to.open() as client:
-        print_one(to, client.dead_letter(queue, letter), _show)
+        print_one(to, client.dead_letter(queue, letter), show_whole)
 
 
 @dead_letter_app.command
@@ -208,10 +209,10 @@ def _wish(letters: list[str] | None, which: Which) -> dict[str, Any]:
     return {**wish, **({"seqs": seqs} if seqs else {}), **({"ids": ids} if ids else {})}
 
 
-def _edited(payload: str, letters: list[str] | None, which: Which) -> tuple[str, msgspec.Raw]:
+def _edited(payload: str, letters: list[str] | None, which: Which) -> tuple[str, Raw]:
     from skep.cli import payloads
 
-    if letters is None or len(letters) != 1 or which.query():
+    if letters is None or len(letters) != 1 or which != Which():
         raise SkepError(
             Code.INVALID_REQUEST, "--payload goes with one dead letter, named by its seq or id, and with no filter"
         )
@@ -264,15 +265,6 @@ def _parts(
     while left > 0 and (seqs := [letter.seq for letter in islice(letters, min(AT_ONCE, left))]):
         left -= len(seqs)
         yield {"seqs": seqs, **mark}
-
-
-def _show(letter: DeadLetterView) -> None:
-    fields = msgspec.structs.asdict(letter)
-    del fields["payload_bytes"], fields["preview"]
-    print_fields({
-        name.replace("_", " "): bytes(value).decode() if isinstance(value, msgspec.Raw) else value
-        for name, value in fields.items()
-    })  # fmt: skip
 
 
 COLUMNS: Columns[DeadLetterView] = {

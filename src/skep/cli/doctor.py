@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from skep.cli.config import Output
+from skep.cli.connection import Output
 from skep.cli.exits import OK, SERVER
+from skep.cli.output import chosen, print_json, print_json_line
 from skep.cli.serve import Flags, load_settings
 
 if TYPE_CHECKING:
@@ -16,34 +16,21 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(flags: Flags = Flags(), *, output: Output = None) -> None:
+def doctor(flags: Flags = Flags(), *, output: Output = None) -> int:
     """Check whether this machine is fit to serve. The command changes nothing.
 
     The flags of `skep serve` work here too: the checks use the settings that a server would use. The exit code is 2 when
     a check failed, else 0.
-
-    Parameters
-    ----------
-    output
-        A table, or JSON; JSON when the output is not a terminal.
     """
-    from skep.errors import SkepError
     from skep.runtime.loop import run
     from skep.server.doctor.examine import examine
 
-    try:
-        loaded = load_settings(flags)
-    except SkepError as error:
-        sys.stderr.write(f"skep: {error.shown}\n")
-        sys.exit(1)
-    findings = run(examine(loaded.settings, loaded.secret_file))
-    sys.exit(tell(findings, output or ("table" if sys.stdout.isatty() else "json")))
+    loaded = load_settings(flags)
+    return tell(run(examine(loaded.settings, loaded.secret_file)), chosen(output))
 
 
 def tell(findings: list[Finding], output: Format) -> int:
     """Print the findings, and return the exit code."""
-    from skep.cli.output import print_json, print_json_line
-
     match output:
         case "table":
             _print_table(findings)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from skep.client import Client
     from skep.wire.attempts import AttemptView
     from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessageStory
-    from skep.wire.scheduled import ScheduledView
 
 message_app = App(name="message", help="Look at messages without leasing them; delete one.", help_format="plaintext")
 
@@ -79,12 +78,11 @@ def list_messages(
     """
     if state is not None and group is None:
         raise SkepError(Code.INVALID_REQUEST, "a state is that of a group: name it with --group")
-    given: dict[str, Any] = {
+    query: dict[str, Any] = {
         "partition": partition, "group": group, "state": state, "transaction_id": transaction_id, "trace_id": trace_id,
         "since": None if since is None else instant(since), "until": None if until is None else instant(until),
         "descending": newest_first or None,
     }  # fmt: skip
-    query = {name: value for name, value in given.items() if value is not None}
     columns = COLUMNS if group is not None else {name: cell for name, cell in COLUMNS.items() if name != "state"}
     with to.open() as client:
         print_rows(to, islice(client.messages(queue, **query), limit), columns, empty="there are no messages")
@@ -127,7 +125,7 @@ def show(
         elif seq is not None and seq.isascii() and seq.isdecimal():
             found = client.message(queue, int(seq))
         else:
-            print_one(to, client.scheduled_message(queue, _checked_id(seq or "")), show_scheduled)
+            print_one(to, client.scheduled_message(queue, _checked_id(seq or "")), show_whole)
             return
         attempts = [] if found.deliver_at else client.attempts(queue, found.seq)
     from skep.wire.browsing import MessageStory
@@ -205,8 +203,8 @@ def _checked_id(text: str) -> str:
         ) from None
 
 
-def show_scheduled(message: ScheduledView) -> None:
-    """A message that waits for its time, field by field."""
+def show_whole(message: msgspec.Struct) -> None:
+    """A scheduled message or a dead letter, field by field, with its whole payload."""
     _show_fields(message, {"payload_bytes", "preview"})
 
 

@@ -32,14 +32,14 @@ PIPED_COLUMNS = 160
 """The width of a table that does not go to a terminal (`--output table` in a pipe)."""
 
 
-def chosen(to: Connection) -> Format:
+def chosen(output: Format | None) -> Format:
     """The output format: the given one, else the default."""
-    return to.output or ("table" if sys.stdout.isatty() else "json")
+    return output or ("table" if sys.stdout.isatty() else "json")
 
 
 def print_rows(to: Connection, rows: Iterable[T], columns: Columns[T], *, empty: str = "nothing") -> None:
     """Several results: rows of a table, an array, or a line each as they come."""
-    match chosen(to):
+    match chosen(to.output):
         case "table":
             found = list(rows)
             print_table(found, columns) if found else print_lines([empty])
@@ -52,7 +52,7 @@ def print_rows(to: Connection, rows: Iterable[T], columns: Columns[T], *, empty:
 
 def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
     """One result: ``show`` prints it for people."""
-    match chosen(to):
+    match chosen(to.output):
         case "table":
             show(result)
         case "json":

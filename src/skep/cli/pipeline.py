@@ -254,7 +254,7 @@ def doctor(*, lake: str = "lake", to: Connection = Connection()) -> int:
     from skep.cli.doctor import tell
     from skep.spark.running.doctor import examine
 
-    return tell(examine(to.url, to.tenant, to.token, lake), chosen(to))
+    return tell(examine(to.url, to.tenant, to.token, lake), chosen(to.output))
 
 
 def needs_spark(remote: str | None = None) -> None:
@@ -286,7 +286,7 @@ def print_run(to: Connection, ended: Ended) -> None:
     from skep.spark.running.summary import lines
 
     summary = [*lines(ended.run), "", f"report: {ended.report}"]
-    if chosen(to) != "table":
+    if chosen(to.output) != "table":
         print_json(ended.run)
         # The mail of a nightly run has to say what failed.
         sys.stderr.write("".join(f"{line}\n" for line in summary))

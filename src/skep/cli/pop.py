@@ -121,7 +121,7 @@ def _start(text: str) -> Start:
 
 
 def _hint(to: Connection, messages: list[PoppedMessage]) -> None:
-    if chosen(to) != "table":
+    if chosen(to.output) != "table":
         return
     leases = dict.fromkeys(message.lease_id for message in messages)
     for lease in list(leases)[:HINTS]:

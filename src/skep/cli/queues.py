@@ -50,8 +50,8 @@ def list_queues(*, namespace: str | None = None, task: str | None = None, to: Co
         Only queues of this task.
     """
     with to.open() as client:
-        query = {name: value for name, value in (("namespace", namespace), ("task", task)) if value is not None}
-        print_rows(to, client.queues(**query), LISTED, empty="there are no queues")  # type: ignore[arg-type] # as above
+        found = client.queues(namespace=namespace, task=task)
+        print_rows(to, found, LISTED, empty="there are no queues")
 
 
 @queue_app.command

@@ -12,7 +12,7 @@ from cyclopts import App, Group, Parameter
 from skep.cli.connection import Connection, Queue
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
-from skep.cli.messages import show_scheduled
+from skep.cli.messages import show_whole
 from skep.cli.output import Columns, counted, excerpt, print_lines, print_one, print_rows
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
@@ -52,15 +52,14 @@ class Which:
     """Only messages that are due before this time."""
 
     def query(self) -> dict[str, Any]:
-        """These filters as arguments of the client."""
-        given: dict[str, Any] = {
+        """These filters as arguments of the client, which leaves out those that are None."""
+        return {
             "partition": self.partition,
             "transaction_id": self.transaction_id,
             "trace_id": self.trace_id,
             "due_after": None if self.due_after is None else deadline(self.due_after),
             "due_before": None if self.due_before is None else deadline(self.due_before),
         }
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @scheduled_app.command(name="list")
@@ -112,20 +111,19 @@ def show(
     trace_id
         The trace id of the messages.
     """
-    given = {"transaction_id": transaction_id, "trace_id": trace_id}
-    query: Any = {name: value for name, value in given.items() if value is not None}
-    if (message is None) != bool(query):
+    which = Which(transaction_id=transaction_id, trace_id=trace_id)
+    if (message is None) == (which == Which()):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its id, or by --transaction-id or --trace-id")
     with to.open() as client:
         if message is not None:
             found = [client.scheduled_message(queue, message)]
         else:
-            listed = list(islice(client.scheduled(queue, **query, preview=0), LISTED))
+            listed = list(islice(client.scheduled(queue, **which.query(), preview=0), LISTED))
             found = [client.scheduled_message(queue, one.id) for one in listed]
     if not found:
         return _none()
     for one in found:
-        print_one(to, one, show_scheduled)
+        print_one(to, one, show_whole)
     return OK
 
 

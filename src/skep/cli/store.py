@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated, Literal
-
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from skep.cli.at_store import StoreChoice, settings_of
-from skep.cli.output import print_json, print_lines
+from skep.cli.connection import Output
+from skep.cli.output import chosen, print_json, print_lines
 from skep.errors import Code, SkepError
 
 store_app = App(name="store", help="Shrink an SQLite file after messages were deleted.", help_format="plaintext")
-
-Output = Annotated[Literal["table", "json"] | None, Parameter(name=["--output", "-o"])]
 
 
 @store_app.command
@@ -25,11 +21,6 @@ def vacuum(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None
 
     For example:
         skep store vacuum
-
-    Parameters
-    ----------
-    output
-        Sentences, or JSON; JSON when the output is not a terminal.
     """
     from skep.server.compose import sqlite_file
     from skep.store.sqlite.vacuum import rewrite
@@ -50,7 +41,7 @@ def vacuum(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None
             f"a server has {file}, which cannot be written anew under it: stop the server first. A file of this version, or one that "
             "was vacuumed once, shrinks by itself while the server runs",
         ) from None
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+    if chosen(output) == "json":
         print_json(done)
     else:
         print_lines([f"{file} has {done.bytes_after:,} bytes now; it had {done.bytes_before:,}"])

@@ -102,7 +102,7 @@ def _bounds(queue: str) -> ApiCall[LogBoundsResponse]:
 
 
 def _print(to: Connection, message: LoggedMessage) -> None:
-    if chosen(to) != "table":
+    if chosen(to.output) != "table":
         print_json_line(message)
         return
     time = message.created_at.astimezone().strftime("%H:%M:%S")

@@ -46,8 +46,8 @@ GROUPS = "/api/v1/consumer-groups"
 class QueueQuery(TypedDict, total=False):
     """Which queues to list; ``stats=False`` leaves out their figures, which is faster."""
 
-    namespace: str
-    task: str
+    namespace: str | None
+    task: str | None
     stats: bool
 
 

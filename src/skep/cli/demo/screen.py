@@ -47,13 +47,13 @@ MOVING: Columns[GroupFigures] = {
 }
 
 
-def moving_table(groups: Sequence[GroupFigures]) -> Table:
-    """A line per queue and group."""
+def group_table(groups: Sequence[GroupFigures], columns: Columns[GroupFigures]) -> Table:
+    """A line per queue and group; the first two columns name them."""
     table = new_table()
-    for number, heading in enumerate(MOVING):
+    for number, heading in enumerate(columns):
         table.add_column(heading, justify="left" if number < 2 else "right", min_width=len(heading))
     for group in groups:
-        table.add_row(*[text(cell(group)) for cell in MOVING.values()])
+        table.add_row(*[text(cell(group)) for cell in columns.values()])
     return table
 
 
@@ -73,7 +73,7 @@ class LiveScreen:
             self._console.print(f"  {line}", soft_wrap=True)
 
     def figures(self, groups: Sequence[GroupFigures]) -> None:
-        self._live.update(moving_table(groups))
+        self._live.update(group_table(groups, MOVING))
 
     def summary(self, table: Table) -> None:
         self._console.print(table)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 import skep
 from skep.cli.accounts import ACCOUNT, QUEUE
 from skep.cli.demo import checks, shop
+from skep.cli.demo.screen import group_table
 from skep.cli.demo.stage import Stage
 from skep.cli.demo.tables import into_spark
-from skep.cli.output import new_table, text
 from skep.errors import Code
 
 if TYPE_CHECKING:
@@ -243,19 +243,9 @@ def _sum_up(stage: Stage) -> bool:
     placed = [order.number for order in stage.orders]
     found = checks.all_checks(groups, placed, shipped, refused, stage.seen, shop.POISON)
     stage.screen.act("What became of it")
-    _summary(stage.screen, groups)
+    stage.screen.summary(group_table(groups, {**QUEUE, **ACCOUNT}))
     stage.screen.say(f"{len(placed)} orders placed = {len(shipped)} shipped + {len(refused)} refused", "")
     stage.screen.say(*[checks.line(check) for check in found])
     failed = [check for check in found if not check.held]
     stage.screen.say("", f"{len(failed)} of {len(found)} checks failed" if failed else f"all {len(found)} checks held")
     return not failed
-
-
-def _summary(screen: Screen, groups: Sequence[GroupFigures]) -> None:
-    table = new_table()
-    columns = {**QUEUE, **ACCOUNT}
-    for number, heading in enumerate(columns):
-        table.add_column(heading, justify="left" if number < 2 else "right")
-    for group in groups:
-        table.add_row(*[text(cell(group)) for cell in columns.values()])
-    screen.summary(table)
