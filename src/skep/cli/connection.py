@@ -63,16 +63,16 @@ class Connection:
         object.__setattr__(self, "token", self.token or None)
 
     @property
-    def said_urls(self) -> list[str]:
+    def said_urls(self) -> tuple[str, ...]:
         """The servers that the user typed as `--url`; none when the URL comes from a variable or is the default."""
-        return self.urls if isinstance(self.url, SaidUrl) else []
+        return self.urls if isinstance(self.url, SaidUrl) else ()
 
     @property
-    def urls(self) -> list[str]:
+    def urls(self) -> tuple[str, ...]:
         """The URLs of the servers."""
         from skep.client.settings import split_urls
 
-        return list(split_urls(self.url))
+        return split_urls(self.url)
 
     def open(self, interrupted: int = INTERRUPTED) -> Client:
         """A client of the server; close it, or use it in a ``with``. ``interrupted`` is the exit code of Ctrl-C."""
@@ -84,5 +84,5 @@ class Connection:
         set_on_retry_hooks([])
         end_at_once(interrupted)
         return Client(
-            self.urls, tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS
+            list(self.urls), tenant=self.tenant, token=self.token, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS
         )

@@ -170,9 +170,8 @@ def run(
     from skep.spark.running.runner import Plan, run_pipelines
 
     wishes = _wishes(archiving, windows, replaying, scope.spec, pause, checkpoint)
-    urls = tuple(url.strip() for url in to.url.split(",") if url.strip())
     plan = Plan(
-        names=names, connection=Link(urls, to.tenant, to.token, retry_seconds=60.0), queues=scope.queue, skip=scope.skip,
+        names=names, connection=Link(to.urls, to.tenant, to.token, retry_seconds=60.0), queues=scope.queue, skip=scope.skip,
         lake=scope.lake, format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     with ending_in_order():

@@ -18,7 +18,7 @@ from skep.cli.when import position
 if TYPE_CHECKING:
     from skep.client import Client
     from skep.client.exchange import ApiCall
-    from skep.wire.log import LogBoundsResponse, LoggedMessage, LogResponse
+    from skep.wire.log import LoggedMessage, LogResponse
 
 PAGE_MESSAGES = 500
 POLL_SECONDS = 0.5
@@ -62,7 +62,7 @@ def _first(client: Client, queue: str, start: str) -> int:
     place = position(start)
     if place == "beginning":
         return 1
-    end = client.run(_bounds(queue)).last_seq + 1
+    end = client.log_bounds(queue).last_seq + 1
     if place == "end":
         return end
     if isinstance(place, int):
@@ -85,20 +85,11 @@ def _log(client: Client, queue: str, first: int, follow: bool) -> Iterator[Logge
 
 
 def _stretch(queue: str, first: int) -> ApiCall[LogResponse]:
-    from skep.client.exchange import ApiCall, Request, path_part
-    from skep.client.reading import reader
+    from skep.client.exchange import path_part
+    from skep.client.method import get
     from skep.wire.log import LogResponse
 
-    query = {"from": str(first), "limit": str(PAGE_MESSAGES)}
-    return ApiCall(Request("GET", f"/api/v1/log/{path_part(queue)}", query=query), reader(LogResponse))
-
-
-def _bounds(queue: str) -> ApiCall[LogBoundsResponse]:
-    from skep.client.exchange import ApiCall, Request, path_part
-    from skep.client.reading import reader
-    from skep.wire.log import LogBoundsResponse
-
-    return ApiCall(Request("GET", f"/api/v1/log/{path_part(queue)}/bounds"), reader(LogBoundsResponse))
+    return get(f"/api/v1/log/{path_part(queue)}", LogResponse, {"from": first, "limit": PAGE_MESSAGES})
 
 
 def _print(to: Connection, message: LoggedMessage) -> None:

@@ -49,7 +49,7 @@ def work(
     log_format
         The log format; auto is console on a terminal, else json (one object per line).
     """
-    from skep.client.settings import ClientOptions, client_settings
+    from skep.client.settings import ClientOptions, client_settings, split_urls
     from skep.runtime.logs import configure_logs
     from skep.runtime.loop import run as run_loop
     from skep.worker.loading import load_app
@@ -60,7 +60,7 @@ def work(
     options: ClientOptions = {"token": token or None}
     if tenant is not None:
         options["tenant"] = tenant
-    settings = client_settings([part.strip() for part in url.split(",")], options)
+    settings = client_settings(split_urls(url), options)
 
     async def main() -> int:
         given = WorkOptions(

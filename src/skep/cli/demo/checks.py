@@ -38,7 +38,6 @@ def line(check: Check) -> str:
 class Seen(Struct, kw_only=True):
     """The figures that the story collects on its way."""
 
-    placed: int
     duplicates_sent: int = 0
     duplicates_answered: int = 0
     crashed: int = 0
@@ -49,17 +48,11 @@ class Seen(Struct, kw_only=True):
     dead_left: int = 0
 
 
-def adds_up(account: Account) -> bool:
-    """Whether a group's account adds up (I12)."""
-    parts = account.completed + account.pending + account.in_flight + account.dead + account.expired
-    return account.pushed == parts
-
-
-def account_check(account: Account) -> Check:
-    """I12 for one group."""
-    one = account
+def account_check(one: Account) -> Check:
+    """Whether the account of one group adds up (I12)."""
+    held = one.pushed == one.completed + one.pending + one.in_flight + one.dead + one.expired
     figures = f"{one.pushed} = {one.completed} + {one.pending} + {one.in_flight} + {one.dead} + {one.expired}"
-    return Check(f"{one.queue}/{one.consumer_group} adds up (I12)", adds_up(account), figures)
+    return Check(f"{one.queue}/{one.consumer_group} adds up (I12)", held, figures)
 
 
 def idle_check(accounts: Sequence[Account]) -> Check:

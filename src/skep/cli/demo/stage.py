@@ -32,7 +32,7 @@ class Stage:
         self.screen = screen
         self.orders = shop.placed_orders()
         self.bank = shop.Bank()
-        self.seen = Seen(placed=len(self.orders))
+        self.seen = Seen()
 
     def typed(self, command: str) -> str:
         """A command as a user would type it here."""
