@@ -14,9 +14,10 @@ from msgspec import Struct
 from skep.apps.catalogue import Catalogue
 from skep.apps.conflicts import conflict_between
 from skep.apps.differences import PartChange, part_changes
+from skep.apps.tenants import known_settings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import QueueKey, QueueSettings
+from skep.model import DEFAULT_TENANT, QueueKey
 from skep.spec import Action, App, Change, SpecError, plan, secret_problems, to_document, validate
 from skep.spec.problems import errors_of, render_all
 from skep.spec.validate import dead_letter_queues
@@ -105,11 +106,5 @@ async def _planned(engine: Engine, app: App, before: App | None) -> Application:
     names = {*app.queues, *dead_letter_queues(app).values()}
     if before is not None:
         names |= before.queues.keys()
-    known: dict[str, QueueSettings] = {}
-    for name in sorted(names):
-        try:
-            known[name] = (await engine.get_queue(QueueKey(name))).settings
-        except SkepError as error:
-            if error.code is not Code.QUEUE_NOT_FOUND:
-                raise
+    known = await known_settings(engine, sorted(names), DEFAULT_TENANT)
     return Application(app, None, plan(app, known), part_changes(before, app))

@@ -46,7 +46,6 @@ class Catalogue:
         self._doubted = False
         self._apps: dict[str, CompiledApp] = {}
         self._queues: dict[str, DeclaredQueue] = {}
-        self._webhooks: dict[str, tuple[CompiledApp, Webhook]] = {}
         self._tenants = TenantQueues(engine)
         self._listeners: list[Callable[[], None]] = []
         self._watching: asyncio.Task[None] | None = None
@@ -71,9 +70,9 @@ class Catalogue:
             return None
         return declared
 
-    def webhook(self, name: str) -> tuple[CompiledApp, Webhook] | None:
-        """A webhook and its app."""
-        return self._webhooks.get(name)
+    def webhook(self, name: str) -> Webhook | None:
+        """The declaration of a webhook."""
+        return next((one.app.webhooks[name] for one in self._apps.values() if name in one.app.webhooks), None)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` whenever apps came, changed or went."""
@@ -141,9 +140,6 @@ class Catalogue:
                 found[record.name] = compiled
         self._apps = found
         self._queues = {name: queue for app in found.values() for name, queue in app.queues.items()}
-        self._webhooks = {
-            name: (app, webhook) for app in found.values() for name, webhook in app.app.webhooks.items()
-        }  # fmt: skip
         self._tenants.forget()
         self._engine.declared = self if self._queues else None
         for listener in self._listeners:

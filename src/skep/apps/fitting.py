@@ -41,7 +41,7 @@ def fitted(declared: DeclaredQueue, message: NewMessage, index: int) -> NewMessa
     return msgspec.structs.replace(message, partition=partition, transaction_id=transaction_id)
 
 
-def variables_of(declared: DeclaredQueue, payload: bytes, index: int | None = None) -> Mapping[str, object]:
+def variables_of(declared: DeclaredQueue, payload: bytes, index: int) -> Mapping[str, object]:
     """The variables of a queue's expressions for a valid message."""
     if declared.spec.message_type and declared.validator is not None:
         return decode(declared.validator, payload)
@@ -51,15 +51,13 @@ def variables_of(declared: DeclaredQueue, payload: bytes, index: int | None = No
         raise invalid(declared.name, Misfit("", None, f"JSON: {str(error)[:200]}"), index) from None
 
 
-def key_text(
-    queue: str, what: str, expression: Expression, variables: Mapping[str, object], index: int | None = None
-) -> str:
+def key_text(queue: str, what: str, expression: Expression, variables: Mapping[str, object], index: int) -> str:
     """The value of a key expression as text; it must be a text or a whole number."""
     try:
         value = evaluate_json(expression, variables)
     except ExpressionError as error:
         raise SkepError(
-            Code.MESSAGE_INVALID, f"{_at(index)}the {what} of {queue!r} has no value: {error.message}",
+            Code.MESSAGE_INVALID, f"message {index}: the {what} of {queue!r} has no value: {error.message}",
             queue=queue, index=index, field=expression.text, value=shown(error.value),
         ) from None  # fmt: skip
     if isinstance(value, str) and value:
@@ -67,18 +65,14 @@ def key_text(
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise SkepError(
-        Code.MESSAGE_INVALID, f"{_at(index)}the {what} of {queue!r} must be a text or a whole number, not {shown(value)}",
+        Code.MESSAGE_INVALID, f"message {index}: the {what} of {queue!r} must be a text or a whole number, not {shown(value)}",
         queue=queue, index=index, field=expression.text, value=shown(value),
     )  # fmt: skip
 
 
-def invalid(queue: str, found: Misfit, index: int | None = None) -> SkepError:
+def invalid(queue: str, found: Misfit, index: int) -> SkepError:
     """The error that names the message, the field, and the value that does not fit."""
     return SkepError(
-        Code.MESSAGE_INVALID, f"{_at(index)}{found}",
+        Code.MESSAGE_INVALID, f"message {index}: {found}",
         queue=queue, index=index, field=found.field, value=found.value, expected=found.expected,
     )  # fmt: skip
-
-
-def _at(index: int | None) -> str:
-    return "" if index is None else f"message {index}: "

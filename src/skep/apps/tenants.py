@@ -6,11 +6,13 @@ A tenant's queue follows the spec at its first use on a server after the spec wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import structlog
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
-from skep.model import QueueKey
+from skep.model import QueueKey, QueueSettings
 from skep.spec import Action, App, plan
 from skep.spec.validate import dead_letter_queues
 
@@ -18,6 +20,18 @@ KNOWN_QUEUES = 100_000
 """The most queues that are remembered. Beyond that all are forgotten, and checked again when they are used."""
 
 log = structlog.get_logger("skep.apps")
+
+
+async def known_settings(engine: Engine, names: Iterable[str], tenant: str) -> dict[str, QueueSettings]:
+    """The settings of those of the queues that there are."""
+    known = {}
+    for name in names:
+        try:
+            known[name] = (await engine.get_queue(QueueKey(name, tenant))).settings
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                raise
+    return known
 
 
 class TenantQueues:
@@ -40,14 +54,7 @@ class TenantQueues:
         name = key.name
         holder = dead_letter_queues(app).get(name)
         names = [one for one in (holder, name) if one is not None and one in app.queues]
-        known = {}
-        for one in names:
-            try:
-                known[one] = (await self._engine.get_queue(QueueKey(one, key.tenant))).settings
-            except SkepError as error:
-                if error.code is not Code.QUEUE_NOT_FOUND:
-                    raise
-        for change in plan(app, known):
+        for change in plan(app, await known_settings(self._engine, names, key.tenant)):
             if change.queue not in names or change.action is Action.LEAVE:
                 continue
             try:

@@ -6,10 +6,9 @@ Only where access is guarded. The key itself is kept nowhere.
 from __future__ import annotations
 
 from http import HTTPStatus
-from urllib.parse import parse_qsl
 
 from skep.access.gate import Gate
-from skep.dashboard.site import FORM, TAG, Site
+from skep.dashboard.site import TAG, Fields, Site, form_fields
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call
 from skep.http.request.cookies import check_same_origin, forget_cookies, session_of, set_cookie
@@ -18,6 +17,7 @@ from skep.http.request.route import Route
 
 LOGIN = "/login"
 _BODY_BYTES = 16 * 1024
+_FIELDS = 10
 
 
 def login_page(site: Site, call: Call, error: SkepError) -> Answer:
@@ -43,11 +43,11 @@ def login_routes(site: Site, gate: Gate | None) -> list[Route]:
 
     async def login(call: Call) -> Answer:
         fields = await _fields(call)
-        goal = _next(site, call, fields.get("next", ""))
+        goal = _next(site, call, fields.get("next"))
         if gate is None:
             return site.see(goal)
         try:
-            principal = await gate.admit(fields.get("key", "").strip().encode("ascii", "replace"))
+            principal = await gate.admit(fields.get("key").strip().encode("ascii", "replace"))
         except SkepError as error:
             if error.code is Code.UNAUTHENTICATED:
                 gate.refused(call.peer, error)
@@ -73,16 +73,9 @@ def login_routes(site: Site, gate: Gate | None) -> list[Route]:
     ]  # fmt: skip
 
 
-async def _fields(call: Call) -> dict[str, str]:
+async def _fields(call: Call) -> Fields:
     check_same_origin(call)
-    kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-    if kind != FORM:
-        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
-    body = await call.body(_BODY_BYTES)
-    try:
-        return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=10))
-    except ValueError:
-        raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
+    return await form_fields(call, _BODY_BYTES, _FIELDS)
 
 
 def _next(site: Site, call: Call, wanted: str) -> str:

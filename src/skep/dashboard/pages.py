@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from urllib.parse import parse_qsl
 
 import structlog
 
@@ -13,19 +12,7 @@ from skep.access.gate import Gate
 from skep.dashboard import assets
 from skep.dashboard.login import login_page, login_routes
 from skep.dashboard.notices import noticed
-from skep.dashboard.site import (
-    COMMON,
-    FORM,
-    FORM_BYTES,
-    FORM_FIELDS,
-    TAG,
-    TENANT,
-    Action,
-    Fields,
-    InvalidFormError,
-    Page,
-    Site,
-)
+from skep.dashboard.site import COMMON, TAG, TENANT, Action, InvalidFormError, Page, Site, form_fields
 from skep.dashboard.snapshots import StillLooking
 from skep.dashboard.views import actions, views
 from skep.engine import Engine
@@ -110,18 +97,10 @@ def _done(site: Site, path: str, action: Action) -> Route:
     """Something that is done by a form. The action checks what it is done to, and says where to go next."""
 
     async def handler(call: Call) -> Answer:
-        kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-        if kind != FORM:
-            raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
-        body = await call.body(FORM_BYTES)
-        try:
-            text = body.decode("ascii")
-            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS)
-        except ValueError:
-            raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
+        fields = await form_fields(call)
         links = site.links(call)
         try:
-            address = await action(site, call, Fields(pairs))
+            address = await action(site, call, fields)
         finally:
             site.snapshots.forget(links.tenant, call.path("queue") if "{queue}" in path else None)
         log.info("done from the dashboard", path=call.scope["raw_path"].decode("ascii"), tenant=links.tenant)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 import jinja2
 
@@ -21,7 +22,7 @@ from skep.dashboard.notices import told_of
 from skep.dashboard.screens import SCREENS
 from skep.dashboard.snapshots import Snapshot, Snapshots
 from skep.engine import Engine
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.http.concerns import failed_calls
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST, Permission
@@ -39,7 +40,6 @@ FORM_BYTES = 4 * 1024 * 1024
 TAG = "Dashboard"
 TENANT = "tenant"
 COMMON = (Parameter(TENANT, str, "whose queues"),)
-Form = Mapping[str, str]
 View = Callable[["Site", Call], Awaitable[Answer]]
 Action = Callable[["Site", Call, "Fields"], Awaitable[str]]
 
@@ -109,6 +109,19 @@ def templates() -> jinja2.Environment:
     found.filters.update(formats.FILTERS)
     found.globals.update(screens=SCREENS, version=skep.__version__, assets=assets.assets(), queue_mode=QUEUE_MODE_GROUP)
     return found
+
+
+async def form_fields(call: Call, most_bytes: int = FORM_BYTES, most_fields: int = FORM_FIELDS) -> Fields:
+    """The fields of a form that a browser sent."""
+    kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+    if kind != FORM:
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "this takes a form of the dashboard")
+    body = await call.body(most_bytes)
+    try:
+        text = body.decode("ascii")
+        return Fields(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most_fields))
+    except ValueError:
+        raise SkepError(Code.INVALID_REQUEST, "the form is not what a browser sends") from None
 
 
 class Site:

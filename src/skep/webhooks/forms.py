@@ -21,19 +21,12 @@ _STARTS_OF_JSON = b'{["'
 
 def is_form(headers: Headers, body: bytes) -> bool:
     """Whether a body is a form with a payload. JSON under a form's content type, as some senders have it, is none."""
-    for name, value in headers:
-        if name == b"content-type":
-            is_named = value.partition(b";")[0].strip().lower() == FORM
-            return is_named and body.lstrip()[:1] not in _STARTS_OF_JSON and _PAYLOAD.search(body) is not None
-    return False
+    return _is_named(headers) and body.lstrip()[:1] not in _STARTS_OF_JSON and _PAYLOAD.search(body) is not None
 
 
 def explained(headers: Headers, error: SkepError) -> SkepError:
     """The error of a body that is not JSON. For a form, the error says that the field `payload` is missing."""
-    is_named = any(
-        name == b"content-type" and value.partition(b";")[0].strip().lower() == FORM for name, value in headers
-    )
-    if is_named and error.message.startswith("the body is not JSON"):
+    if _is_named(headers) and error.message.startswith("the body is not JSON"):
         return SkepError(Code.MALFORMED, "the body is a form without the field payload, and is not JSON")
     return error
 
@@ -45,6 +38,12 @@ def payload_of(body: bytes) -> bytes:
     if next(found, None) is not None:
         raise SkepError(Code.MALFORMED, "the form has the field payload twice; send it once")
     return _decoded(payload)
+
+
+def _is_named(headers: Headers) -> bool:
+    """Whether the first content type is that of a form."""
+    kind = next((value for name, value in headers if name == b"content-type"), b"")
+    return kind.partition(b";")[0].strip().lower() == FORM
 
 
 def _decoded(text: bytes) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from skep.clock import Instant
 from skep.dashboard.charts import charts, since
 from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, in_form
@@ -43,6 +42,7 @@ from skep.model import (
 from skep.model.key import Verb
 from skep.model.queue_settings import SETTINGS
 from skep.wire.groups import SeekRequest, SeekTo
+from skep.wire.times import to_datetime
 
 LEASES = 1_000
 """Live leases that are looked through for those of the partitions on the page."""
@@ -253,15 +253,9 @@ def _seek_request(queue: str, said: dict[str, str]) -> SeekRequest:
         time += ":00"
     wanted = parameters.time({"time": time if time.endswith("Z") else time + "Z"}, "time") if time else None
     return SeekRequest(
-        queue, to, time=None if wanted is None or to is not SeekTo.TIME else _datetime(wanted),
+        queue, to, time=None if wanted is None or to is not SeekTo.TIME else to_datetime(wanted),
         seq=parameters.position(said, "seq") if to is SeekTo.SEQ and said.get("seq") else None,
     )  # fmt: skip
-
-
-def _datetime(at: Instant) -> Any:
-    from skep.wire.times import to_datetime
-
-    return to_datetime(at)
 
 
 async def release(site: Site, call: Call, fields: Fields) -> str:

@@ -22,7 +22,7 @@ from skep.http.scheduled import place_of, place_text
 from skep.http.tenant_scan import totals
 from skep.http.views import wanted_id
 from skep.ids import id_text
-from skep.model import QueueKey
+from skep.model import Queue, QueueKey
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.wire.times import to_datetime
 
@@ -42,34 +42,31 @@ def _wanted(key: QueueKey, said: Mapping[str, str], ids: Sequence[str] = ()) -> 
 
 
 async def scheduled(site: Site, call: Call) -> Answer:
-    """A page of what waits, those that are due first before the others."""
-    links, key = site.links(call), key_of(call)
+    """A page of what waits in a queue."""
+    key = key_of(call)
     found = await site.engine.get_queue(key)
-    said = {name: links.query.get(name, "") for name in ("partition", "txid")}
-    page = await site.engine.scheduled.page(
-        _wanted(key, said), after=place_of(links.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
-    )
-    return site.page(
-        call, "scheduled.html", screen="queues", queue=found, said=said, after=place_text(page.after),
-        total=(await site.engine.browse.queue_stats(key)).scheduled, id_text=id_text,
-        rows=[(message, one_line(message.payload, message.content_type)) for message in page.messages],
-    )  # fmt: skip
+    return await _listed(site, call, found, (await site.engine.browse.queue_stats(key)).scheduled)
 
 
 async def everywhere(site: Site, call: Call) -> Answer:
     """A page of what waits in all queues that may be read."""
+    return await _listed(site, call, None, totals((await site.snapshot(call)).seen).scheduled)
+
+
+async def _listed(site: Site, call: Call, queue: Queue | None, total: int) -> Answer:
+    """The list, with the messages that are due first at the top."""
     links, sees = site.links(call), call.visible
     said = {name: links.query.get(name, "") for name in ("partition", "txid")}
     wanted = ScheduledFilter(
-        tenant=links.tenant, partition=said["partition"] or None, transaction_id=said["txid"] or None
-    )
+        tenant=links.tenant, queue=None if queue is None else queue.key.name, partition=said["partition"] or None,
+        transaction_id=said["txid"] or None,
+    )  # fmt: skip
     page = await site.engine.scheduled.page(
         wanted, after=place_of(links.query.get("after")), limit=PAGE_ROWS, preview_bytes=_PREVIEW_BYTES
     )
     return site.page(
-        call, "scheduled.html", screen="queues", queue=None, said=said, after=place_text(page.after),
-        total=totals((await site.snapshot(call)).seen).scheduled, id_text=id_text,
-        rows=[(one, one_line(one.payload, one.content_type)) for one in page.messages if sees(one.queue)],
+        call, "scheduled.html", screen="queues", queue=queue, said=said, after=place_text(page.after), total=total,
+        rows=[(one, one_line(one.payload, one.content_type)) for one in page.messages if sees(one.queue)], id_text=id_text,
     )  # fmt: skip
 
 

@@ -36,9 +36,7 @@ def sqlite() -> Iterable[Finding]:
 
 
 def sqlite_apps(path: Path) -> list[bytes]:
-    """The specs that were applied; none when the database cannot be read, or lacks their table."""
-    if not path.exists():
-        return []
+    """The specs that were applied; none when the database is not there, cannot be read, or lacks their table."""
     try:
         return [bytes(document) for (document,) in _rows(path, "SELECT document FROM app")]
     except apsw.Error:
@@ -47,8 +45,6 @@ def sqlite_apps(path: Path) -> list[bytes]:
 
 def sqlite_sealed(path: Path) -> bool:
     """Whether there are keys of encrypted queues."""
-    if not path.exists():
-        return False
     try:
         return bool(_rows(path, "SELECT 1 FROM data_key LIMIT 1"))
     except apsw.Error:
@@ -74,8 +70,6 @@ def sqlite_schema(path: Path) -> Iterable[Finding]:
 
 def sqlite_groups(path: Path) -> Iterable[Finding]:
     """Whether unused groups hold back their queues. The check is skipped when the schema is not up to date."""
-    if not path.exists():
-        return
     try:
         rows = _rows(path, _UNUSED_GROUPS, time.time_ns() // 1_000 - UNUSED_SECONDS * 1_000_000)
     except apsw.Error:
