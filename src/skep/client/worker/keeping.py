@@ -51,7 +51,7 @@ class Keeping:
             await self.renew([lease for lease in self._held if lease not in self._lost])
 
     async def renew(self, lease_ids: list[str]) -> None:
-        """Renew these now, and learn which are lost."""
+        """Renew these leases now, and note which of those that are held are lost."""
         if not lease_ids:
             return
         try:
@@ -59,4 +59,5 @@ class Keeping:
         except SkepError as error:
             log.warning("%d leases could not be renewed: %s", len(lease_ids), error)
             return
-        self._lost.update(result.lease_id for result in results if result.code is not None)
+        # A lease that was released meanwhile is not noted: nobody would ever forget it again.
+        self._lost.update(one.lease_id for one in results if one.code is not None and one.lease_id in self._held)
