@@ -86,7 +86,7 @@ def no_app(name: str) -> SkepError:
 
 
 ON_THE_SERVER = "a secret in the environment that the server is started with"
-"""Whoever applies an app from a shell of theirs would look into that one."""
+"""Names the server's environment: a user who applies an app would else look into the environment of their own shell."""
 
 
 def check_app(catalogue: Catalogue, app: App) -> None:

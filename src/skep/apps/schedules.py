@@ -114,7 +114,7 @@ class Schedules:
 
     @property
     def next_at(self) -> Instant | None:
-        """When it next has something to push, or tries again."""
+        """The time of the next push, or of the next try."""
         return min((one.try_at for one in self._waiting.values() if one.try_at is not None), default=None)
 
     def _adopt(self) -> None:

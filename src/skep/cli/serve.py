@@ -31,7 +31,7 @@ class Flags:
     insecure: bool | None = None
     """Listen beyond loopback without keys: as long as the store has no key, everyone who reaches the port may do anything."""
     workers: int | None = None
-    """Processes that share the port, 1 by default; more need PostgreSQL."""
+    """Processes that share the port, 1 by default; more need PostgreSQL or an SQLite file."""
     drain_seconds: float | None = None
     """How many seconds a stop waits for running requests, 30 by default."""
     log_level: Literal["debug", "info", "warning", "error"] | None = None

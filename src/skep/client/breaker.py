@@ -44,7 +44,7 @@ class Breaker:
 
     @property
     def opened_until(self) -> int:
-        """When the next probe may pass; zero while everything does."""
+        """The time of the next probe; zero while all calls pass."""
         return max(self._opened_until or 0, self._probe_until)
 
     def admits(self, now: Instant) -> bool:

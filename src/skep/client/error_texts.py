@@ -11,7 +11,7 @@ from types import TracebackType
 
 LINE_CHARACTERS = 2_000
 TRACEBACK_CHARACTERS = 5_000
-"""Of a longer traceback the end is kept: it is the innermost. Line and traceback together stay below what a server keeps (8,192)."""
+"""The most of a traceback. A longer one keeps its end, the innermost frames. Line and traceback together fit into what a server keeps (8,192)."""
 PART_CHARACTERS = 1_000
 """One part of a traceback: a frame with its source line, or the exception's own text."""
 TAME_CHARACTERS = 20_000

@@ -42,7 +42,7 @@ class Shortened(Struct, frozen=True):
 
 
 def _of_one(told: AckResult, seq: int) -> AckResult:
-    """What a result says of one message of its lease."""
+    """The result of a lease as the result of one of its messages."""
     return AckResult(seq, told.status, told.code, told.retry_at, told.dead_letter_queue, told.repeated)
 
 
@@ -59,7 +59,7 @@ class Leased(Protocol):
 
 
 def leases_of(popped: Iterable[Leased]) -> dict[str, Left]:
-    """What is left of the leases of a pop: all that it brought."""
+    """The unsettled seqs of each lease after a pop: all that the pop brought."""
     leases: dict[str, Left] = {}
     for one in popped:
         leases.setdefault(one.lease_id, set()).add(one.seq)

@@ -188,7 +188,7 @@ def _arrow(path: str, query: Mapping[str, str | Sequence[str]]) -> ApiCall[bytes
 
 
 def _waiting(asked: ApiCall[T], seconds: float) -> ApiCall[T]:
-    """The same call, for whose answer the server may take so much longer."""
+    """The same call, with more time for the answer."""
     return ApiCall(structs.replace(asked.request, wait_seconds=seconds), asked.read)
 
 

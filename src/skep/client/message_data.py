@@ -61,7 +61,7 @@ class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a
     work: Any = None
     """The span of working on it, in a ``with`` block."""
     left: Left | None = None
-    """What is left of its lease, shared by all messages of that; None when it is not known."""
+    """The unsettled seqs of its lease, shared by all messages of the lease; None when they are not known."""
     known_payload: bytes | None = None
     known_headers: dict[str, str] | None = None
     """Once they were asked for: most messages are asked for one of the two."""
@@ -110,7 +110,7 @@ class _Popped(Struct, Generic[M]):
 
 
 def message_reader(kind: type[M]) -> Callable[[ApiResponse], list[M]]:
-    """What reads the answer to a pop straight into messages."""
+    """A function that reads the answer to a pop straight into messages."""
     read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
 
     def popped(answer: ApiResponse) -> list[M]:
@@ -139,7 +139,7 @@ def payload_bytes(payload: Raw, content_type: str | None) -> bytes:
 
 
 def completed(message: MessageData) -> Ack:
-    """It is done."""
+    """The ack of a completed message."""
     return Ack(lease_of(message), message.seq)
 
 
@@ -159,7 +159,7 @@ def failed(
     retry_at: datetime | None = None,
     delay: float | timedelta | None = None,
 ) -> Ack:
-    """It failed and comes again: after the queue's backoff, at a time, or after so many seconds (0 is at once)."""
+    """The ack of a failed message. It comes again after the queue's backoff, at a time, or after a number of seconds (0 is at once)."""
     lease_id = lease_of(message)
     if retry_at is not None and delay is not None:
         raise SkepError(Code.INVALID_REQUEST, "give retry_at or delay, not both")
@@ -171,12 +171,12 @@ def failed(
 
 
 def rejected(message: MessageData, *, error: str | None = None) -> Ack:
-    """It is given up on and becomes a dead letter."""
+    """The ack of a message that becomes a dead letter."""
     return Ack(lease_of(message), message.seq, AckStatus.DLQ, _told(error))
 
 
 def happened(message: MessageData, name: str, data: dict[str, Any] | None) -> NewTraceEvent:
-    """Something happened while it was worked on."""
+    """An event in the trace of a message."""
     return NewTraceEvent(message.trace_id, name, data or {}, message.id, message.queue)
 
 
@@ -185,14 +185,14 @@ def _told(error: str | None) -> str | None:
 
 
 def traced(said: Sequence[tuple[MessageData, Ack]]) -> AbstractContextManager[Span | None]:
-    """A span around saying so."""
+    """A span around settling these messages."""
     if not began():
         return nullcontext()
     return settling_popped(word_of([ack for _, ack in said]), [message for message, _ in said])
 
 
 def word_of(acks: Sequence[Ack]) -> str:
-    """What is said of messages, in a word: "settle" when it is not the same of all."""
+    """The status that all acks have, as a word; "settle" when they differ."""
     words = {ack.status for ack in acks}
     return str(next(iter(words))) if len(words) == 1 else "settle"
 
@@ -209,14 +209,14 @@ def noted(said: Sequence[tuple[MessageData, Ack]], results: list[AckResult], spa
 
 
 def mark(message: MessageData, ack: Ack, status: SettleStatus) -> None:
-    """The server has taken what was said of a message."""
+    """Note that the server has taken the ack of a message."""
     message.settled = ack.status
     if message.left is not None:
         settled(message.left, message.seq, ack.status, status)
 
 
 def short(said: Sequence[tuple[MessageData, Ack]]) -> Shortened:
-    """What is said of messages in one request, in as few words as it takes."""
+    """The acks of one request. Where they cover a lease, the lease is acked instead of each message."""
     leases = {message.lease_id: message.left for message, _ in said if message.left is not None}
     return shortened([ack for _, ack in said], leases)
 

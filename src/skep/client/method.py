@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 PAGE_ROWS = 100
 QUERY_DEFAULTS = {"stats": True, "descending": False, "dry_run": False}
-"""Those of all queries; what else is not given is not asked for."""
+"""The defaults of all queries. Any other argument that is not given is left out of the request."""
 
 
 class Sends(Protocol):
@@ -105,7 +105,7 @@ class ClientPages(Generic[P, T]):
 
 
 class _Forms:
-    """A method's two forms. Each is dressed when it is first used: name, signature and words are those of what builds the call."""
+    """The two forms of a method. At its first use, a form takes the name, signature and docstring of the function that builds the call."""
 
     def __init__(self, build: Any, plain: Any, waiting: Any, plain_result: str, waiting_result: str) -> None:
         self._build = build
@@ -113,7 +113,7 @@ class _Forms:
         self._dressed: dict[bool, Any] = {}
 
     def of(self, sender: object, owner: type) -> Any:
-        """The one for an owner; bound, if it is asked of a client."""
+        """The form for a class of clients; bound to the client when one asks for it."""
         waits = inspect.iscoroutinefunction(getattr(owner, "run", None))
         function = self._dressed.get(waits)
         if function is None:
@@ -143,22 +143,22 @@ def pages(build: Callable[Concatenate[Any, P], Pages[T]]) -> ClientPages[P, T]:
 
 
 def get(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> ApiCall[T]:
-    """A look."""
+    """A call that reads something."""
     return ApiCall(Request("GET", path, query=texts(query or {})), _reader(kind))
 
 
 def post(path: str, kind: type[T], body: object = None) -> ApiCall[T]:
-    """A change."""
+    """A call that changes something."""
     return ApiCall(Request("POST", path, b"" if body is None else encode(body)), _reader(kind))
 
 
 def put(path: str, kind: type[T], body: object, query: Mapping[str, Any] | None = None) -> ApiCall[T]:
-    """A whole new state."""
+    """A call that replaces something as a whole."""
     return ApiCall(Request("PUT", path, encode(body), query=texts(query or {})), _reader(kind))
 
 
 def delete(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> ApiCall[T]:
-    """A deletion."""
+    """A call that deletes something."""
     return ApiCall(Request("DELETE", path, query=texts(query or {})), _reader(kind))
 
 

@@ -33,14 +33,14 @@ class Parts:
         self._mint = mint
         self._acks: list[tuple[MessageData, Ack]] = []
         self._short = Shortened([], [], [])
-        """The same as it is sent."""
+        """The acks as they are sent."""
         self._items: list[PushItem] = []
         self._effects: list[EffectItem] = []
         self._receipts: list[ReceiptItem] = []
         self._spans: list[Span] = []
-        """Those of the pushes: each lasts until the commit has sent them."""
+        """The spans of the pushes. Each lasts until the commit has sent its messages."""
         self.committed: TransactionResponse | None = None
-        """What the server answered; None until it is committed."""
+        """The server's answer; None until the commit."""
 
     @property
     def pushed(self) -> Sequence[PushedMessage]:
@@ -103,7 +103,7 @@ class Parts:
         self._receipts.append(record_calls.receipt(scope, key, answer, window_seconds))
 
     def call(self) -> ApiCall[TransactionResponse] | None:
-        """What commits it; None when there is nothing to commit."""
+        """The call that commits the transaction; None when there is nothing to commit."""
         self._open()
         if not (self._acks or self._items or self._effects or self._receipts):
             return None
@@ -111,17 +111,17 @@ class Parts:
         return calls.transaction(self._short.sent, self._items, self._effects, self._receipts)
 
     def done(self, response: TransactionResponse) -> None:
-        """It is committed."""
+        """Take in the answer to the commit."""
         self.committed = structs.replace(response, results=self._short.results(response.results))
         for (message, ack), result in zip(self._acks, self.committed.results, strict=True):
             message_data.mark(message, ack, result.status)
 
     def traced(self) -> AbstractContextManager[object]:
-        """A span around committing what is said of messages."""
+        """A span around committing the acks."""
         return message_data.traced(self._acks)
 
     def ended(self, error: BaseException | None = None) -> None:
-        """It was sent, or was not because of this."""
+        """End the spans of the pushes: they were sent, or this error prevented it."""
         tracing.sent(self._spans, error)
         self._spans = []
 

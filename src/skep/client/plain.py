@@ -16,7 +16,7 @@ from skep.client.settings import ClientSettings
 
 HTTP_PORT = 80
 MAX_BEGUN = 256
-"""So many first lines are remembered: who pushes, pops and acks sends the same again and again."""
+"""The most first lines that are remembered: a client that pushes, pops and acks sends the same ones again and again."""
 MAX_PORT = 65535
 _NETLOC = re.compile(r"(?P<host>[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 _PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
@@ -39,7 +39,7 @@ def plain_servers(settings: ClientSettings, connect: Connect[C_co]) -> dict[str,
 
 
 def _address(url: str) -> tuple[str, int] | None:
-    """Where a plain server is; None for one that needs TLS, a password or a proxy, or whose name needs thought."""
+    """The address of a plain server; None for a URL that needs TLS, a password or a proxy, or whose host is not a plain name."""
     parts = urlsplit(url)
     found = _NETLOC.fullmatch(parts.netloc)
     if parts.scheme != "http" or found is None:

@@ -16,7 +16,7 @@ _any = msgspec.json.Decoder()
 
 
 def reader(kind: type[T]) -> Callable[[ApiResponse], T]:
-    """What reads an answer into this type."""
+    """A function that reads an answer into this type."""
     decode = msgspec.json.Decoder(kind).decode
 
     def read(answer: ApiResponse) -> T:
@@ -39,4 +39,4 @@ def anything(answer: ApiResponse) -> Any:
 
 
 def nothing(answer: ApiResponse) -> None:
-    """No more than that it went well."""
+    """Read nothing: the call went well, and its answer says no more."""

@@ -32,7 +32,7 @@ class Headed(Protocol):
 
     @property
     def queue(self) -> str:
-        """Where it came from."""
+        """The queue of the message."""
         ...
 
     @property
@@ -82,7 +82,7 @@ def within(span: Span | None) -> AbstractContextManager[Any]:
 
 
 def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> None:
-    """End the spans of pushes that were sent together, or were not because of this."""
+    """End the spans of pushes that were sent together, or that this error kept from being sent."""
     for span in spans:
         if span is not None:
             if error is not None:
@@ -91,7 +91,7 @@ def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> No
 
 
 def settling(queue: str, word: str, headers: Sequence[Mapping[str, str]]) -> AbstractContextManager[Span | None]:
-    """A span around saying what became of messages, linked to where each came from."""
+    """A span around settling messages, linked to the span in which each was pushed."""
     api = _api()
     if api is None or not _records(api):
         return _NOTHING
@@ -99,7 +99,7 @@ def settling(queue: str, word: str, headers: Sequence[Mapping[str, str]]) -> Abs
 
 
 def settling_popped(word: str, messages: Sequence[Headed]) -> AbstractContextManager[Span | None]:
-    """The same for messages as the wire tells of them, or as functions get them: headers are read only when somebody traces."""
+    """`settling` for popped messages. Their headers are read only when the program traces."""
     if not began() or not messages:
         return _NOTHING
     return settling(messages[0].queue, word, [headers_of(one) for one in messages])
@@ -114,14 +114,14 @@ def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -
 
 
 def working_on(message: PoppedMessage) -> AbstractContextManager[Span | None]:
-    """The same for a message as the wire tells of it: its headers are read only when somebody traces."""
+    """`processing` for a popped message. Its headers are read only when the program traces."""
     if _api() is None:
         return _NOTHING
     return processing(message.queue, headers_of(message), message.id, message.attempt)
 
 
 def working_on_all(messages: Sequence[PoppedMessage]) -> AbstractContextManager[Span | None]:
-    """A span around working on messages together, linked to where each came from."""
+    """A span around working on messages together, linked to the span in which each was pushed."""
     api = _api()
     if not messages or not began():
         return _NOTHING
@@ -130,13 +130,13 @@ def working_on_all(messages: Sequence[PoppedMessage]) -> AbstractContextManager[
 
 
 def began() -> int:
-    """When something begins of which only its end tells whether it deserves a span; 0 where none is made."""
+    """The start time for a span that is made only when the work has ended; 0 where no spans are made."""
     api = _api()
     return time.time_ns() if api is not None and _records(api) else 0
 
 
 def received(since: int, messages: Sequence[Headed]) -> None:
-    """A span for a pop that brought something, linked to where each message came from. One that waits in vain makes none.
+    """A span for a pop that brought messages, linked to the span in which each was pushed. A pop without messages makes none.
 
     A pop over several queues makes one for each.
     """
@@ -156,7 +156,7 @@ def not_received(queue: str, since: int, error: BaseException) -> None:
 
 
 def failed(span: Span | None, error: BaseException | str) -> None:
-    """Say on a span what its work failed of: an exception, or a code."""
+    """Note on a span why its work failed: an exception, or a code."""
     api = _api()
     if span is None or api is None:
         return
@@ -165,7 +165,7 @@ def failed(span: Span | None, error: BaseException | str) -> None:
 
 
 def error_type(error: BaseException) -> str:
-    """What OpenTelemetry calls an error: the code of one of ours, else the class."""
+    """The type of an error for OpenTelemetry: the code of a SkepError, else the class."""
     if isinstance(error, SkepError):
         return str(error.code)
     kind = type(error)
@@ -173,7 +173,7 @@ def error_type(error: BaseException) -> str:
 
 
 def headers_of(message: Headed) -> Mapping[str, str]:
-    """The headers of a message, which the wire tells raw."""
+    """The headers of a message, decoded where they are raw JSON."""
     headers = message.headers
     if isinstance(headers, Mapping):
         return headers

@@ -35,10 +35,10 @@ SETTLE_SECONDS = 0.03
 Python objects; if the interpreter is being torn down by then, it aborts the process."""
 
 READ_AHEAD_BYTES = 8 * 1024 * 1024
-"""Of a body that is read while it comes: so many bytes are fetched before they are asked for."""
+"""How many bytes of a streamed body are fetched ahead."""
 
 LEAST_SECONDS = 0.05
-"""So long every request has, however little is left for it."""
+"""The least time of a request, however little is left."""
 
 B = TypeVar("B", RequestBuilder, SyncRequestBuilder)
 C = TypeVar("C", ClientBuilder, SyncClientBuilder)
@@ -153,7 +153,7 @@ class Body:
         self._reader = reader
 
     def read(self, size: int = -1) -> bytes | Bytes:
-        """So many bytes, fewer only at the end; all that are left when no number is given."""
+        """The next ``size`` bytes, fewer only at the end; all that are left when no number is given."""
         if size == 0:
             return b""
         try:
@@ -231,7 +231,7 @@ def _settle_at_exit() -> None:
 
 
 def _headers(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
-    """Those of all requests. The tenant is said only where it is not a matter of course: a key may be for one tenant only."""
+    """The headers of all requests. The tenant is named only where it must be: a key may be for one tenant only."""
     headers = {"User-Agent": f"skep-python/{__version__}", "Content-Type": "application/json"}
     if says_tenant or settings.tenant != DEFAULT_TENANT:
         headers["Skep-Tenant"] = settings.tenant

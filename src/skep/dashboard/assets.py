@@ -26,7 +26,7 @@ class Asset(Struct, frozen=True):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All of them by their own names."""
+    """All assets by their file names."""
     folder = files(__package__) / "static"
     found = {}
     for name in _NAMES:
@@ -38,7 +38,7 @@ def assets() -> dict[str, Asset]:
 
 
 async def serve(call: Call) -> Answer:
-    """One of them by the name that it is served by; there is nothing else in this folder."""
+    """Serve an asset by the name with its digest. No other file is served."""
     wanted = call.path("asset")
     for asset in assets().values():
         if asset.served_as == wanted:

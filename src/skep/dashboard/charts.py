@@ -74,7 +74,7 @@ def _rates(moments: Sequence[Moment], name: str) -> list[float | None]:
 
 
 def since(now: Instant, wanted: str) -> Instant:
-    """Where a chart of this range begins."""
+    """The start of a chart of this range."""
     return Instant(now - seconds(RANGES.get(wanted, RANGES["1h"])))
 
 

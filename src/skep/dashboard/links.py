@@ -1,4 +1,4 @@
-"""Where a page stands: its tenant, its path prefix, and links to others that keep both."""
+"""The links of a page: all of them keep its tenant and its path prefix."""
 
 from __future__ import annotations
 

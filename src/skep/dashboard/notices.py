@@ -63,7 +63,7 @@ def noticed(call: Call, address: str, root: str) -> tuple[str, *tuple[tuple[byte
 
 
 def told_of(call: Call, root: str) -> tuple[str | None, list[tuple[bytes, bytes]]]:
-    """What the last action did, and the header that lets the browser forget it. A page that refreshes a part of itself leaves it alone."""
+    """The notice of the last action, and the header that removes its cookie. A request that refreshes a part of a page leaves both alone."""
     if call.header(b"hx-request") is not None:
         return None, []
     given = [

@@ -54,7 +54,7 @@ class Dashboard:
         return self.site.root(call)
 
     def read_counters(self, total: Callable[[], Meter]) -> None:
-        """Where the counters of all processes on the port are."""
+        """Take the function that adds up the counters of all processes on the port."""
         self.site.counters = total
 
     def tell(self, error: SkepError, call: Call) -> Answer:
@@ -94,7 +94,7 @@ def _shown(site: Site, page: Page) -> Route:
 
 
 def _done(site: Site, path: str, action: Action) -> Route:
-    """Something that is done by a form. The action checks what it is done to, and says where to go next."""
+    """The route of a form. Its action checks the queue that it changes, and returns the address of the next page."""
 
     async def handler(call: Call) -> Answer:
         fields = await form_fields(call)

@@ -91,11 +91,11 @@ class Fields:
         self._pairs = pairs
 
     def get(self, name: str, default: str = "") -> str:
-        """The first of this name."""
+        """The first value of this name."""
         return next((value for given, value in self._pairs if given == name), default)
 
     def all(self, name: str) -> list[str]:
-        """All of this name."""
+        """All values of this name."""
         return [value for given, value in self._pairs if given == name]
 
 
@@ -148,9 +148,7 @@ class Site:
         return prefix_of(call, self._prefix) + "/"
 
     async def snapshot(self, call: Call) -> Snapshot:
-        """The tenant's queues that may be read. What refreshes itself can wait, and whoever sees the page meanwhile sees the last
-        one.
-        """
+        """The tenant's queues that may be read. A refresh of a shown page waits for a fresh look: the user still sees the last one."""
         sees, principal = call.visible, call.principal
         scope = () if principal is None or call.sees_all else principal.grants
         return await self.snapshots.of(call.tenant, scope, sees, patient=call.header(b"hx-request") is not None)

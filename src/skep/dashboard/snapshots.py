@@ -94,7 +94,7 @@ class Snapshots:
         return await asyncio.shield(looking)
 
     def forget(self, tenant: str, queue: str | None = None) -> None:
-        """Something was changed: who looks next sees it. Where a look takes long, it is only that queue which is looked at anew."""
+        """Forget the looks at a tenant after a change, so that the next page shows it. Where a look takes long, only the queue is looked at again."""
         for seen in [seen for seen in self._under_way if seen[0] == tenant]:
             del self._under_way[seen]
         for seen, last in [(seen, last) for seen, last in self._last.items() if seen[0] == tenant]:

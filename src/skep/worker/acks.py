@@ -18,17 +18,17 @@ OWN_FAULTS = PERMANENT | {
 
 
 def completed(message: PoppedMessage) -> Ack:
-    """It is done."""
+    """The ack of a completed message."""
     return Ack(message.lease_id, message.seq)
 
 
 def given_up(message: PoppedMessage, error: SkepError) -> Ack:
-    """It becomes a dead letter at once."""
+    """The ack of a message that becomes a dead letter at once."""
     return Ack(message.lease_id, message.seq, AckStatus.DLQ, writable(str(error)))
 
 
 def failed(message: PoppedMessage, error: str) -> Ack:
-    """It failed, and comes again after the queue's backoff."""
+    """The ack of a failed message, which comes again after the queue's backoff."""
     return Ack(message.lease_id, message.seq, AckStatus.FAILED, writable(error))
 
 

@@ -36,7 +36,7 @@ class CommandFunction(Struct, frozen=True):
             raise SkepError(Code.MAPPING_FAILED, f"the input of {self.name}: {error.message}") from error
 
     async def call(self, argument: Any, message: MessageData | None, pool: Executor) -> Any:
-        """What the function returns: called here, or in a thread with the same context variables."""
+        """Call the function, here or in a thread with the same context variables, and return its result."""
         arguments = (argument, message) if self.wants_message else (argument,)
         if self.is_async:
             return await self.function(*arguments)

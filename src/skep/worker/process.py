@@ -30,7 +30,7 @@ class WorkerOrder(Struct):
 
     def __repr__(self) -> str:
         """Without the token, since logs show this text."""
-        return f"Order(target={self.target!r}, url={self.url!r})"
+        return f"WorkerOrder(target={self.target!r}, url={self.url!r})"
 
 
 async def _work(app: App, order: WorkerOrder) -> None:

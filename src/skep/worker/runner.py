@@ -73,7 +73,7 @@ class Runner:
         return await source.pop(calls.pop(source.queue, options))
 
     def chain_key(self, message: PoppedMessage) -> object:
-        """All of a batch, the messages of a lease, or each alone."""
+        """The key of a chain: one for the whole batch, one per lease, or one per message."""
         return None if self.whole else message.lease_id if self.plan.ordered else (message.lease_id, message.seq)
 
     async def begin(self, source: Source, message: PoppedMessage) -> Start:

@@ -37,7 +37,7 @@ class Start(Enum):
     NOT_YET = auto()
     """The message cannot be begun, and there is no time left to wait: it goes back to its queue."""
     GIVEN_UP = auto()
-    """It is settled, and the next one's turn comes."""
+    """The message is settled, and the next one is begun."""
 
 
 class Chain(Generic[M]):
@@ -217,9 +217,9 @@ class ConsumerLoop(Generic[M]):
             if source.keeping.lost(message.lease_id):
                 log.warning("a lease was lost: %d messages of %s are not begun", len(messages) - position, self._queue)
                 return
-            # What came alone may be on its last attempt, and given back it would be a dead letter that nobody worked on.
+            # A message that came alone may be on its last attempt: given back, it would be a dead letter that nobody worked on.
             if start is Start.NOT_YET or (self._stopping.is_set() and len(messages) > 1):
-                # Or the poll that is still under way would be handed what is given back.
+                # Wait for the poll that is still under way: it would get the messages that are given back.
                 await self._popping_ended.wait()
                 chain.told += [source.give_back(rest) for rest in messages[position:]]
                 return

@@ -39,7 +39,7 @@ class Rotation:
 
     @property
     def sources(self) -> list[Source]:
-        """All of them."""
+        """The sources of all tenants."""
         return [turn.source for turn in self._turns]
 
     @property
@@ -48,11 +48,11 @@ class Rotation:
         return WAIT_SECONDS if len(self._turns) == 1 else 0.0
 
     def lacks(self, tenant: str) -> bool:
-        """Whether a tenant is not among them."""
+        """Whether the rotation lacks a tenant."""
         return tenant not in self._tenants
 
     def add(self, source: Source) -> None:
-        """Another tenant."""
+        """Add a tenant."""
         self._tenants.add(source.tenant)
         self._turns.append(Turn(source))
 

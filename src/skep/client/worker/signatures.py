@@ -57,7 +57,7 @@ def is_async(function: Function) -> bool:
 
 
 def parameters(function: Function, what: str) -> list[Parameter]:
-    """What a function must be called with: one parameter or two; INVALID_REQUEST when it is anything else.
+    """The parameters of a function, one or two; INVALID_REQUEST when it takes anything else.
 
     A second one that has a default counts when it asks for the message by its name or its type.
     """
@@ -84,7 +84,7 @@ def parameters(function: Function, what: str) -> list[Parameter]:
 
 
 def payload_type(function: Function, what: str, taken: Parameter) -> Any:
-    """What a parameter wants the payload decoded to; None when it does not say. Refused when nothing can be decoded to it."""
+    """The type that a parameter wants the payload as; None when it has no annotation. INVALID_REQUEST when no payload can be decoded to it."""
     if taken.kind is _UNKNOWN:
         raise SkepError(
             Code.INVALID_REQUEST,
@@ -128,7 +128,7 @@ def name_of(function: Function) -> str:
 
 
 def _called(function: Function) -> Any:
-    """What runs when it is called: a partial's function, or an object's own method."""
+    """The code that a call runs: the function of a partial, or the method `__call__` of an object."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or isinstance(function, type):

@@ -17,7 +17,7 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many can be taken now. Those in line come first."""
+        """How many slots can be taken now. Chains in line come first."""
         return max(0, self.count - self._taken - len(self._line))
 
     def take(self) -> None:
@@ -25,7 +25,7 @@ class Slots:
         self._taken += 1
 
     async def wait_for_one(self) -> None:
-        """Line up, and take one."""
+        """Line up, and take a slot."""
         if self._taken < self.count:
             self._taken += 1
             return
@@ -34,7 +34,7 @@ class Slots:
         await ready
 
     def give_back(self) -> None:
-        """Give one back: the first in line has it then."""
+        """Give a slot back: the first in line gets it."""
         while self._line:
             ready = self._line.popleft()
             if not ready.done():
@@ -47,7 +47,7 @@ class Slots:
                 one.set_result(None)
 
     def changed(self) -> asyncio.Future[None]:
-        """What is done as soon as one is given back, counted from now."""
+        """A future that is done when the next slot is given back."""
         one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watching.append(one)
         return one

@@ -31,7 +31,7 @@ class Source:
         """Chains under way."""
         self.keeping = Keeping(client, lease_seconds)
         self.leases: dict[str, Left] = {}
-        """What is left of the leases that are worked under."""
+        """The unsettled seqs of each lease in work."""
         self._settling = Settling(client)
         self._keeper: asyncio.Task[None] | None = None
         self._blocking = blocking

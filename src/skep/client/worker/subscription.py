@@ -73,7 +73,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
 
 
 def taken(function: Function, type_: Any) -> tuple[Any, bool]:
-    """What a function is called with: the payload as some type (None: not at all), and whether it takes the message besides.
+    """The arguments of a function: the type of the payload (None: it gets no payload), and whether it takes the message as well.
 
     A type that is given goes before the annotation. INVALID_REQUEST when the function cannot be called so.
     """

@@ -102,7 +102,7 @@ async def _letters(site: Site, key: QueueKey, seqs: Sequence[Seq]) -> list[DeadL
 
 
 async def _letter(site: Site, call: Call) -> DeadLetter:
-    """The one that a path names."""
+    """The dead letter that a path names."""
     key = call.queue(call.path("queue"))
     seq = parameters.position({"seq": call.path("seq")}, "seq") or 0
     found = await _letters(site, key, [Seq(seq)])

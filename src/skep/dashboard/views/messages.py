@@ -147,7 +147,7 @@ def as_curl(call: Call, links: Links, message: StoredMessage) -> str:
 
 
 def as_python(call: Call, message: StoredMessage) -> str:
-    """The same with the client."""
+    """A Python program that pushes such a message."""
     item = _item(message)
     item.pop("queue"), item.pop("payload")
     options = "".join(f", {_SNAKE.get(name, name)}={value!r}" for name, value in item.items())
@@ -165,7 +165,7 @@ _SNAKE = {"contentType": "content_type"}
 
 
 def _item(message: StoredMessage) -> dict[str, object]:
-    """What a push of such a message says; its transaction id would make it a duplicate, so that is left out."""
+    """The item of a push of such a message, without the transaction id: that would make it a duplicate."""
     item: dict[str, object] = {"queue": message.queue.name}
     if message.content_type is None:
         item["payload"] = msgspec.Raw(message.payload)

@@ -107,7 +107,7 @@ class Load(NamedTuple):
 
 
 def load_of(engine: Engine) -> Load:
-    """As it stands on this server: for those only who may read all tenants' queues."""
+    """The load of this server. Show it only to callers who may read the queues of all tenants."""
     now = engine.now()
     spool = SpoolFigures() if engine.spool is None else engine.spool.figures()
     return Load(
@@ -163,7 +163,7 @@ async def operations(site: Site, call: Call) -> Answer:
 
 
 def _places(waiting: Sequence[Operation], now: Instant) -> list[AwaitedPartition]:
-    """Where operations wait, those first that have waited longest: the first of a partition holds up the others."""
+    """The partitions that operations wait for, the longest wait first. The first operation of a partition holds up the others."""
     found: dict[tuple[str, str], AwaitedPartition] = {}
     for one in waiting:
         at = (one.queue.name, one.partition)

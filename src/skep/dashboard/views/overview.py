@@ -84,7 +84,7 @@ class Bearing(NamedTuple):
 
 
 def bearing(engine: Engine, failed: Sequence[FailedCalls]) -> Bearing:
-    """As it stands on this server: for those only who may read all tenants' queues."""
+    """The load of this server. Show it only to callers who may read the queues of all tenants."""
     spool = None if engine.spool is None else engine.spool.figures()
     return Bearing(("refusing", "red") if failed else admission_state(engine), engine.operations.depth, spool)
 

@@ -97,7 +97,7 @@ def worst_first(groups: Sequence[GroupStats]) -> list[GroupStats]:
 
 
 def dead_letter_queue(queue: Queue) -> str | None:
-    """Where its messages go that are given up."""
+    """The queue that gets its dead letters; None when they are discarded, or it holds dead letters itself."""
     name = queue.settings.dead_letter_queue
     return (
         None
@@ -211,7 +211,7 @@ def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> Effect:
 
 
 async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) -> Answer:
-    """Where to move a group, with what each way touches; of a time or a seq once it is typed."""
+    """The form to move a group, with the effect of each target; of a time or seq once it is typed."""
     links, key, group = site.links(call), key_to_change(call), call.path("group")
     found = await site.engine.get_queue(key)
     stats = await site.engine.browse.queue_stats(key)

@@ -132,7 +132,7 @@ async def _scheduled(
 def waterfall(
     messages: list[StoredMessage], deliveries: list[list[Attempt]], events: list[TraceEvent], now: Instant
 ) -> tuple[list[Hop], float]:
-    """Where each message's bars lie on a common line, and how long that line is in seconds."""
+    """The bars of each message on a common time line, and the length of that line in seconds."""
     if not messages:
         return [], 0.0
     start = min(message.created_at for message in messages)
