@@ -23,10 +23,10 @@ from skep.client.message_calls import MessageQuery, OperationQuery
 from skep.client.method import QUERY_DEFAULTS
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, PushOptions
 from skep.client.queue_calls import QueueQuery
-from skep.client.queue_options import QueueOptions
 from skep.client.settings import ClientOptions, ClientSettings
 from skep.client.transaction import Transaction
 from skep.model import QueueSettings
+from skep.model.queue_settings import QueueOptions
 from skep.wire.messages import PushItem
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from skep.client.queue_options import QueueOptions
 from skep.model import QueueChanges, QueueSettings
-from skep.model.queue_settings import SETTINGS
+from skep.model.queue_settings import SETTINGS, QueueOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "src/skep/model/queue_settings.py"

@@ -9,15 +9,15 @@ from typing import Unpack
 
 from skep.client.async_message import AsyncMessage
 from skep.client.async_messaging import AsyncMessaging
-from skep.client.calls import POP_DEFAULTS, PopOptions
+from skep.client.calls import CONSUME_WAIT_SECONDS, POP_DEFAULTS, PopOptions, queue_pop_options
 from skep.client.message_data import MessageData
-from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions
 from skep.client.pushed import Pushed
-from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
+from skep.client.queue_calls import QUEUE_DEFAULTS
 from skep.client.remainder import Remainder
 from skep.client.spelling import spelled_out
 from skep.errors import SkepError
+from skep.model.queue_settings import QueueOptions
 from skep.wire.messages import AckResult, Extended
 from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
@@ -43,7 +43,7 @@ class AsyncQueue:
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop(self, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
-        return await self._client.pop(self.name, **self._pop_options(options))
+        return await self._client.pop(self.name, **queue_pop_options(self.partition, self.group, options))
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def consume(self, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:
@@ -109,6 +109,3 @@ class AsyncQueue:
     async def delete(self) -> QueueDeleted:
         """Delete the queue with all its messages and groups."""
         return await self._client.delete_queue(self.name)
-
-    def _pop_options(self, options: PopOptions) -> PopOptions:
-        return queue_pop_options(self.partition, self.group, options)

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from skep.client.exchange import ACCEPTED, NO_CONTENT, ApiCall, ApiResponse, Request, path_part
 from skep.client.log_calls import arrow_stream
+from skep.client.method import part, post
 from skep.client.options import no_others
 from skep.client.outgoing import encode, repeatable
-from skep.client.pushed import Pushed, Queued, pushed_from
+from skep.client.pushed import Pushed, Queued
 from skep.client.reading import anything, reader
 from skep.client.spelling import Unsaid
 from skep.errors import Code, SkepError
@@ -63,6 +64,8 @@ class PopOptions(TypedDict, total=False):
 
 POP_DEFAULTS = {"batch": 1, "wait_seconds": 0.0, "auto_ack": False, "lease_seconds": Unsaid("the queue's")}
 _POP_OPTIONS = frozenset(PopOptions.__annotations__)
+CONSUME_WAIT_SECONDS = 30.0
+"""How long one long poll of `consume` lasts when it is not said."""
 BUFFER_MS = 100
 """How long the server may hold a buffered push, by default."""
 
@@ -98,7 +101,8 @@ def read_pushed(answer: ApiResponse) -> Pushed:
     """The outcome of a successful push."""
     if answer.status == ACCEPTED:
         return Pushed(_waiting(answer).messages, {}, queued=_queued(answer))
-    return pushed_from(_push_response(answer))
+    response = _push_response(answer)
+    return Pushed(response.messages, response.queues)
 
 
 def pop(queue: str, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
@@ -111,6 +115,16 @@ def pop(queue: str, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
     if partition is not None:
         path += f"/partition/{path_part(partition)}"
     return _pop(path, {}, options)
+
+
+def queue_pop_options(partition: str | None, group: str | None, options: PopOptions) -> PopOptions:
+    """The options of a pop: its own arguments, else the defaults of its queue object."""
+    named: PopOptions = {}
+    if partition is not None:
+        named["partition"] = partition
+    if group is not None:
+        named["group"] = group
+    return {**named, **options}
 
 
 def pop_arrow(queue: str, options: PopOptions) -> ApiCall[bytes]:
@@ -205,34 +219,27 @@ def transaction(
 
 
 _transaction_response = reader(TransactionResponse)
-_extended = reader(Extended)
-_released = reader(Released)
-_extended_batch = reader(ExtendBatchResponse)
 
 
 def extend(lease_id: str, lease_seconds: float | None) -> ApiCall[Extended]:
     """Keep a lease for longer; a refusal is raised."""
-    body = encode(ExtendRequest(lease_seconds))
-    return ApiCall(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/extend", body), _extended)
+    return post(f"/api/v1/lease/{path_part(lease_id)}/extend", Extended, ExtendRequest(lease_seconds))
 
 
 def release(lease_id: str) -> ApiCall[Released]:
     """Release a lease; a refusal is raised."""
-    return ApiCall(Request("POST", f"/api/v1/lease/{path_part(lease_id)}/release", None), _released)
+    return post(f"/api/v1/lease/{path_part(lease_id)}/release", Released)
 
 
 def extend_batch(lease_ids: Sequence[str], lease_seconds: float | None) -> ApiCall[list[Extended]]:
     """Keep several leases for longer."""
-    body = encode(ExtendBatchRequest(list(lease_ids), lease_seconds))
-    return ApiCall(Request("POST", "/api/v1/leases/extend", body), lambda answer: _extended_batch(answer).results)
+    asked = post("/api/v1/leases/extend", ExtendBatchResponse, ExtendBatchRequest(list(lease_ids), lease_seconds))
+    return part(asked, lambda answer: answer.results)
 
 
 def tell(event: NewTraceEvent) -> ApiCall[TellResponse]:
     """Add events to a trace."""
-    return ApiCall(Request("POST", "/api/v1/traces", encode(TellRequest([event]))), _told)
-
-
-_told = reader(TellResponse)
+    return post("/api/v1/traces", TellResponse, TellRequest([event]))
 
 
 def plain(method: str, path: str, query: dict[str, str] | None, body: object, repeatable: bool) -> ApiCall[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, field
 from skep.client.decoding import decode_json
 from skep.client.error_texts import writable
 from skep.client.exchange import NO_CONTENT, ApiResponse
-from skep.client.lease_acks import Left, Shortened, settled, shortened
+from skep.client.lease_acks import Left, Shortened, leases_of, settled, shortened
 from skep.client.reading import reader
 from skep.client.tracing import began, settling_popped
 from skep.client.tracing import failed as failed_span
@@ -119,15 +119,12 @@ def message_reader(kind: type[M]) -> Callable[[ApiResponse], list[M]]:
     return popped
 
 
-def held(messages: list[M], client: object) -> list[M]:
-    """The messages of a pop, which from now on know their client, and what else is in their leases."""
-    leases: dict[str, Left] = {}
+def held(messages: list[M], client: object, leases: Mapping[str, Left] | None = None) -> list[M]:
+    """The messages of a pop, which from now on know their client, and what is left of their leases (all that the pop brought)."""
+    if leases is None:
+        leases = leases_of(messages)
     for message in messages:
-        left = leases.get(message.lease_id)
-        if left is None:
-            left = leases[message.lease_id] = set()
-        left.add(message.seq)
-        message.left, message.client = left, client
+        message.left, message.client = leases[message.lease_id], client
     return messages
 
 

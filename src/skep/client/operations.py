@@ -10,9 +10,9 @@ from msgspec import Raw, Struct
 
 from skep.client import calls
 from skep.client.calls import Acked
-from skep.client.exchange import OK, ApiCall, ApiResponse, Request, path_part
+from skep.client.exchange import OK, ApiCall, ApiResponse, path_part
+from skep.client.method import get
 from skep.client.pushed import Pushed, Queued
-from skep.client.reading import reader
 from skep.errors import Code, SkepError
 from skep.model.operation import LIVE, OperationStatus
 
@@ -33,12 +33,9 @@ class Operation(Struct, rename="camel"):
         return self.status not in LIVE
 
 
-_operation = reader(Operation)
-
-
 def operation(operation_id: str) -> ApiCall[Operation]:
-    """How far an operation is."""
-    return ApiCall(Request("GET", f"/api/v1/operations/{path_part(operation_id)}"), _operation)
+    """The state of an operation."""
+    return get(f"/api/v1/operations/{path_part(operation_id)}", Operation)
 
 
 def pushed(queued: Queued, ended: Sequence[Operation]) -> Pushed:

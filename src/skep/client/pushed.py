@@ -10,7 +10,7 @@ from msgspec import Struct
 from skep.client.outgoing import PushOptions
 from skep.errors import SkepError
 from skep.model import PushStatus
-from skep.wire.messages import PushedMessage, PushItem, PushResponse, QueueDepth
+from skep.wire.messages import PushedMessage, PushItem, QueueDepth
 
 
 class QueuedPart(Struct, rename="camel"):
@@ -108,8 +108,3 @@ def refusals(error: SkepError, items: Sequence[PushItem]) -> list[PushedMessage]
             PushedMessage(item.transaction_id, PushStatus.REFUSED, "", item.trace_id, None, error.code, error.message)
             for item in items
         ]
-
-
-def pushed_from(response: PushResponse) -> Pushed:
-    """The answer of the server."""
-    return Pushed(response.messages, response.queues)

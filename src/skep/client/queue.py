@@ -9,17 +9,17 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from skep.client.calls import POP_DEFAULTS, PopOptions
+from skep.client.calls import CONSUME_WAIT_SECONDS, POP_DEFAULTS, PopOptions, queue_pop_options
 from skep.client.message import Message
 from skep.client.message_data import MessageData
 from skep.client.messaging import Messaging
-from skep.client.naming import CONSUME_WAIT_SECONDS, queue_pop_options
 from skep.client.outgoing import PUSH_DEFAULTS, PushOptions
 from skep.client.pushed import Pushed
-from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
+from skep.client.queue_calls import QUEUE_DEFAULTS
 from skep.client.remainder import Remainder
 from skep.client.spelling import spelled_out
 from skep.errors import SkepError
+from skep.model.queue_settings import QueueOptions
 from skep.wire.messages import AckResult, Extended
 from skep.wire.queues import QueueDeleted, QueueDetail, QueueView
 
@@ -43,7 +43,7 @@ class Queue:
     @spelled_out(PopOptions, POP_DEFAULTS)
     def pop(self, **options: Unpack[PopOptions]) -> list[Message]:
         """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
-        return self._client.pop(self.name, **self._pop_options(options))
+        return self._client.pop(self.name, **queue_pop_options(self.partition, self.group, options))
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, **options: Unpack[PopOptions]) -> Iterator[Message]:
@@ -109,6 +109,3 @@ class Queue:
     def delete(self) -> QueueDeleted:
         """Delete the queue with all its messages and groups."""
         return self._client.delete_queue(self.name)
-
-    def _pop_options(self, options: PopOptions) -> PopOptions:
-        return queue_pop_options(self.partition, self.group, options)

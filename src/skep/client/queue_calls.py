@@ -7,10 +7,10 @@ from typing import Literal, TypedDict, Unpack
 
 from skep.client.exchange import ApiCall, path_part
 from skep.client.method import PAGE_ROWS, QUERY_DEFAULTS, Pages, call, delete, get, listed, pages, part, post
-from skep.client.queue_options import QUEUE_DEFAULTS, QueueOptions
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.model import ClearScope
+from skep.model.queue_settings import SETTINGS, QueueOptions
 from skep.wire.groups import (
     GroupDeleted,
     GroupDetail,
@@ -41,6 +41,7 @@ Position = Literal["beginning", "end"] | datetime | int
 
 QUEUES = "/api/v1/resources/queues"
 GROUPS = "/api/v1/consumer-groups"
+QUEUE_DEFAULTS = {setting.name: setting.default for setting in SETTINGS.values()}
 
 
 class QueueQuery(TypedDict, total=False):

@@ -90,19 +90,12 @@ def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> No
             span.end()
 
 
-def settling(queue: str, word: str, headers: Sequence[Mapping[str, str]]) -> AbstractContextManager[Span | None]:
-    """A span around settling messages, linked to the span in which each was pushed."""
-    api = _api()
-    if api is None or not _records(api):
-        return _NOTHING
-    return _span(api, word, "settle", queue, api.SpanKind.CLIENT, len(headers), _links(api, headers))
-
-
 def settling_popped(word: str, messages: Sequence[Headed]) -> AbstractContextManager[Span | None]:
-    """`settling` for popped messages. Their headers are read only when the program traces."""
+    """A span around settling messages, linked to the span in which each was pushed. Headers are read only when the program traces."""
     if not began() or not messages:
         return _NOTHING
-    return settling(messages[0].queue, word, [headers_of(one) for one in messages])
+    api, links = _api(), _links(_api(), [headers_of(one) for one in messages])
+    return _span(api, word, "settle", messages[0].queue, api.SpanKind.CLIENT, len(messages), links)
 
 
 def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> AbstractContextManager[Span | None]:
@@ -122,10 +115,9 @@ def working_on(message: PoppedMessage) -> AbstractContextManager[Span | None]:
 
 def working_on_all(messages: Sequence[PoppedMessage]) -> AbstractContextManager[Span | None]:
     """A span around working on messages together, linked to the span in which each was pushed."""
-    api = _api()
     if not messages or not began():
         return _NOTHING
-    links = _links(api, [headers_of(one) for one in messages])
+    api, links = _api(), _links(_api(), [headers_of(one) for one in messages])
     return _span(api, "process", "process", messages[0].queue, api.SpanKind.CONSUMER, len(messages), links)
 
 

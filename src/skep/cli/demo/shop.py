@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from msgspec import Struct
 
 import skep
-from skep.client.queue_options import QueueOptions
+from skep.model.queue_settings import QueueOptions
 
 SEED = 6632
 ORDERS = 120

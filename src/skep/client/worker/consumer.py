@@ -12,7 +12,7 @@ from skep.client import calls
 from skep.client.async_message import read_messages as read_async_messages
 from skep.client.exchange import ApiCall
 from skep.client.message import read_messages
-from skep.client.message_data import MessageData
+from skep.client.message_data import MessageData, held
 from skep.client.tracing import processing
 from skep.client.worker.failing import Failure
 from skep.client.worker.loop import Chain, ConsumerLoop
@@ -43,10 +43,8 @@ class Consumer:
         """Pop messages for the function; it may settle them itself."""
         asked = calls.pop(source.queue, self._subscription.pop_options(free, wait_seconds)).request
         if self._subscription.is_async:
-            found = await source.pop(ApiCall(asked, read_async_messages))
-            return _held(source, found, source.client)
-        plain = await source.pop(ApiCall(asked, read_messages))
-        return _held(source, plain, source.blocking())
+            return held(await source.pop(ApiCall(asked, read_async_messages)), source.client, source.leases)
+        return held(await source.pop(ApiCall(asked, read_messages)), source.blocking(), source.leases)
 
     def chain_key(self, message: MessageData) -> object:
         """Messages of a lease are in order, unless each stands for itself."""
@@ -84,10 +82,3 @@ async def _has_ended(chain: Chain[MessageData]) -> bool:
     lease, keeping = chain.messages[0].lease_id, chain.source.keeping
     await keeping.renew([lease])
     return keeping.lost(lease)
-
-
-def _held(source: Source, messages: Sequence[MessageData], client: object) -> Sequence[MessageData]:
-    """Messages that know their client, and what else is in their leases."""
-    for one in messages:
-        one.left, one.client = source.leases[one.lease_id], client
-    return messages
