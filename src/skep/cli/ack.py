@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import OK, USER, note
-from skep.cli.output import Columns, print_lines, print_one, print_rows
+from skep.cli.output import Columns, print_rows, print_said
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
@@ -119,9 +119,7 @@ def release(lease: str, /, *, to: Connection = Connection()) -> None:
 
     with to.open() as client:
         client.release(lease)
-    print_one(
-        to, Released(lease, True), lambda _: print_lines(["released the lease; its messages will be redelivered"])
-    )
+    print_said(to, Released(lease, True), "released the lease; its messages will be redelivered")
 
 
 LEASE_COLUMNS: Columns[AckResult] = {

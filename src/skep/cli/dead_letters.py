@@ -13,7 +13,7 @@ from skep.cli.connection import Connection
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
-from skep.cli.output import Columns, counted, excerpt, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, excerpt, print_one, print_rows, print_said
 from skep.cli.progress import progress
 from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
@@ -144,9 +144,7 @@ def replay(
         if not consent.dry_run:
             consent.ask(f"this sends {counted(found.count, 'dead letter')} of {queue!r} back")
             found = client.replay_edited(queue, *edited) if edited else _replayed(client, queue, wish, found)
-    print_one(to, found, lambda one: print_lines([
-        f"{'would send' if one.dry_run else 'sent'} {counted(one.count, 'dead letter')} back"
-    ]))  # fmt: skip
+    print_said(to, found, f"{'would send' if found.dry_run else 'sent'} {counted(found.count, 'dead letter')} back")
     return OK
 
 
@@ -196,9 +194,7 @@ def purge(
         if not consent.dry_run:
             consent.ask(f"this deletes {counted(found.count, 'dead letter')} of {queue!r} for good")
             found = _purged(client, queue, wish, found)
-    print_one(to, found, lambda one: print_lines([
-        f"{'would delete' if one.dry_run else 'deleted'} {counted(one.count, 'dead letter')}"
-    ]))  # fmt: skip
+    print_said(to, found, f"{'would delete' if found.dry_run else 'deleted'} {counted(found.count, 'dead letter')}")
     return OK
 
 

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from skep.cli.connection import Connection, Flag, Queue
 from skep.cli.consent import Consent
-from skep.cli.output import Columns, counted, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, print_lines, print_rows, print_said
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def rotate(queue: Queue, /, *, to: Connection = Connection()) -> None:
     """
     with to.open() as client:
         made = client.rotate_data_key(queue)
-        print_one(to, made, lambda key: print_lines([f"queue {key.queue!r} has the new key {key.id}"]))
+        print_said(to, made, f"queue {made.queue!r} has the new key {made.id}")
 
 
 @encryption_app.command
@@ -68,9 +68,7 @@ def rewrap(*, to: Connection = Connection()) -> None:
     """
     with to.open() as client:
         done = client.rewrap_data_keys()
-        print_one(
-            to, done, lambda one: print_lines([f"{one.rewrapped} keys are wrapped by the current master key now"])
-        )
+        print_said(to, done, f"{counted(done.rewrapped, 'key')} wrapped by the current master key")
 
 
 @encryption_app.command
@@ -108,7 +106,7 @@ def shred(
             # Also when no key is left: an earlier shred may have been interrupted before the files were clean.
             found = client.shred_data_keys(queue)
         verb = "would be" if consent.dry_run else "was" if found.keys == 1 else "were"
-        print_one(to, found, lambda one: print_lines([f"{counted(one.keys, 'key')} of {whose} {verb} destroyed"]))
+        print_said(to, found, f"{counted(found.keys, 'key')} of {whose} {verb} destroyed")
 
 
 LISTED: Columns[DataKeyView] = {

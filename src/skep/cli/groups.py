@@ -7,7 +7,7 @@ from cyclopts import App
 from skep.cli.accounts import QUEUE, WITHIN_QUEUE
 from skep.cli.connection import Connection, GroupName, Queue
 from skep.cli.consent import Consent
-from skep.cli.output import counted, print_lines, print_one, print_rows
+from skep.cli.output import counted, print_rows, print_said
 from skep.cli.when import position
 
 group_app = App(
@@ -57,7 +57,7 @@ def seek(
         if not consent.dry_run:
             consent.ask(f"this {moves} {moving}: {then}")
             found = client.seek(queue, group, where)
-    print_one(to, found, lambda one: print_lines([f"{f'would {moves[:-1]}' if one.dry_run else moved} {moving}"]))
+    print_said(to, found, f"{f'would {moves[:-1]}' if found.dry_run else moved} {moving}")
 
 
 @group_app.command
@@ -73,4 +73,4 @@ def delete(queue: Queue, group: GroupName, /, *, consent: Consent = Consent(), t
         if not consent.dry_run:
             consent.ask(f"this forgets {what}")
             found = client.delete_group(queue, group)
-    print_one(to, found, lambda one: print_lines([f"{'would forget' if one.dry_run else 'forgot'} {what}"]))
+    print_said(to, found, f"{'would forget' if found.dry_run else 'forgot'} {what}")

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from skep.cli.connection import Connection, GroupName, Queue
 from skep.cli.exits import NOTHING, OK
-from skep.cli.output import Columns, counted, duration, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, duration, print_rows, print_said
 
 if TYPE_CHECKING:
     from skep.wire.attempts import ConsumerView
@@ -64,7 +64,7 @@ def release(queue: Queue, group: GroupName, partition: str, /, *, to: Connection
     """
     with to.open() as client:
         found = client.release_partition(queue, group, partition)
-    print_one(to, found, lambda one: print_lines([f"{counted(one.released, 'lease')} of {partition!r} released"]))
+    print_said(to, found, f"{counted(found.released, 'lease')} of {partition!r} released")
     return OK if found.released else NOTHING
 
 

@@ -21,6 +21,7 @@ from skep.cli.output import (
     print_lines,
     print_one,
     print_rows,
+    print_said,
     print_table,
 )
 from skep.cli.when import Since, Until, instant
@@ -172,7 +173,7 @@ def delete(
         if not consent.dry_run:
             consent.ask(f"this deletes {_told(found)}")
             found = client.delete_message(queue, found.seq, message_id=found.id)
-    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_told(one)}"]))
+    print_said(to, found, f"{'would delete' if found.dry_run else 'deleted'} {_told(found)}")
 
 
 def _told(message: MessageDeleted) -> str:

@@ -61,6 +61,11 @@ def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
             print_json_line(result)
 
 
+def print_said(to: Connection, result: object, sentence: str) -> None:
+    """One result, which people read as a sentence."""
+    print_one(to, result, lambda _: print_lines([sentence]))
+
+
 def print_json(value: object) -> None:
     """Print indented JSON, which people can read too."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from msgspec import Raw, Struct
 
 from skep.cli.connection import Connection, Flag
-from skep.cli.output import counted, print_lines, print_one
+from skep.cli.output import counted, print_lines, print_one, print_said
 from skep.cli.progress import progress
 from skep.cli.when import deadline, length
 from skep.errors import Code, SkepError
@@ -169,7 +169,7 @@ def _push_one(to: Connection, queue: str, body: bytes, options: MessageOptions) 
     with to.open() as client:
         pushed = client.push(queue, message, **options)
     if pushed.queued is not None:
-        print_one(to, pushed.queued, lambda one: print_lines([f"accepted for later as operation {one.operation_id}"]))
+        print_said(to, pushed.queued, f"accepted for later as operation {pushed.queued.operation_id}")
         return
     print_one(to, pushed.messages[0], _show_one)
 

@@ -15,9 +15,9 @@ from skep.cli.output import (
     counted,
     duration,
     print_fields,
-    print_lines,
     print_one,
     print_rows,
+    print_said,
     print_table,
     setting,
 )
@@ -106,7 +106,7 @@ def delete(queue: Queue, /, *, consent: Consent = Consent(), to: Connection = Co
         if not consent.dry_run:
             consent.ask(f"this deletes {_with(found)}")
             found = client.delete_queue(queue)
-    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_with(one)}"]))
+    print_said(to, found, f"{'would delete' if found.dry_run else 'deleted'} {_with(found)}")
 
 
 @queue_app.command
@@ -117,7 +117,7 @@ def pause(queue: Queue, /, *, to: Connection = Connection()) -> None:
         skep queue pause orders
     """
     with to.open() as client:
-        print_one(to, client.pause(queue), lambda one: print_lines([f"queue {one.name!r} is paused"]))
+        print_said(to, client.pause(queue), f"queue {queue!r} is paused")
 
 
 @queue_app.command
@@ -128,7 +128,7 @@ def resume(queue: Queue, /, *, to: Connection = Connection()) -> None:
         skep queue resume orders
     """
     with to.open() as client:
-        print_one(to, client.resume(queue), lambda one: print_lines([f"queue {one.name!r} hands out messages again"]))
+        print_said(to, client.resume(queue), f"queue {queue!r} hands out messages again")
 
 
 @queue_app.command
@@ -155,7 +155,7 @@ def clear(
         if not consent.dry_run:
             consent.ask(f"this deletes {_taken(found)}")
             found = client.clear(queue, scope)
-    print_one(to, found, lambda one: print_lines([f"{'would delete' if one.dry_run else 'deleted'} {_taken(one)}"]))
+    print_said(to, found, f"{'would delete' if found.dry_run else 'deleted'} {_taken(found)}")
 
 
 def _exists(client: Client, queue: str) -> bool:

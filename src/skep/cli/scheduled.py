@@ -13,7 +13,7 @@ from skep.cli.connection import Connection, Queue
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
-from skep.cli.output import Columns, counted, excerpt, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, excerpt, print_one, print_rows, print_said
 from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
@@ -219,7 +219,7 @@ def _change(
             consent.ask(f"this will {verb} {counted(found.count, 'scheduled message')} of {queue!r}")
             found = call(client, **wish, mark=found.mark)
     said = f"would {verb}" if found.dry_run else done
-    print_one(to, found, lambda one: print_lines([f"{said} {counted(one.count, 'scheduled message')}"]))
+    print_said(to, found, f"{said} {counted(found.count, 'scheduled message')}")
     return OK
 
 

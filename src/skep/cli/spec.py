@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from skep.cli.connection import Connection, Flag
 from skep.cli.consent import Consent
 from skep.cli.exits import OK, USER
-from skep.cli.output import Columns, counted, print_json, print_lines, print_one, print_rows
+from skep.cli.output import Columns, counted, print_json, print_lines, print_one, print_rows, print_said
 from skep.cli.spec_files import (
     PROBLEMS_SHOWN,
     STDIN,
@@ -188,7 +188,7 @@ def remove(app: str, /, *, consent: Consent = Consent(), to: Connection = Connec
         if not consent.dry_run:
             consent.ask(f"this forgets app {app!r} with {counted(len(done.parts), 'part')}; its queues stay")
             done = client.remove_app(app)
-    print_one(to, done, lambda one: print_lines([f"{'would forget' if one.dry_run else 'forgot'} app {one.app!r}"]))
+    print_said(to, done, f"{'would forget' if done.dry_run else 'forgot'} app {done.app!r}")
 
 
 def _sent(client: Client, app: SpecApp, *, dry_run: bool) -> Applied:
