@@ -84,13 +84,20 @@ def print_table(rows: Sequence[T], columns: Columns[T]) -> None:
     page = console()
     if list(columns)[-1] in LONG:
         _cut(cells, [len(heading) for heading in columns], page.width)
+    page.print(filled_table(list(columns), values, cells))
+
+
+def filled_table(
+    headings: Sequence[str], values: Sequence[Sequence[object]], cells: Sequence[Sequence[str]] | None = None
+) -> Table:
+    """A table of values; columns of numbers stand to the right. ``cells`` are the texts of the values, if they were made already."""
     table = new_table()
-    for number, heading in enumerate(columns):
+    for number, heading in enumerate(headings):
         right = all(isinstance(row[number], int | float) for row in values)
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in cells:
+    for row in cells or [[text(value) for value in row] for row in values]:
         table.add_row(*row)
-    page.print(table)
+    return table
 
 
 def _cut(cells: list[list[str]], headings: list[int], width: int) -> None:

@@ -12,14 +12,14 @@ from cyclopts import App, Group, Parameter
 from skep.cli.connection import Connection, Flag
 from skep.cli.exits import OK, USER, exit_code
 from skep.cli.interrupts import ending_in_order
-from skep.cli.output import chosen, console, new_table, print_json, print_lines, print_rows, text
+from skep.cli.output import chosen, console, filled_table, print_json, print_lines, print_rows
 from skep.cli.spec_files import read_text
 from skep.cli.when import instant
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.spark.running.context import Wishes
-    from skep.spark.running.record import Run, Table
+    from skep.spark.running.record import Run
     from skep.spark.running.runner import Ended
 
 pipeline_app = App(name="pipeline", help="Run the ready pipelines on Spark.")
@@ -299,20 +299,9 @@ def print_tables(run: Run) -> None:
     for table in run.tables:
         print_lines(["", table.title, *([f"  {table.note}"] if table.note else [])])
         if table.rows:
-            console().print(rich_table(table))
+            console().print(filled_table(table.columns, table.rows))
         else:
             print_lines(["  none"])
-
-
-def rich_table(table: Table):  # type: ignore[no-untyped-def]
-    """A table of a run, in the one style."""
-    made = new_table()
-    for place, heading in enumerate(table.columns):
-        right = all(isinstance(row[place], int | float) for row in table.rows)
-        made.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in table.rows:
-        made.add_row(*[text(cell) for cell in row])
-    return made
 
 
 def span(written: str) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skep.cli.demo.checks import lake_check, line
-from skep.cli.pipeline import missing_for_spark, rich_table
+from skep.cli.output import filled_table
+from skep.cli.pipeline import missing_for_spark
 
 if TYPE_CHECKING:
     from skep.cli.demo.screen import Screen
@@ -45,7 +46,7 @@ def into_spark(stage: Stage, lake: str | None) -> bool:
     for table in ended.run.tables:
         if table.title in SHOWN and table.rows:
             stage.screen.say("", table.title)
-            stage.screen.summary(rich_table(table))
+            stage.screen.summary(filled_table(table.columns, table.rows))
     logged = {queue: _count(stage, queue) for queue in ended.run.queues}
     check = lake_check(logged, _kept(ended.run))
     stage.screen.say(*lines(ended.run), "", line(check), f"report: {ended.report}")
