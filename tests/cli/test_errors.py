@@ -51,6 +51,8 @@ def complaint(ended: Ended) -> str:
         ("queue", "update", "orders"),
         ("message", "show", "orders"),
         ("queue", "list", "--url", "nope"),
+        ("message", "list", "orders", "--limit", "0"),
+        ("dlq", "list", "orders", "--limit", "-1"),
     ],
 )
 def test_what_cannot_be_meant_is_the_fault_of_whoever_typed_it(command: Command, arguments: tuple[str, ...]) -> None:

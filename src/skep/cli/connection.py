@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter, Token
+from cyclopts.validators import Number
 
 from skep.cli.exits import INTERRUPTED
 from skep.cli.interrupts import end_at_once
@@ -27,6 +28,9 @@ Output = Annotated[
     Parameter(name=["--output", "-o"], help="The output format; by default a table on a terminal, else JSON."),
 ]
 """The option of commands that talk to no server."""
+LISTED = 100
+"""How many rows a list has by default."""
+Limit = Annotated[int, Parameter(validator=Number(gte=1))]
 Queue = Annotated[str, Parameter(help="The queue.")]
 GroupName = Annotated[str, Parameter(help="The group.")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import LISTED, Connection, Limit
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 dead_letter_app = App(name="dlq", help="Look at dead letters, replay and purge them.", help_format="plaintext")
 
-LISTED = 100
 AT_ONCE = 500
 """Dead letters in one request: few enough that no request takes long, and the progress bar moves."""
 
@@ -75,7 +74,7 @@ class Which:
 
 @dead_letter_app.command(name="list")
 def list_letters(
-    queue: LetterQueue, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()
+    queue: LetterQueue, /, *, which: Which = Which(), limit: Limit = LISTED, to: Connection = Connection()
 ) -> None:
     """List dead letters, the oldest one first.
 
@@ -150,7 +149,7 @@ def replay(
 
 @dead_letter_app.command
 def replays(
-    queue: LetterQueue, /, *, source_queue: str | None = None, limit: int = LISTED, to: Connection = Connection()
+    queue: LetterQueue, /, *, source_queue: str | None = None, limit: Limit = LISTED, to: Connection = Connection()
 ) -> None:
     """List replayed dead letters, and the outcome of each replay.
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import Connection, Limit
 from skep.cli.output import Columns, excerpt, print_fields, print_lines, print_one, print_rows
-from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.wire.entities import EntityView, EventView
@@ -32,7 +31,7 @@ def types(*, to: Connection = Connection()) -> None:
 
 
 @entity_app.command(name="list")
-def list_entities(type_: EntityType, /, *, limit: int = 100, to: Connection = Connection()) -> None:
+def list_entities(type_: EntityType, /, *, limit: Limit = 100, to: Connection = Connection()) -> None:
     """List entities of a type by id.
 
     For example:
@@ -43,7 +42,6 @@ def list_entities(type_: EntityType, /, *, limit: int = 100, to: Connection = Co
     limit
         The largest number of entities to list.
     """
-    _check(limit)
     with to.open() as client:
         print_rows(to, islice(client.entities(type_), limit), LISTED, empty=f"there are no entities of {type_!r}")
 
@@ -60,7 +58,7 @@ def show(type_: EntityType, id_: EntityId, /, *, to: Connection = Connection()) 
 
 
 @entity_app.command
-def events(type_: EntityType, id_: EntityId, /, *, limit: int = 100, to: Connection = Connection()) -> None:
+def events(type_: EntityType, id_: EntityId, /, *, limit: Limit = 100, to: Connection = Connection()) -> None:
     """List the events of an entity, oldest first.
 
     For example:
@@ -71,14 +69,8 @@ def events(type_: EntityType, id_: EntityId, /, *, limit: int = 100, to: Connect
     limit
         The largest number of events to list.
     """
-    _check(limit)
     with to.open() as client:
         print_rows(to, islice(client.entity_events(type_, id_), limit), EVENTS, empty="there are no events")
-
-
-def _check(limit: int) -> None:
-    if limit < 1:
-        raise SkepError(Code.INVALID_REQUEST, "the limit is at least 1")
 
 
 def _show(entity: EntityView) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from skep.cli.at_store import StoreChoice, me, note, say_where
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Connection, Flag, Limit
 from skep.cli.holder import KeyServer, on_keys, say_when_it_counts
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
 from skep.cli.when import deadline
@@ -164,7 +164,7 @@ def revoke(
 
 @key_app.command
 def audit(
-    *, everywhere: Flag = False, limit: int = 100, place: StoreChoice = StoreChoice(), to: Connection = Connection()
+    *, everywhere: Flag = False, limit: Limit = 100, place: StoreChoice = StoreChoice(), to: Connection = Connection()
 ) -> None:
     """Show the audit log: what admins did, newest first.
 
@@ -178,8 +178,6 @@ def audit(
     limit
         The largest number of entries to show.
     """
-    if limit < 1:
-        raise SkepError(Code.INVALID_REQUEST, "the limit is at least 1")
 
     async def here(engine: Engine) -> list[AuditView]:
         from skep.http.routes.access import audit_view

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import Connection, GroupName, Queue
+from skep.cli.connection import LISTED, Connection, GroupName, Limit, Queue
 from skep.cli.exits import NOTHING, OK
 from skep.cli.output import Columns, counted, duration, print_rows, print_said
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 lease_app = App(name="lease", help="See which consumers hold leases, and end their leases.", help_format="plaintext")
 
-LISTED = 100
-
 
 @lease_app.command(name="list")
 def list_leases(
@@ -25,7 +23,7 @@ def list_leases(
     /,
     *,
     expiring_within: float | None = None,
-    limit: int = LISTED,
+    limit: Limit = LISTED,
     to: Connection = Connection(),
 ) -> None:
     """List live leases, the one that ends first at the top.

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from cyclopts import App
 
-from skep.cli.connection import Connection, Flag, Queue
+from skep.cli.connection import LISTED, Connection, Flag, Limit, Queue
 from skep.cli.consent import Consent
 from skep.cli.leases import named
 from skep.cli.output import (
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 message_app = App(name="message", help="Look at messages without leasing them; delete one.", help_format="plaintext")
 
-LISTED = 100
 State = Literal["pending", "in_flight", "settled", "dead"]
 
 
@@ -51,7 +50,7 @@ def list_messages(
     since: Since = None,
     until: Until = None,
     newest_first: Flag = False,
-    limit: int = LISTED,
+    limit: Limit = LISTED,
     to: Connection = Connection(),
 ) -> None:
     """List messages of a queue, oldest first.

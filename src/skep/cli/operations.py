@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import LISTED, Connection, Limit
 from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ operations_app = App(
     name="ops", help="See calls that were queued under load, and cancel them.", help_format="plaintext"
 )
 
-LISTED = 100
 OperationId = Annotated[str, Parameter(help="The operation's id, from the answer (202) to the call.")]
 
 
@@ -28,7 +27,7 @@ def list_operations(
     kind: Literal["push", "ack_batch", "ack_single"] | None = None,
     queue: str | None = None,
     partition: str | None = None,
-    limit: int = LISTED,
+    limit: Limit = LISTED,
     to: Connection = Connection(),
 ) -> None:
     """List queued calls, newest first.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import Connection, Queue
+from skep.cli.connection import LISTED, Connection, Limit, Queue
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
@@ -26,7 +26,6 @@ scheduled_app = App(
     help_format="plaintext",
 )
 
-LISTED = 100
 
 Messages = Annotated[
     list[str] | None, Parameter(negative="", help="The ids of the messages; without any, all that match the filters.")
@@ -64,7 +63,7 @@ class Which:
 
 @scheduled_app.command(name="list")
 def list_scheduled(
-    queue: str | None = None, /, *, which: Which = Which(), limit: int = LISTED, to: Connection = Connection()
+    queue: str | None = None, /, *, which: Which = Which(), limit: Limit = LISTED, to: Connection = Connection()
 ) -> None:
     """List scheduled messages, the one that is due next at the top.
 

@@ -93,7 +93,9 @@ def fmt(*files: File, check: Flag = False) -> int:
     other = 0
     for file in files:
         if PurePath(file).suffix in (".toml", ".json"):
-            raise SkepError(Code.INVALID_REQUEST, f"{file} is not in the language, and only that is laid out")
+            raise SkepError(
+                Code.INVALID_REQUEST, f"{file} is not in the spec language: skep spec fmt formats .skep files only"
+            )
         text = read_text(file)
         try:
             laid_out = format_spec(text, shown_name(file))
@@ -108,7 +110,7 @@ def fmt(*files: File, check: Flag = False) -> int:
                 other += 1
             else:
                 replace_text(file, laid_out)
-            print_lines([f"{shown_name(file)} {'would be' if check else 'is'} laid out anew"])
+            print_lines([f"{shown_name(file)} {'would be' if check else 'is'} formatted"])
     return USER if other else OK
 
 
