@@ -79,10 +79,9 @@ def note_audit(session: Session, entry: AuditEntry) -> int:
     """Store an entry, and delete the oldest ones beyond `AUDIT_ENTRIES_MAX`; returns its position."""
     queues = msgspec.json.encode(entry.queues).decode()
     given = (entry.at, entry.expires_at, entry.tenant, entry.actor, entry.action, queues, entry.outcome)
-    row = session.row(SQL["note"], given)
-    assert row is not None
-    session.db.execute(SQL["forget"], (row[0] - AUDIT_ENTRIES_MAX,))
-    return int(row[0])
+    position = int(session.one(SQL["note"], given)[0])
+    session.db.execute(SQL["forget"], (position - AUDIT_ENTRIES_MAX,))
+    return position
 
 
 def finish_audit(

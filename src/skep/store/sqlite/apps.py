@@ -33,9 +33,7 @@ def delete_app(session: Session, name: str) -> bool:
 
 
 def _next_revision(session: Session) -> int:
-    row = session.row(SQL["next_revision"])
-    assert row is not None
-    return int(row[0])
+    return int(session.one(SQL["next_revision"])[0])
 
 
 def apps(session: Session) -> list[AppRecord]:
@@ -45,9 +43,7 @@ def apps(session: Session) -> list[AppRecord]:
 
 def apps_revision(session: Session) -> int:
     """A number that rises with each change of an app."""
-    row = session.row(SQL["revision"])
-    assert row is not None
-    return int(row[0])
+    return int(session.one(SQL["revision"])[0])
 
 
 def report_endpoint(

@@ -31,8 +31,7 @@ def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
     if low > high:
         return _empty(wanted, wanted.last)
     source, parameters = _source(queue, wanted, low, high)
-    row = session.row(f"{SQL['shape']} {source}", parameters)
-    assert row is not None
+    row = session.one(f"{SQL['shape']} {source}", parameters)
     if row[0] and row[5] > wanted.max_bytes:
         row = _cut(session, source, parameters, wanted.max_bytes)
     if not row[0]:
@@ -59,11 +58,8 @@ def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str
 def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
     """The shape of the range up to the message that reaches ``max_bytes``."""
     bound = (*parameters, *([None] * (4 - len(parameters))), max_bytes)
-    last = session.row(f"{SQL['fitting']} {source})", bound)
-    assert last is not None
-    row = session.row(f"{SQL['shape']} {source}", (parameters[0], last[0], *parameters[2:]))
-    assert row is not None
-    return row
+    last = session.one(f"{SQL['fitting']} {source})", bound)[0]
+    return session.one(f"{SQL['shape']} {source}", (parameters[0], last, *parameters[2:]))
 
 
 def _values(
@@ -73,9 +69,7 @@ def _values(
     read = shape.to_read(wanted.schema.names)
     if not read:
         return {}
-    row = session.row(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters)
-    assert row is not None
-    parts = iter(row)
+    parts = iter(session.one(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters))
     return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
 
 

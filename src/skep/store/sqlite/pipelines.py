@@ -13,10 +13,9 @@ SQL = load_statements(__package__, "pipelines")
 
 def put_run(session: Session, tenant: str, id_: str, document: bytes, now: Instant) -> PipelineRun:
     """Store the report of a run; the oldest runs beyond `PIPELINE_RUNS` are deleted."""
-    row = session.row(SQL["put"], (tenant, id_, now, document))
-    assert row is not None
+    started_at = session.one(SQL["put"], (tenant, id_, now, document))[0]
     session.db.execute(SQL["forget"], (tenant, PIPELINE_RUNS))
-    return PipelineRun(id_, row[0], now, document, tenant)
+    return PipelineRun(id_, started_at, now, document, tenant)
 
 
 def runs(session: Session, tenant: str, limit: int = 100) -> list[PipelineRun]:

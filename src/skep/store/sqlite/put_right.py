@@ -46,9 +46,7 @@ def write_something(session: Session) -> None:
 def put_right(session: Session, now: Instant, limit: int) -> Chore:
     """Note the time. If the clock was put back since the last note, correct deadlines and stamps that are ahead of it."""
     session.flush()
-    row = session.row(SQL["read"])
-    assert row is not None
-    latest_at, put_back_at = row
+    latest_at, put_back_at = session.one(SQL["read"])
     back = latest_at - now
     if back > NOTICED_MICROS:
         log.warning("the clock was put back", seconds=round(back / MICROS_PER_SECOND, 3))

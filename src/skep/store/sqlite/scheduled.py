@@ -183,8 +183,7 @@ def _named(session: Session, tenant: str, rows: list[Row], end: ScheduledPositio
 
 
 def _show(session: Session, tenant: str, one: ScheduledRow, preview_bytes: int | None) -> ScheduledMessage:
-    row = session.row(SQL["show"], (one.arrival, preview_bytes))
-    assert row is not None  # the walk and this read see one snapshot
+    row = session.one(SQL["show"], (one.arrival, preview_bytes))  # the walk that found it saw the same snapshot
     return ScheduledMessage(
         queue=QueueKey(one.queue, tenant), place=ScheduledPosition(row[0], row[1]), id=row[2], partition=row[3], transaction_id=row[4],
         trace_id=row[5], headers=row[6], content_type=row[7], payload=row[8], payload_bytes=row[9], priority=row[10],

@@ -251,6 +251,12 @@ class Session:
         cursor.close()
         return found
 
+    def one(self, sql: str, parameters: tuple[Any, ...] = ()) -> Row:
+        """The row of a statement that always has one."""
+        found = self.row(sql, parameters)
+        assert found is not None
+        return found
+
     # operations
 
     def has_operations(self) -> bool:
@@ -345,9 +351,7 @@ class Session:
 
     def messages_between(self, queue: QueueRow, after_seq: int, last_seq: int) -> int:
         """How many messages are beyond ``after_seq``, up to ``last_seq``."""
-        row = self.row(SQL["messages_between"], (queue.base | after_seq, queue.base | last_seq))
-        assert row is not None
-        return int(row[0])
+        return int(self.one(SQL["messages_between"], (queue.base | after_seq, queue.base | last_seq))[0])
 
     def drop_group(self, queue: QueueRow, group: GroupRow) -> None:
         """Remove a deleted group from the cache."""

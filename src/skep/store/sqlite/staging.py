@@ -89,9 +89,8 @@ def _prepared(
         for one in sorted(wanted):
             for rowid, messages in session.rows(SQL["chunks"], (*_key(epoch), one.partition, one.attempt)):
                 ready = [] if ahead is None else [ahead.result()]
-                row = session.row(SQL["data"], (rowid,))
-                assert row is not None
-                ahead = thread.submit(_prepare, row[0], epoch.tenant, first_id)
+                data = session.one(SQL["data"], (rowid,))[0]
+                ahead = thread.submit(_prepare, data, epoch.tenant, first_id)
                 first_id = id_after(first_id, messages)
                 if ready:
                     yield ready.pop()

@@ -32,14 +32,13 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
     age = max((group.lag_seconds for group in groups), default=0.0)
     if not groups and (first := message_at_or_after(session, queue, queue.first_seq)) is not None:
         age = (now - first[1]) / MICROS_PER_SECOND
-    dead_letters = session.row(SQL["count_dead"], (queue.id,))
     return QueueStats(
         queue=key,
         first_seq=Seq(queue.first_seq),
         last_seq=Seq(queue.last_seq),
         depth=session.depth(queue),
         scheduled=queue.scheduled,
-        dead_letters=dead_letters[0] if dead_letters is not None else 0,
+        dead_letters=session.one(SQL["count_dead"], (queue.id,))[0],
         in_flight=sum(group.in_flight for group in groups),
         oldest_age_seconds=age,
         rates=_rates(session, queue, _QUEUE_ITSELF, queue_counters(session, queue), now),
@@ -55,8 +54,7 @@ def stats_of(session: Session, queues: Sequence[Queue], now: Instant) -> list[Qu
 
 def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant) -> GroupStats:
     """The figures of a group; its counts add up (I12)."""
-    figures = session.row(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id, now))
-    assert figures is not None
+    figures = session.one(SQL["lease_figures" if queue.is_ordered else "set_figures"], (group.id, now))
     partitions, leased_partitions, in_flight, oldest_at, head_seq = figures
     undiscovered = session.row(
         LEASES_SQL["head_of_queue"],
