@@ -24,7 +24,7 @@ class Lease(Struct):
 
     ``open`` are the delivered, unsettled messages; the first ``leased`` of them are under the lease of ``token``. ``pending`` more
     messages are beyond ``delivered_seq``. ``ready_at`` is the deadline of a lease; without a lease, when the partition may be claimed.
-    While the partition waits for a retry, ``leased_at`` is the time of the nack; without a lease or retry it is 0.
+    While the partition waits for a retry, ``leased_at`` is the time of the nack or release; without a lease or retry it is 0.
     """
 
     partition: str

@@ -19,7 +19,7 @@ class ChoreVerbs(Protocol):
         """Settle messages past max_age or max_wait, and bury those whose attempts ran out with their lease."""
 
     async def retain(self, key: QueueKey, now: Instant, limit: int) -> Chore:
-        """Delete messages from the head of the log, as far as retention and clearing allow; adds a retention history row."""
+        """Delete messages from the head of the log, as far as retention and clearing allow. The history notes passes with a change."""
 
     async def put_right(self, now: Instant, limit: int) -> Chore:
         """Note the time. If the clock was put back since the last note, correct deadlines and stamps that are ahead of it.
@@ -35,7 +35,7 @@ class ChoreVerbs(Protocol):
         """
 
     async def sweep(self, now: Instant, limit: int) -> Chore:
-        """Remove expired deduplication keys, receipts, histories and samples, and the data of deleted queues."""
+        """Remove expired deduplication keys, receipts, sessions and staged chunks, old histories and samples, and the data of deleted queues."""
 
     async def maintain(self) -> None:
         """The store's own upkeep (compaction, checkpoints); safe at any time."""

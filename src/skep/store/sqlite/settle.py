@@ -73,7 +73,7 @@ def settle_new(session: Session, settlements: Sequence[Settlement], now: Instant
 
 
 def _settle_sets(session: Session, held: Held, results: Results, ended: list[Row], now: Instant) -> None:
-    """Settle what one call says of one token of an unordered queue."""
+    """Apply the settlements of one token of an unordered queue, and set their results."""
     if all(said.outcome is Outcome.ACK_THROUGH for said in held.said):
         left = sweep_sets(session, held.queue, held.group, held.token, held.said, held.places, results, ended, now)
         if not left:
@@ -88,7 +88,7 @@ def _settle_sets(session: Session, held: Held, results: Results, ended: list[Row
 def _settle_partition(
     session: Session, held: Held, results: Results, ended: list[Row], now: Instant
 ) -> LeaseRow | None:
-    """Settle what one call says of one lease; the row as it has become, or None when nothing changed."""
+    """Apply the settlements of one lease, and set their results; returns the changed row, None when nothing changed."""
     queue, group, said = held.queue, held.group, held.said
     row = session.row(LEASES_SQL["lease_of_partition"], (group.id, held.partition))
     if row is None or row[TOKEN] != held.token:
@@ -169,7 +169,7 @@ def _undoable(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRo
 
 
 def renew(session: Session, renewals: Sequence[Renewal], now: Instant) -> list[RenewResult]:
-    """Move the deadline of each lease whose token is still good."""
+    """Move the deadline of each lease whose token is still valid."""
     return [_renew_one(session, renewal, now) for renewal in renewals]
 
 

@@ -1,7 +1,7 @@
 """Acks of whole leases, the plain case: the call settles the lease in no other way.
 
-A call acks the lease without naming its messages (ACK_THROUGH), whose seqs the lease's row has, or it names them all. Completed seqs
-are cut off the front of the packed seqs. Any other call goes the way of single messages (`settle`, `settle_sets`), with the same result.
+A call acks the lease up to a seq (ACK_THROUGH), or it names all its messages. Completed seqs are cut off the front of the packed seqs
+in the lease's row. Any other call goes the way of single messages (`settle`, `settle_sets`), with the same result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def complete_named(
 def _without(
     session: Session, queue: QueueRow, group: GroupRow, row: Row, held: array[int], done: int, now: Instant
 ) -> LeaseRow:
-    """The lease in a row without its first messages, which are completed. It is over when it holds no other."""
+    """The lease in a row without its first ``done`` messages. The lease ends when it holds no other."""
     values = list(row)
     values[OPEN] = held[done:].tolist()
     lease = LeaseRow(*values)
@@ -88,9 +88,9 @@ def sweep_sets(
     ended: list[Row],
     now: Instant,
 ) -> list[int]:
-    """Complete leases of an unordered queue, all under one token. Returns the indexes of acks that are left to the long way.
+    """Complete leases of an unordered queue, all under one token. Returns the indexes of acks that it leaves to `settle_sets`.
 
-    These are acks that would leave a part of the lease, and all later acks of the same partition.
+    These are acks of a part of a lease, and all later acks of the same partition.
     """
     leases: dict[str, list[Row]] = {}
     for row in session.rows(SETS_SQL["sets_of_token"], (group.id, token)):
