@@ -125,7 +125,7 @@ ORDER BY position
 LIMIT ?6
 
 -- name: head_of_partition
--- As next_of_partition, but only what a lease row remembers of its head.
+-- As next_of_partition, but only the columns of the head that a lease row has.
 SELECT position, created_at FROM message
 WHERE queue_id = ?1 AND partition = ?2 AND position > ?3 AND position <= ?4 AND (audience IS NULL OR audience = ?5)
 ORDER BY position

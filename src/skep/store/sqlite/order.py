@@ -17,7 +17,7 @@ Place = tuple[QueueKey, str]
 
 
 def waiting_partitions(session: Session, places: Iterable[Place]) -> set[Place]:
-    """Those of the partitions (by stored name) for which a push waits as an operation."""
+    """The partitions (by stored name), of these, for which a push waits as an operation."""
     return {
         (key, partition)
         for key, partition in places

@@ -5,7 +5,7 @@ INSERT INTO set_lease (group_id, partition, priority, head_seq, seqs, attempts, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: next_priority
--- The right edge of what is below a priority in index set_lease_ready: the priorities in use are visited one by one, so
+-- The next lower priority in index set_lease_ready: the priorities in use are visited one by one, so
 -- that rows in flight, which are not ready, are never walked over.
 SELECT priority FROM set_lease WHERE group_id = ?1 AND priority < ?2 ORDER BY priority DESC LIMIT 1
 

@@ -122,7 +122,7 @@ def _settle_partition(
 
 
 def _by_lease(session: Session, settlements: Sequence[Settlement], now: Instant) -> Iterable[Held]:
-    """Settlements by lease, without those of unknown queues and groups. Those of one lease mostly follow each other."""
+    """Settlements by lease, without unknown queues and groups. The settlements of one lease mostly follow each other."""
     leases: dict[tuple[int, str, bytes], Held] = {}
     previous: Settlement | None = None
     held: Held | None = None

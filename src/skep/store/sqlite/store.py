@@ -132,7 +132,7 @@ class SqliteStore(Database):
     operation_figures = read(operations.figures)
     sweep_operations = written(operations.sweep)
 
-    # the log; what needs the extra `arrow` is imported when it is used
+    # the log; modules that need the extra `arrow` are imported at the first use
 
     async def push_rows(self, key: QueueKey, rows: NewRows, now: Instant, create_queue: bool = True) -> Appended:
         """Append messages that have only a partition and a payload."""
