@@ -136,7 +136,9 @@ class SpoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: Annotated[
         int, Meta(ge=1, description="room for the pushes of one process's spool; one push more is refused with 503")
     ] = 1024 * MEBIBYTE
-    free_bytes: Annotated[int, Meta(ge=0, description="what must stay free on the disk of the spool")] = 64 * MEBIBYTE
+    free_bytes: Annotated[int, Meta(ge=0, description="room that must stay free on the disk of the spool")] = (
+        64 * MEBIBYTE
+    )
     store_seconds: Annotated[
         float, Meta(gt=0, description="a store that does not answer for this long counts as away")
     ] = 5.0

@@ -1,7 +1,7 @@
 """Master keys: they wrap the data keys of queues, and come from outside: a file, a variable, or a command's output.
 
 The text has a key per line, `NAME:BASE64` with 32 bytes in the base64; empty lines and those that begin with # do not count. The
-first key wraps what is new; the others are there to unwrap what they wrapped before. Nothing of them is ever stored or logged.
+first key wraps new data keys; the others unwrap those that they wrapped before. Master keys are never stored or logged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SIGTERM and SIGINT: the first asks for a stop in order, the second ends the process at once.
 
-At once is safe: what was answered is on disk already (I1).
+An end at once is safe: answered requests are on disk already (I1).
 """
 
 from __future__ import annotations

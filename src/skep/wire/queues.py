@@ -121,7 +121,7 @@ class TenantsResponse(Struct):
 
 
 class Overview(Struct, rename="camel"):
-    """Totals of a tenant. Dead-letter queues count as queues, and what they hold as dead letters only.
+    """Totals of a tenant. Dead-letter queues count as queues, and their messages only as dead letters.
 
     ``failed_calls`` are those of the last minute that were refused for now (429) or failed (5xx).
     """

@@ -142,7 +142,7 @@ async def _replay(
 
 
 class Look(Struct, frozen=True):
-    """What one step of a replay or purge looks at: ``arguments`` of the filter, and seqs behind ``after`` up to ``last``."""
+    """The range of one step of a replay or purge: ``arguments`` of the filter, and the seqs after ``after`` up to ``last``."""
 
     queue_id: int
     arguments: tuple[object, ...]

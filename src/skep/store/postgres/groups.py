@@ -59,7 +59,7 @@ async def _report_progress(
 
 
 async def delete_group(connection: Connection, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG001 - of the protocol
-    """Forget a group and its leases."""
+    """Delete a group and its leases."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:

@@ -1,7 +1,7 @@
 """Operations: calls that wait for their turn, claimed by one server at a time and performed once.
 
 The effect of an operation and its end are one transaction, fenced by the token of the claim. Rows of operations are locked
-before all else (`docs/log.md`), so nobody who holds a log waits for one.
+before all else (`docs/log.md`), so a holder of a log never waits for one.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ async def figures(connection: Connection, tenant: str, limit: int) -> list[Opera
 
 
 async def sweep(connection: Connection, completed_before: Instant, ended_before: Instant, limit: int) -> int:
-    """Forget operations that ended long ago."""
+    """Delete operations that ended long ago."""
     done = int(await connection.fetchval(SQL["sweep_completed"], completed_before, limit))
     if done < limit:
         done += int(await connection.fetchval(SQL["sweep_ended"], ended_before, limit - done))

@@ -344,7 +344,7 @@ async def _ready_sets(
         doomed = {row["id"]: row for row in rows if is_doomed_set(row, settings, now)}
         if not doomed or effects.dead >= BURIALS_PER_POP:
             return [row for row in rows if row["id"] not in doomed]
-        # Those that the next look would find, too.
+        # Also the rows that the next look would find.
         doomed |= {row["id"]: row for row in await lock_doomed(connection, account, now, TIDY_ROWS)}
         await tidy_sets(connection, account, few_worn_out(list(doomed.values()), settings), now, effects)
     return []

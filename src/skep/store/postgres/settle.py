@@ -191,7 +191,7 @@ async def settle_each(
             settled.append((account, indexes, effects))
             for i, result in zip(indexes, outcome, strict=True):
                 results[i] = result
-    # Burials come last: nobody who holds the log of a dead-letter queue waits for a group or a lease.
+    # Burials come last: a holder of a dead-letter queue's log must not wait for a group or a lease.
     doomed = [account.queue for account, _, effects in settled if effects.burials]
     if len(doomed) > 1:
         await open_graves(connection, doomed, now)
