@@ -4,6 +4,7 @@ Every step runs even when an earlier one failed, so one run shows everything. Ty
 most of a minute of one processor, which the tests leave idle while they are collected; what was found is told after them. Tests that
 share what takes long to start, such as a Spark, share a worker (tests/conftest.py). Flags of our own are `--fast` (pytest only,
 without what starts PostgreSQL, a Spark, a browser or servers) and `--all` (slow tests too); all other arguments go to pytest.
+With `--mutants` no test runs on the code as it is: see mutants.py.
 
 The dashboard is tested in this machine's own browser. When there is none, root installs Debian's; anyone else is told, and told
 again at the end: those tests are skipped.
@@ -45,6 +46,9 @@ TYPES: list[str | Path] = [BIN / "mypy", "--no-error-summary"]
 
 
 def main(arguments: list[str]) -> int:
+    if "--mutants" in arguments:
+        mutants = [sys.executable, "dev/mutants.py", *(given for given in arguments if given != "--mutants")]
+        return subprocess.run(mutants, cwd=ROOT, check=False).returncode
     if "--fast" in arguments:
         return tests(arguments)
     failed = [name for name, command in CHECKS.items() if not passes(name, command)]

@@ -1,0 +1,10 @@
+"""All mutants, by the part of the code that they are in."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant, postgres_locks, sqlite
+
+TABLES: dict[str, list[Mutant]] = {
+    "sqlite": sqlite.MUTANTS,
+    "postgres locks": postgres_locks.MUTANTS,
+}
