@@ -41,6 +41,7 @@ from skep.model.operation import Kind, NewOperations
 from skep.model.staging import Attempt, EpochKey
 from skep.server.compose import open_engine, open_store
 from tests.engine.driver import settlement, until
+from tests.engine.recording import RecordingStore
 from tests.support.waiting import until_so
 
 PAYMENTS = QueueKey("payments")
@@ -346,6 +347,27 @@ async def test_whatever_way_messages_come_a_server_that_does_not_know_yet_seals_
     assert (await engine.transact([], [NewMessage(transaction, SECRET)])).committed
     for key in (columns, transaction):
         assert [content_type for _, content_type in await stored(engine, key)] == [SEALED_TYPE]
+
+
+async def test_a_transaction_is_sealed_again_when_another_of_its_queues_is_encrypted_meanwhile(
+    store: RecordingStore, clock: ManualClock
+) -> None:
+    engine = Engine(store.as_store, clock, IdMint(clock), Random(7), masters=MASTERS)
+    await engine.start()
+    first, second = QueueKey("first"), QueueKey("second")
+    for key in (first, second):
+        await engine.create_queue(key)
+    await store.inner.update_queue(first, QueueChanges(encryption_enabled=True), clock.now())
+    store.hold("put_data_key")
+    transacting = asyncio.create_task(engine.transact([], [NewMessage(first, SECRET), NewMessage(second, SECRET)]))
+    await store.held("put_data_key")
+    await store.inner.update_queue(second, QueueChanges(encryption_enabled=True), clock.now())
+    store.let_go("put_data_key")
+
+    assert (await transacting).committed
+    for key in (first, second):
+        assert [content_type for _, content_type in await stored(engine, key)] == [SEALED_TYPE]
+    await engine.stop()
 
 
 async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_appear(engine: Engine) -> None:
