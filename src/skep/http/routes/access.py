@@ -22,7 +22,7 @@ from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, Keys
 from skep.wire.times import to_datetime, to_instant
 
 FORCE = Parameter("force", bool, "also when a key revokes itself and is the last one that administers its tenants")
-KEY = Parameter("key", str, "the key's id: what stands between `skep_` and the secret")
+KEY = Parameter("key", str, "the key's id: the part between `skep_` and the secret")
 
 _decode = msgspec.json.Decoder(KeyRequest)
 
@@ -31,10 +31,10 @@ ROUTES: RouteTable[Engine] = RouteTable("Access")
 
 
 @ROUTES.route(
-    "POST", "/api/v1/keys", ADMINS, "Make a key; its text is told once, and only here", request=KeyRequest,
+    "POST", "/api/v1/keys", ADMINS, "Make a key; only this answer has its text", request=KeyRequest,
     answers={201: KeyMade},
-    description="It grants nothing that its maker does not have. Where nobody is asked for a key, the first one takes "
-    "effect when the server starts anew.",
+    description="A key grants nothing that its maker does not have. On a server that asks for no keys, the first key takes "
+    "effect at the next start.",
     example={"name": "orders service", "grants": [{"role": "read-write", "queues": ["orders.*"]}]},
 )  # fmt: skip
 async def create(engine: Engine, call: Call) -> Answer:

@@ -29,7 +29,7 @@ LIST_PARAMETERS = (
     Parameter("sourceQueue", str, "only from this queue"),
     Parameter("partition", str, "only of this partition"),
     Parameter("consumerGroup", str, "only those that this group gave up on"),
-    Parameter("reason", DeadReason, "only those that died of this"),
+    Parameter("reason", DeadReason, "only those with this reason"),
     Parameter("error", str, "only those whose error contains this text"),
     Parameter("since", str, "only those that died at or after this time"),
     Parameter("until", str, "only those that died before this time"),
@@ -51,7 +51,7 @@ ROUTES: RouteTable[Served] = RouteTable(TAG)
 
 
 @ROUTES.route(
-    "GET", "/api/v1/dlq", READ, "List dead letters in the order of dying", parameters=LIST_PARAMETERS,
+    "GET", "/api/v1/dlq", READ, "List dead letters in the order in which they died", parameters=LIST_PARAMETERS,
     answers={200: DeadLettersResponse},
     description="A page ends with the letter whose payload reaches `page_bytes`, so it may be short with `after` set.",
 )  # fmt: skip
@@ -80,8 +80,8 @@ async def show(served: Served, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/dlq/bury", PUSH, "Put messages of a log among its queue's dead letters, once",
     request=BuryRequest, answers={200: Buried},
-    description="For those who read the log and not by leases, such as pipelines. The log and its groups keep the "
-    "messages. Sent again under the same name, it gets the same answer and changes nothing.",
+    description="For readers of the log without leases, such as pipelines. The log and its groups keep the messages. A repeat "
+    "with the same name gets the same answer and changes nothing.",
     example={"queue": "orders", "name": "billing-7", "letters": [{"seq": 5, "error": "there is no such customer"}]},
 )  # fmt: skip
 async def bury(served: Served, call: Call) -> Answer:

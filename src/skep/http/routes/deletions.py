@@ -19,7 +19,7 @@ from skep.wire.browsing import MessageDeleted
 
 MESSAGE_ID = Parameter("messageId", str, "delete it only if this is its id, a UUID")
 MEANING = (
-    "Nobody gets it again. A lease that holds it ends: its id counts no more, and its other messages are delivered again. "
+    "Nobody gets it again. A lease that holds it ends: its lease id is no longer valid, and its other messages are delivered again. "
     "The transaction id stays taken until its deduplication window ends. 409 with MESSAGE_SETTLED when every group has settled it."
 )
 

@@ -22,7 +22,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Endpoints")
 
 
 @ROUTES.route(
-    "GET", "/api/v1/endpoints", READ_TENANT, "List endpoints that a delivery failed to",
+    "GET", "/api/v1/endpoints", READ_TENANT, "List endpoints with failed deliveries",
     parameters=(AFTER_NAME, LIMIT), answers={200: EndpointsResponse},
 )  # fmt: skip
 async def list_endpoints(engine: Engine, call: Call) -> Answer:
@@ -33,7 +33,7 @@ async def list_endpoints(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "POST", "/api/v1/endpoints/report", POP_TENANT, "Say how a delivery went, and hear whether to go on",
+    "POST", "/api/v1/endpoints/report", POP_TENANT, "Report the outcome of a delivery; the answer says whether to go on",
     request=EndpointReport, answers={200: EndpointView},
     example={"url": "https://example.com/hook", "report": "failed", "reason": "503"},
 )  # fmt: skip

@@ -29,7 +29,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Entities")
 
 
 @ROUTES.route(
-    "GET", "/api/v1/entities", READ_TENANT, "List the types of which there are entities",
+    "GET", "/api/v1/entities", READ_TENANT, "List the types that have entities",
     answers={200: EntityTypesResponse},
 )  # fmt: skip
 async def types(engine: Engine, call: Call) -> Answer:
@@ -54,7 +54,7 @@ async def list_entities(engine: Engine, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/entities/read", READ_TENANT, "Read entities and receipts, many at once",
     request=EntitiesReadRequest, answers={200: EntitiesReadResponse},
-    description="What is not there is null. Entities that are too much for one answer are refused with 413: read fewer.",
+    description="A missing one is null. Entities that are too large for one answer are refused with 413: read fewer.",
     example={"entities": [{"entity": "Order", "id": "1001"}], "receipts": [{"scope": "command", "key": "m-1"}]},
 )  # fmt: skip
 async def read(engine: Engine, call: Call) -> Answer:
@@ -81,7 +81,7 @@ async def show(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/entities/{type}/{id}/events", READ_TENANT, "List the events of an entity, the first one first",
+    "GET", "/api/v1/entities/{type}/{id}/events", READ_TENANT, "List the events of an entity, oldest first",
     parameters=(AFTER_SEQ, LIMIT), answers={200: EventsResponse},
 )  # fmt: skip
 async def events(engine: Engine, call: Call) -> Answer:

@@ -68,8 +68,8 @@ async def show(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "POST", "/api/v1/consumer-groups/{group}/seek", ADMIN, "Move a group, making it when there is none",
-    request=SeekRequest, answers={200: SeekResponse}, description="Its leases end and its account starts anew.",
+    "POST", "/api/v1/consumer-groups/{group}/seek", ADMIN, "Move a group to a position; a missing group is made",
+    request=SeekRequest, answers={200: SeekResponse}, description="Its leases end, and its counters start again.",
     example={"queue": "orders", "to": "time", "time": "2026-01-31T12:00:00Z", "dryRun": True},
 )  # fmt: skip
 async def seek(engine: Engine, call: Call) -> Answer:
@@ -99,7 +99,7 @@ async def seek(engine: Engine, call: Call) -> Answer:
     "POST", "/api/v1/consumer-groups/{group}/release", ADMIN,
     "End the leases of a partition, whoever holds them: its messages are delivered again at once",
     request=ReleaseRequest, answers={200: LeasesReleased},
-    description="The delivery counts as an attempt. Whoever held them may still ack until someone else has them.",
+    description="The delivery counts as an attempt. The earlier holder may still ack until another consumer has them.",
     example={"queue": "orders", "partition": "customer-42"},
 )  # fmt: skip
 async def release(engine: Engine, call: Call) -> Answer:
@@ -112,10 +112,10 @@ async def release(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "POST", "/api/v1/consumer-groups/{group}/progress", POP, "Tell how far a reader of the raw log has come",
+    "POST", "/api/v1/consumer-groups/{group}/progress", POP, "Report the progress of a reader of the raw log",
     request=ProgressRequest, answers={200: GroupFigures},
-    description="The group is made when there is none, marked external: it has no leases, nobody pops for it, its lag "
-    "shows and retention waits for it like for any other. Its progress never goes back, except by a seek.",
+    description="A missing group is made, and marked external: it has no leases, and nobody pops for it. Its lag is shown and "
+    "retention waits for it, as for any group. Its progress never goes back, except by a seek.",
     example={"queue": "orders", "seq": 1200},
 )  # fmt: skip
 async def progress(engine: Engine, call: Call) -> Answer:

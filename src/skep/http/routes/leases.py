@@ -30,10 +30,10 @@ ROUTES: RouteTable[Engine] = RouteTable("Status")
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status/leases", READ_LIST, "See who holds leases, those that run out first before the others",
+    "GET", "/api/v1/status/leases", READ_LIST, "See who holds leases; those that end first come first",
     parameters=(
         Parameter("queue", str, "only of this queue"),
-        Parameter("expiringWithin", float, "only those that run out within so many seconds"),
+        Parameter("expiringWithin", float, "only leases that end within this many seconds"),
         LIMIT,
     ),
     answers={200: LeasesResponse},
@@ -54,7 +54,7 @@ async def leases(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status/retention", READ, "See what retention took from a queue, newest first",
+    "GET", "/api/v1/status/retention", READ, "See what retention removed from a queue, newest first",
     parameters=(QUEUE, LIMIT), answers={200: RetentionResponse},
 )  # fmt: skip
 async def retention(engine: Engine, call: Call) -> Answer:

@@ -128,7 +128,7 @@ async def bounds(served: Served, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/logs/bounds", READ, "Which seqs the logs of many queues hold", request=LogsBoundsRequest,
     answers={200: LogsBoundsResponse},
-    description=f"Of {MOST_QUEUES} queues at the most; those that are not there are left out of the answer.",
+    description=f"At most {MOST_QUEUES} queues; missing ones are left out of the answer.",
     example={"queues": ["orders", "invoices"]},
 )  # fmt: skip
 async def bounds_of_many(served: Served, call: Call) -> Answer:

@@ -29,7 +29,7 @@ PREVIEW = Parameter("preview", int, f"bytes of a payload to show, 0 to {PREVIEW_
 LIST_PARAMETERS = (
     QUEUE,
     Parameter("partition", str, "only of this partition"),
-    Parameter("consumerGroup", str, "tell the state of each message for this group"),
+    Parameter("consumerGroup", str, "show the state of each message for this group"),
     Parameter("state", MessageState, "only messages in this state for the group"),
     Parameter("transactionId", str, "only with this transaction id"),
     Parameter("traceId", str, "only of this trace"),
@@ -91,7 +91,7 @@ async def by_seq(served: Served, call: Call) -> Answer:
 
 @ROUTES.route(
     "GET", "/api/v1/resources/queues/{queue}/messages/{seq}/attempts", READ,
-    "Show the attempts of the message at a seq: who had it, how that ended, and why it failed",
+    "Show the attempts of the message at a seq: the consumer, the outcome and the error of each",
     parameters=(Parameter("seq", int, "the message's seq"),), answers={200: AttemptsResponse},
 )  # fmt: skip
 async def attempts(served: Served, call: Call) -> Answer:

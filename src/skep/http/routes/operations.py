@@ -43,7 +43,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Operations")
 @ROUTES.route(
     "GET", "/api/v1/operations", READ_LIST, "List queued calls, newest first", answers={200: OperationsResponse},
     parameters=(
-        Parameter("status", OperationStatus, "only those"), Parameter("kind", Kind, "only those"),
+        Parameter("status", OperationStatus, "only with this status"), Parameter("kind", Kind, "only of this kind"),
         Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
         AFTER_SEQ, LIMIT,
     ),
@@ -65,10 +65,10 @@ async def list_operations(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/operations/stats", READ_TENANT, "See how the queue of operations stands",
+    "GET", "/api/v1/operations/stats", READ_TENANT, "See the figures of the queue of operations",
     answers={200: OperationStatsResponse},
-    description="Counts are of what is live and of the latest 100,000; completed ones age out. What is of all tenants together "
-    "is null to those who may not read all of them.",
+    description="Live operations are counted, and the latest 100,000 ended ones. Figures of all tenants together are null for a "
+    "caller who may not read all tenants.",
 )  # fmt: skip
 async def stats(engine: Engine, call: Call) -> Answer:
     figures = [

@@ -52,9 +52,9 @@ async def keeps_up(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status/consumers", READ_LIST, "See who waits for messages, popped lately or holds leases",
+    "GET", "/api/v1/status/consumers", READ_LIST, "See which consumers wait for messages, popped lately, or hold leases",
     parameters=(Parameter("queue", str, "only of this queue"),), answers={200: ConsumersResponse},
-    description="Those that wait or popped are of the server process that answers; leases are of all.",
+    description="Waiting and recent consumers are those of the server process that answers; leases are those of all servers.",
 )  # fmt: skip
 async def consumers(engine: Engine, call: Call) -> Answer:
     key = call.queue(call.query["queue"]) if "queue" in call.query else None

@@ -42,7 +42,7 @@ async def show(engine: Engine, call: Call) -> Answer:
 
 @ROUTES.route(
     "PUT", "/api/v1/pipelines/{run}", PUSH_TENANT,
-    "Tell how a run of a pipeline stands, in place of what it told before", parameters=(RUN,), request=RunReport,
+    "Report the state of a pipeline run, in place of its earlier report", parameters=(RUN,), request=RunReport,
     answers={200: RunView}, description="The last 1,000 runs of a tenant are kept.",
     example={"name": "archive", "status": "running", "rowsIn": 1000, "rowsOut": 990, "lag": {"orders": 12}},
 )  # fmt: skip

@@ -35,7 +35,7 @@ DRY_RUN = Parameter("dryRun", bool, "only say what would happen")
 LIST_PARAMETERS = (
     Parameter("namespace", str, "only queues of this namespace"),
     Parameter("task", str, "only queues of this task"),
-    Parameter("stats", bool, "whether to tell each one's figures; true by default"),
+    Parameter("stats", bool, "whether to add the figures of each queue; true by default"),
     AFTER_NAME,
     LIMIT,
 )
@@ -56,7 +56,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Queues")
 
 
 @ROUTES.route(
-    "POST", "/api/v1/configure", ADMIN, "Make a queue, or change settings of the one there is",
+    "POST", "/api/v1/configure", ADMIN, "Make a queue, or change the settings of an existing one",
     request=ConfigureRequest, answers={200: QueueView}, description="Only the settings that are given change.",
     example={"queue": "orders", "settings": {"lease_seconds": 60, "max_attempts": 5}},
 )  # fmt: skip
@@ -131,7 +131,7 @@ async def resume(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "POST", "/api/v1/queues/{queue}/clear", ADMIN, "Take messages away: what waits, what is scheduled, or all",
+    "POST", "/api/v1/queues/{queue}/clear", ADMIN, "Remove messages: pending ones, scheduled ones, or all",
     request=ClearRequest, optional=True, answers={200: ClearResponse}, example={"scope": "pending", "dryRun": True},
 )  # fmt: skip
 async def clear(engine: Engine, call: Call) -> Answer:

@@ -27,7 +27,7 @@ ROUTES: RouteTable[Served] = RouteTable("Webhooks")
 @ROUTES.route(
     "GET", "/api/v1/webhooks/{webhook}/refusals", READ_LIST, "See the last requests that a webhook refused",
     parameters=(WEBHOOK,), answers={200: RefusalsResponse},
-    description="The newest 100 of each webhook are kept. Without a proven tenant they are for who may read everything.",
+    description="The newest 100 of each webhook are kept. A caller who may read everything also sees those without a verified tenant.",
 )  # fmt: skip
 async def refusals(served: Served, call: Call) -> Answer:
     webhook = call.path("webhook")

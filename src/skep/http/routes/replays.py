@@ -34,7 +34,7 @@ ROUTES: RouteTable[Engine] = RouteTable(TAG)
 @ROUTES.route(
     "GET", "/api/v1/dlq/replays", READ, "List replayed dead letters, the newest letters first",
     parameters=(*LIST_PARAMETERS[:2], AFTER_SEQ, LIMIT), answers={200: ReplaysResponse},
-    description="Each with the message that it became, and how far its group has come with that.",
+    description="Each row has the new message, and the state of that message for its group.",
 )  # fmt: skip
 async def list_replays(engine: Engine, call: Call) -> Answer:
     query = call.query
@@ -54,7 +54,7 @@ async def list_replays(engine: Engine, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/dlq/replay", ADMIN, "Send dead letters back to their queues, in order",
     request=DeadLetterSelection, answers={200: ReplayResponse},
-    description="Each goes to the group that gave it up and to no other, as a new message with attempts anew.",
+    description="Each becomes a new message for the group that gave it up, and for no other. Its attempts start again.",
     example={"queue": "orders.dead", "reason": "max_attempts", "dryRun": True},
 )  # fmt: skip
 async def replay(engine: Engine, call: Call) -> Answer:
@@ -74,8 +74,8 @@ async def replay(engine: Engine, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/dlq/{queue}/{letter}/replay", ADMIN_TO_PUSH, "Send a dead letter back with another payload",
     parameters=LETTER_PARAMETERS, request=ReplayEditedRequest, answers={200: ReplayResponse},
-    description="As a replay of this one letter. It needs the right to push to its queue, too, and that queue's schema "
-    "must take the payload. Who sent it is the message's producer from then on.",
+    description="This is a replay of one letter. It also needs the right to push to the queue, and the payload must fit the "
+    "queue's schema. The caller becomes the producer of the message.",
     example={"payload": {"customer": 7}},
 )  # fmt: skip
 async def replay_edited(engine: Engine, call: Call) -> Answer:

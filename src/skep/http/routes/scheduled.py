@@ -38,9 +38,9 @@ LIST_PARAMETERS = (
     LIMIT,
 )
 MEANING = (
-    "Those that fit all that is given, all of the queue when nothing is. With `dryRun` they are only counted; the `mark` of "
-    "that answer, given to the next call, keeps it to what was counted: messages that were scheduled or moved since are not "
-    "touched."
+    "It is for the messages that match every given field; without any, for all of the queue. With `dryRun` they are only counted. "
+    "Give the `mark` of that answer to the next call to limit it to the counted messages: messages that were scheduled or moved "
+    "later are not touched."
 )
 
 _decode_selection = msgspec.json.Decoder(ScheduledSelection)
@@ -52,7 +52,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Scheduled messages")
 
 @ROUTES.route(
     "GET", "/api/v1/scheduled", READ_LIST,
-    "List scheduled messages of a queue, or of all, those that are due first before the others",
+    "List scheduled messages of a queue, or of all queues, in the order of their time",
     parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
     description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
 )  # fmt: skip
@@ -118,7 +118,7 @@ async def run(engine: Engine, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/scheduled/move", ADMIN, "Move scheduled messages to another time", request=ScheduledMove,
     answers={200: ScheduledChanged},
-    description=f"{MEANING} Among those that are due at the same time, moved ones come last.",
+    description=f"{MEANING} Among messages that are due at the same time, moved ones come last.",
     example={"queue": "orders", "transactionId": "order-1", "deliverAt": "2026-12-24T08:00:00Z"},
 )  # fmt: skip
 async def move(engine: Engine, call: Call) -> Answer:

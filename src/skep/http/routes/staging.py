@@ -26,8 +26,8 @@ from skep.wire.staging import (
     StagingView,
 )
 
-QUERY = Parameter("query", str, "what writes: a streaming query's id, or a batch job's")
-EPOCH = Parameter("epoch", int, "which of its units of work: a streaming query's batch")
+QUERY = Parameter("query", str, "the writer: the id of a streaming query or of a batch job")
+EPOCH = Parameter("epoch", int, "the writer's unit of work: the batch of a streaming query")
 PARTITION = Parameter("partition", int, "the number of the task's partition")
 ATTEMPT = Parameter("attempt", int, "the number of the task's attempt")
 EPOCH_PATH = "/api/v1/staging/{query}/{epoch}"
@@ -40,11 +40,11 @@ ROUTES: RouteTable[Served] = RouteTable("Staging")
 
 
 @ROUTES.route(
-    "POST", EPOCH_PATH + "/{partition}/{attempt}", PUSH, "Stage messages: they are kept, but in no log",
+    "POST", EPOCH_PATH + "/{partition}/{attempt}", PUSH, "Stage messages: they are stored, but enter no log yet",
     request=Media(ARROW),
     parameters=(
         QUERY, EPOCH, PARTITION, ATTEMPT,
-        Parameter("chunk", int, "which part of the attempt this is, 0 by default; sent again it replaces the first"),
+        Parameter("chunk", int, "the number of this part of the attempt, 0 by default; a part that is sent again replaces the earlier one"),
         Parameter("queue", str, "the queue of a stream without a column queue"),
     ),
     answers={201: StagingResponse},
@@ -66,10 +66,10 @@ async def stage(served: Served, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "POST", EPOCH_PATH + "/publish", PUSH, "Let one attempt of each partition enter its logs, all at once and once",
+    "POST", EPOCH_PATH + "/publish", PUSH, "Publish one attempt of each partition: its messages enter their logs, all at once",
     parameters=(QUERY, EPOCH), request=PublishRequest, answers={200: PublishedAnswer},
-    description="In the order of partition and chunk. The other attempts are dropped. Sent again, it gets the same "
-    "answer and changes nothing. 409 when an attempt is not there in full.",
+    description="In the order of partition and chunk. The other attempts are dropped. A repeat gets the same answer and "
+    "changes nothing. 409 when an attempt is not complete.",
     example={"attempts": [{"partition": 0, "attempt": 17, "messages": 1000}]},
 )  # fmt: skip
 async def publish(served: Served, call: Call) -> Answer:
@@ -84,7 +84,7 @@ async def publish(served: Served, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", EPOCH_PATH, PUSH, "Whether an epoch is published, and what is staged of it", parameters=(QUERY, EPOCH),
+    "GET", EPOCH_PATH, PUSH, "Show whether an epoch is published, and its staged messages", parameters=(QUERY, EPOCH),
     answers={200: StagingView},
 )  # fmt: skip
 async def show(served: Served, call: Call) -> Answer:
@@ -97,9 +97,9 @@ async def show(served: Served, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "DELETE", EPOCH_PATH, PUSH, "Forget what is staged of an epoch, or of one attempt",
+    "DELETE", EPOCH_PATH, PUSH, "Forget the staged messages of an epoch, or of one attempt",
     parameters=(QUERY, EPOCH, PARTITION, ATTEMPT), answers={200: StagingAborted},
-    description="What is published stays.",
+    description="Published messages stay.",
 )  # fmt: skip
 async def abort(served: Served, call: Call) -> Answer:
     epoch = epoch_of(call)

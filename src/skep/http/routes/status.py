@@ -41,8 +41,8 @@ ROUTES: RouteTable[Served] = RouteTable("Status")
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status/buffers", READ_SERVER, "See what the process that answers has taken and not stored yet",
-    answers={200: BuffersResponse}, description="It is answered while the store is away, too.",
+    "GET", "/api/v1/status/buffers", READ_SERVER, "See the messages that this server process has accepted and not stored yet",
+    answers={200: BuffersResponse}, description="This is answered also while the store is away.",
 )  # fmt: skip
 async def buffers(served: Served, call: Call) -> Answer:  # noqa: ARG001 - they are of the process, and of no tenant
     held = served.engine.buffer.figures()
@@ -51,7 +51,7 @@ async def buffers(served: Served, call: Call) -> Answer:  # noqa: ARG001 - they 
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status", READ_LIST, "See a tenant at one look, with what may need attention",
+    "GET", "/api/v1/status", READ_LIST, "See the status of a tenant, with warnings",
     parameters=(OLDER_THAN,), answers={200: StatusResponse},
 )  # fmt: skip
 async def status(served: Served, call: Call) -> Answer:
@@ -64,7 +64,7 @@ async def status(served: Served, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/status/queues", READ_LIST, "See queues at one look each", parameters=(AFTER_NAME, LIMIT),
+    "GET", "/api/v1/status/queues", READ_LIST, "See the status of queues", parameters=(AFTER_NAME, LIMIT),
     answers={200: QueueStatusesResponse},
 )  # fmt: skip
 async def queues(served: Served, call: Call) -> Answer:
@@ -87,12 +87,12 @@ async def queue(served: Served, call: Call) -> Answer:
 
 @ROUTES.route(
     "GET", "/api/v1/status/queues/{queue}/partitions", READ,
-    "See the partitions that have something to do for a group",
+    "See the partitions with unsettled messages of a group",
     parameters=(
         Parameter("consumerGroup", str, f"the group; {QUEUE_MODE_GROUP} by default"), AFTER_NAME, LIMIT,
     ),
     answers={200: PartitionsResponse},
-    description="What the group has not come across yet is not among them: it finds work as it pops.",
+    description="A group discovers partitions when it pops; partitions that it has not discovered yet are missing.",
 )  # fmt: skip
 async def partitions(served: Served, call: Call) -> Answer:
     limit = page_limit(call.query)

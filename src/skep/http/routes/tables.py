@@ -29,10 +29,10 @@ class TableName(StrEnum):
 
 PARAMETERS = (
     Parameter("table", TableName, "which table"),
-    Parameter("queue", str, "of this queue; leases and dead_letters need it"),
+    Parameter("queue", str, "rows of this queue; leases and dead_letters need it"),
     Parameter("after", str, "rows after this position, seq or name of a queue"),
     Parameter("until", int, "rows up to this position or seq, of leases and dead_letters"),
-    Parameter("since", datetime, "what ended, or died, at this time or later; of leases and dead_letters"),
+    Parameter("since", datetime, "leases that ended, or dead_letters that died, at this time or later"),
     Parameter("limit", int, f"how many rows at most; {TABLE_ROWS} by default"),
 )
 

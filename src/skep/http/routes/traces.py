@@ -10,7 +10,7 @@ from skep.engine import Engine
 from skep.errors import Code
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
+from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import POP, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
@@ -43,8 +43,8 @@ ROUTES: RouteTable[Engine] = RouteTable("Traces")
 
 
 @ROUTES.route(
-    "POST", "/api/v1/traces", POP, "Tell what happened on the way of a trace", request=TellRequest,
-    answers={201: TellResponse}, description="The time is that of telling. Events are kept for a week.",
+    "POST", "/api/v1/traces", POP, "Report events of a trace", request=TellRequest,
+    answers={201: TellResponse}, description="Each event gets the time of this call. Events are kept for a week.",
     example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
                          "data": {"amount": 99.5}}]},
 )  # fmt: skip
@@ -71,10 +71,9 @@ async def names(engine: Engine, call: Call) -> Answer:
 
 
 @ROUTES.route(
-    "GET", "/api/v1/traces/by-name", READ_LIST, "Find events by their name, newest first, and so their traces",
+    "GET", "/api/v1/traces/by-name", READ_LIST, "Find events, and so their traces, by the name of the event, newest first",
     parameters=(
-        Parameter("name", str, "the name of the events", required=True),
-        Parameter("after", int, "the `after` of the page before"), LIMIT,
+        Parameter("name", str, "the name of the events", required=True), AFTER_SEQ, LIMIT,
     ),
     answers={200: TraceEventsResponse},
 )  # fmt: skip
