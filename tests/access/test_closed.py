@@ -132,6 +132,19 @@ def test_every_start_that_asks_nobody_for_a_key_says_so(tmp_path: Path, argument
         assert server.lines[0] == f"skep: warning: {OPEN_ACCESS}"
 
 
+async def test_commands_at_the_store_are_in_the_audit_log_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "skep.toml").write_text("[access]\naudit_days = 365\n", encoding="utf-8")
+    [made] = skep("key", "create", "--role", "admin", "--quiet", folder=tmp_path).stdout.split()
+    assert skep("key", "revoke", made.split("_")[1], folder=tmp_path).returncode == 0
+    assert skep("access", "open", "--yes", folder=tmp_path).returncode == 0
+
+    async with open_engine(str(tmp_path / "skep-data" / "skep.db")) as engine:
+        entries = await engine.access.list_audit()
+
+    assert [entry.action for entry in entries] == ["skep access open", "skep key revoke", "skep key create"]
+    assert {entry.expires_at - entry.at for entry in entries} == {seconds(365 * DAY)}
+
+
 def test_the_command_opens_a_store_only_when_no_key_counts_and_no_server_has_it(tmp_path: Path) -> None:
     made = skep("key", "create", "--role", "admin", "--quiet", folder=tmp_path)
     assert made.returncode == 0, made.stderr

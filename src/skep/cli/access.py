@@ -62,7 +62,7 @@ def open_(*, consent: Consent = Consent(), place: StoreChoice = StoreChoice(), o
 
     async def opening(engine: Engine) -> State:
         await engine.access.set_closed(False)
-        await note(engine, "skep access open", target="the store", before="closed", after="open")
+        await note(engine, place, "skep access open", target="the store", before="closed", after="open")
         return await _state(engine)
 
     _print(_at(place, opening), output)

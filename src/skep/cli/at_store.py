@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skep.engine import Engine
 
 T = TypeVar("T")
-AUDIT_SECONDS = 90 * 86_400.0
+DAY_SECONDS = 86_400.0
 
 
 @Parameter(name="*")
@@ -83,13 +83,20 @@ def say_where(place: StoreChoice) -> None:
 
 
 async def note(
-    engine: Engine, action: str, *names: str, target: str, before: str | None = None, after: str | None = None
+    engine: Engine,
+    place: StoreChoice,
+    action: str,
+    *names: str,
+    target: str,
+    before: str | None = None,
+    after: str | None = None,
 ) -> None:
-    """Note in the audit log what this command did, and for which account."""
+    """Note in the audit log what this command did, and for which account. The settings say how long the entry is kept."""
     from skep.http.auditing import verb_of
     from skep.model.key import SERVER, AuditDetail, Outcome
 
-    position = await engine.access.note_audit(me(), action, AUDIT_SECONDS)
+    keep_seconds = settings_of(place).access.audit_days * DAY_SECONDS
+    position = await engine.access.note_audit(me(), action, keep_seconds)
     detail = AuditDetail(verb=verb_of(action), target=target, before=before, after=after)
     await engine.access.finish_audit(position, SERVER, names, Outcome.DONE, detail)
 

@@ -101,7 +101,9 @@ def create(
             expires_at=None if until is None else to_instant(until),
         )  # fmt: skip
         id_ = minted.record.id
-        await note(engine, "skep key create", f"key:{id_}", target=f"key {id_}", after=grants_text(minted.record))
+        await note(
+            engine, place, "skep key create", f"key:{id_}", target=f"key {id_}", after=grants_text(minted.record)
+        )
         say_where(place)
         return KeyMade(minted.text, key_view(minted.record))
 
@@ -156,7 +158,7 @@ def revoke(
 
         revoked = await KeyDesk(engine.access, engine.now).revoke(None, id_)
         before = grants_text(revoked)
-        await note(engine, "skep key revoke", f"key:{id_}", target=f"key {id_}", before=before, after="revoked")
+        await note(engine, place, "skep key revoke", f"key:{id_}", target=f"key {id_}", before=before, after="revoked")
         return key_view(revoked)
 
     print_one(to, on_keys(to, place, here, lambda server: server.revoke_key(id_, force=force)), _show_key)
