@@ -23,12 +23,12 @@ from skep.spec.expressions import (
     evaluate_json,
 )
 from skep.spec.instants import parse_time, print_duration, print_time
-from skep.spec.types import JSON, STRING, Kind, Type, enum_of, optional, parse_type, record_of
+from skep.spec.types import JSON, STRING, Kind, Type, enum_of, optional, parse_field, record_of
 from tests.spec.expression_cases import CASES, ORDER, ORDER_TYPES, Case
 from tests.spec.generated import expressions
 
 NAMES = [f"{index}: {case.expression[:60]}" for index, case in enumerate(CASES)]
-ORDER_PARSED = {name: parse_type(text) for name, text in ORDER_TYPES.items()}
+ORDER_PARSED = {name: parse_field(text).type for name, text in ORDER_TYPES.items()}
 
 
 def deep_list(levels: int) -> object:
@@ -43,7 +43,11 @@ def str_of(value: object) -> str:
 
 
 def types_of(case: Case) -> dict[str, Type]:
-    return ORDER_PARSED if case.types is ORDER_TYPES else {name: parse_type(text) for name, text in case.types.items()}
+    return (
+        ORDER_PARSED
+        if case.types is ORDER_TYPES
+        else {name: parse_field(text).type for name, text in case.types.items()}
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -175,7 +179,7 @@ def test_the_reference_agrees_on_whatever_comes_thoroughly(text: str) -> None:
         ("null", STRING, "this is null"),
         ("paid ? 'low' : 'urgent'", enum_of("low", "high"), "'urgent' is not one of"),
         ("paid ? 1 : null", STRING, "this is int"),
-        ("3", parse_type("float"), "this is an int"),
+        ("3", parse_field("float").type, "this is an int"),
     ],
 )
 def test_a_result_of_the_wrong_type_is_refused(expression: str, wanted: Type, complaint: str) -> None:
@@ -192,7 +196,7 @@ def test_a_null_is_refused_when_it_comes_where_a_value_is_wanted() -> None:
 
 
 def test_records_know_their_fields() -> None:
-    variables = {"input": record_of({"at": parse_type("time"), "note": parse_type("string?")})}
+    variables = {"input": record_of({"at": parse_field("time").type, "note": parse_field("string?").type})}
     assert (
         evaluate_json(compile_expression("input.at.getHours()", variables), {"input": {"at": "2026-01-01T05:00:00Z"}})
         == 5
@@ -254,7 +258,7 @@ def test_a_result_is_bounded_though_its_parts_are_shared() -> None:
     "value", [10**400, -(10**30), 1e308, deep_list(5_000), {"x" * 10_000: "y" * 10_000}, "\ud800"], ids=str_of
 )
 def test_odd_values_are_no_crash(text: str, value: object) -> None:
-    expression = compile_expression(text, {"a": JSON, "b": JSON, "f": parse_type("float")})
+    expression = compile_expression(text, {"a": JSON, "b": JSON, "f": parse_field("float").type})
     told: object = ""
     try:
         evaluate_json(expression, {"a": value, "b": value, "f": value})

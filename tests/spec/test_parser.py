@@ -25,7 +25,7 @@ from skep.spec.ir import (
     Verify,
 )
 from skep.spec.types import STRING as STRING_TYPE
-from skep.spec.types import Field, enum_of, list_of, optional, parse_type
+from skep.spec.types import Field, enum_of, list_of, optional, parse_field
 from tests.spec.incidents import INCIDENTS
 
 
@@ -42,7 +42,7 @@ def test_the_first_sketch_of_the_language_is_valid() -> None:
         ordering=Ordering.FIFO, max_age_seconds=86_400.0, max_depth=10_000, max_attempts=5, initial_backoff_ms=1_000,
         max_backoff_ms=60_000, dead_letter_queue="IncomingDead",
     )  # fmt: skip
-    assert incoming.message_type["headers"] == Field(parse_type("map<string, string>"))
+    assert incoming.message_type["headers"] == parse_field("map<string, string>")
     assert incoming.map_to is not None
     assert incoming.map_to.fields["severity"] == 'payload.incident.urgency == "high" ? "critical" : "high"'
     assert app.webhooks["Alerts"].verify == Verify(
@@ -134,7 +134,7 @@ def test_everything_that_can_be_said_is_read() -> None:
     assert (odd.paused, odd.priority, odd.namespace) == (True, -5, "billing")
     orders = app.queues["Orders"]
     assert orders.message_type["state"] == Field(enum_of("open", "on hold", "closed"), "open")
-    assert orders.message_type["lines"].type == list_of(parse_type("json"))
+    assert orders.message_type["lines"].type == list_of(parse_field("json").type)
     assert orders.message_type["note"] == Field(optional(STRING_TYPE))
     assert orders.message_type["total"].default == 0.5
     assert (orders.on_invalid, orders.fairness, orders.concurrency, orders.batch) == (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from skep.model import Ordering, Queue, QueueChanges, QueueKey, QueueSettings
+from skep.model import Ordering, QueueChanges, QueueSettings
 from skep.spec import Action, App, load, plan, render_plan, settings_of
 from skep.spec.ir import Idempotency, IdempotencySource
 from skep.spec.ir import Queue as SpecQueue
-from skep.spec.plan import existing
 from tests.spec.incidents import INCIDENTS
 
 APP = load(INCIDENTS, "incidents.skep")
@@ -61,11 +60,8 @@ def test_what_could_lose_something_is_marked(before: QueueSettings, after: Queue
 
 
 def test_a_queue_that_is_not_in_the_spec_stays_and_is_told() -> None:
-    queues = [
-        Queue(id=1, key=QueueKey(name), settings=QueueSettings(), holds_dead_letters=False, created_at=0, updated_at=0)  # type: ignore[arg-type]
-        for name in ("old", "q", "q.dead")
-    ]
-    changes = plan(App(name="a", queues={"q": SpecQueue()}), existing(queues))
+    known = dict.fromkeys(("old", "q", "q.dead"), QueueSettings())
+    changes = plan(App(name="a", queues={"q": SpecQueue()}), known)
     assert [(change.action, change.queue) for change in changes] == [(Action.LEAVE, "old")]
 
 

@@ -18,6 +18,7 @@ from skep.spec import (
     apply_mapping,
     compile_mapping,
     compile_validator,
+    decode,
     misfit,
     misfit_of,
 )
@@ -41,7 +42,7 @@ class Reading(Struct, frozen=True):
                 raise SkepError(
                     Code.MESSAGE_INVALID, str(unfit), field=unfit.field, value=unfit.value, expected=unfit.expected
                 )
-            return with_defaults(self.validator, msgspec.json.decode(payload))
+            return decode(self.validator, payload)
         try:
             return {"message": msgspec.json.decode(payload)}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

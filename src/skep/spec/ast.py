@@ -130,13 +130,15 @@ def measure(root: Node) -> tuple[int, int]:
     return nodes, levels
 
 
-def variables(root: Node) -> set[str]:
-    """The message's fields that an expression reads."""
-    found: set[str] = set()
-    waiting: list[Node] = [root]
+def walk(root: Node) -> Iterator[Node]:
+    """All nodes of a tree, in no particular order. Walks without recursion."""
+    waiting = [root]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Variable):
-            found.add(node.name)
+        yield node
         waiting.extend(children(node))
-    return found
+
+
+def variables(root: Node) -> set[str]:
+    """The message's fields that an expression reads."""
+    return {node.name for node in walk(root) if isinstance(node, Variable)}

@@ -118,7 +118,7 @@ class _Parser:
     def unary(self) -> Node:
         token = self.peek()
         if token.kind not in ("!", "-"):
-            return self.member()
+            return self.members(self.primary())
         self.take()
         number = self.peek()
         if token.kind == "-" and number.kind in ("int", "float"):
@@ -128,9 +128,6 @@ class _Parser:
         operand = self.unary()
         self.nesting -= 1
         return FunctionCall(token.at, "!" if token.kind == "!" else "negate", (operand,))
-
-    def member(self) -> Node:
-        return self.members(self.primary())
 
     def members(self, node: Node) -> Node:
         while True:

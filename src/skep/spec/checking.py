@@ -109,6 +109,13 @@ class Checking:
             self.problem(path, f"{what} is not whole: {names} {verb} missing", names, absence=True)
         return types
 
+    def target(self, path: Path, name: str) -> Fields | None:
+        """The message type of the queue that something is pushed to, if it has one; a problem when there is no such queue."""
+        queue = self.app.queues.get(name)
+        if queue is None:
+            self.unknown((*path, "queue"), "queue", name, self.app.queues)
+        return (queue.message_type or None) if queue is not None else None
+
     def fields(self, path: Path, fields: Fields) -> None:
         """Fields with their defaults."""
         for name, field in fields.items():
@@ -125,10 +132,11 @@ class Checking:
         if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS:
             self.problem(path, f"{name[:60]!r} cannot name {what}", "letters, digits and _")
 
-    def fit_name(self, path: Path, what: str, name: str, most: int = NAME_CHARACTERS) -> None:
+    def fit_name(self, path: Path, what: str, name: str) -> None:
         """A name as the engine takes it."""
-        if not 0 < len(name) <= most or _UNFIT.search(name) or name in (".", ".."):
-            self.problem(path, f"{name[:60]!r} cannot name {what}", f"1 to {most} characters, no control characters")
+        if not 0 < len(name) <= NAME_CHARACTERS or _UNFIT.search(name) or name in (".", ".."):
+            expected = f"1 to {NAME_CHARACTERS} characters, no control characters"
+            self.problem(path, f"{name[:60]!r} cannot name {what}", expected)
 
     def header(self, path: Path, name: str) -> None:
         """The name of an HTTP header."""

@@ -64,17 +64,7 @@ def _variable(node: Variable) -> Run:
             raise failed_at(NoValueError(f"the message has no field {name!r}"), at)
         return value
 
-    return run if convert is None else _converted(run, convert, at)
-
-
-def _converted(run: Run, convert: Callable[[Scope, object], object], at: int) -> Run:
-    def converted(scope: Scope) -> object:
-        try:
-            return convert(scope, run(scope))
-        except NoValueError as failure:
-            raise failed_at(failure, at) from None
-
-    return converted
+    return run if convert is None else _unary(at, convert, run)
 
 
 def _bound(node: Bound) -> Run:
@@ -104,7 +94,7 @@ def _select(node: Select) -> Run:
             raise failed_at(NoValueError(f"there is no field {field!r}", value), at)
         return found
 
-    return run if convert is None else _converted(run, convert, at)
+    return run if convert is None else _unary(at, convert, run)
 
 
 def _has(node: Select) -> Run:

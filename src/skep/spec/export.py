@@ -12,6 +12,7 @@ from skep.spec.endpoint import endpoint_name
 from skep.spec.interchange import to_json
 from skep.spec.ir import App, ExtraFields, Fields, Queue, Scheme, Webhook
 from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
+from skep.spec.validate_webhook import scheme_of
 
 Schema = dict[str, Any]
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -155,7 +156,7 @@ def _work_of(queue: Queue) -> str:
 
 
 def _webhook_title(name: str, webhook: Webhook) -> str:
-    scheme = webhook.verify.scheme if webhook.verify else Scheme.NONE
+    scheme = scheme_of(webhook)
     return f"the webhook {name}, " + ("unsigned" if scheme is Scheme.NONE else f"signed by {scheme}")
 
 

@@ -17,14 +17,14 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.spec.allowance import ALLOWED, NotAtOnceError
-from skep.spec.ast import Comprehension, FunctionCall, ListOf, MapOf, Node, children
+from skep.spec.ast import Comprehension, FunctionCall, ListOf, MapOf, Node, walk
 from skep.spec.cel import parse
 from skep.spec.checker import check
 from skep.spec.evaluator import build
 from skep.spec.faults import TextError
 from skep.spec.instants import print_duration, print_time
 from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
-from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
+from skep.spec.types import INT_MAX, INT_MIN, Kind, Type, holds
 
 RESULT_PARTS = 200_000
 """Values that a result may have in it, lists and maps opened up."""
@@ -71,7 +71,7 @@ def compile_expression(text: str, variables: Mapping[str, Type], wanted: Type | 
 def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
     """As `compile_expression`, with a `TextError` for a caller that knows the text's place in a file."""
     tree = check(parse(text), variables, wanted)
-    nodes = list(_walk(tree))
+    nodes = list(walk(tree))
     slots = sum(isinstance(node, Comprehension) for node in nodes)
     return Expression(text, tree, wanted, build(tree), slots, any(map(_makes, nodes)))
 
@@ -159,26 +159,13 @@ def _takes_null(type_: Type) -> bool:
     return type_.optional or type_.kind in (Kind.JSON, Kind.NULL)
 
 
-def _walk(root: Node) -> list[Node]:
-    found, waiting = [], [root]
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        waiting.extend(children(node))
-    return found
-
-
 def _makes(node: Node) -> bool:
     """Whether the result may hold lists or maps that are not the message's own, or values that JSON has not."""
     if isinstance(node, ListOf | MapOf | Comprehension):
         return True
-    return (isinstance(node, FunctionCall) and node.function in ("+", "split")) or _holds_times(node.type)
-
-
-def _holds_times(type_: Type) -> bool:
-    if type_.kind in (Kind.TIME, Kind.DURATION):
-        return True
-    return type_.kind in (Kind.LIST, Kind.MAP) and type_.element is not None and _holds_times(type_.element)
+    return (isinstance(node, FunctionCall) and node.function in ("+", "split")) or holds(
+        node.type, Kind.TIME, Kind.DURATION
+    )
 
 
 def _written(value: object) -> object:

@@ -272,21 +272,16 @@ def dyn(_: Scope, value: object) -> object:
     return value
 
 
-def _of_time(name: str, part: Callable[[datetime], int]) -> Function:
+def _part(
+    name: str, of_time: Callable[[datetime], int], of_duration: Callable[[timedelta], int] | None = None
+) -> Function:
+    """A part of a time, and of a duration where that has it: there it carries the duration's sign."""
+
     def run(_: Scope, value: object) -> object:
         if isinstance(value, datetime):
-            return part(value)
-        raise unfit(name, value)
-
-    return run
-
-
-def _of_both(name: str, part: Callable[[datetime], int], whole_part: Callable[[timedelta], int]) -> Function:
-    def run(_: Scope, value: object) -> object:
-        if isinstance(value, datetime):
-            return part(value)
-        if isinstance(value, timedelta):
-            return whole_part(abs(value)) * (-1 if value < timedelta() else 1)
+            return of_time(value)
+        if isinstance(value, timedelta) and of_duration is not None:
+            return of_duration(abs(value)) * (-1 if value < timedelta() else 1)
         raise unfit(name, value)
 
     return run
@@ -302,16 +297,16 @@ IMPLEMENTATIONS: dict[str, Function] = {
     "lowerAscii": lower, "upperAscii": upper, "trim": trim, "replace": replace, "split": split, "join": join,
     "substring": substring, "string": to_string, "int": to_int, "double": to_double, "bool": to_bool,
     "timestamp": to_time, "duration": to_duration, "dyn": dyn,
-    "getFullYear": _of_time("getFullYear", lambda time: time.year),
-    "getMonth": _of_time("getMonth", lambda time: time.month - 1),
-    "getDate": _of_time("getDate", lambda time: time.day),
-    "getDayOfMonth": _of_time("getDayOfMonth", lambda time: time.day - 1),
-    "getDayOfWeek": _of_time("getDayOfWeek", lambda time: time.isoweekday() % 7),
-    "getDayOfYear": _of_time("getDayOfYear", lambda time: time.timetuple().tm_yday - 1),
-    "getHours": _of_both("getHours", lambda time: time.hour, lambda length: length // _HOUR),
-    "getMinutes": _of_both("getMinutes", lambda time: time.minute, lambda length: length // _MINUTE),
-    "getSeconds": _of_both("getSeconds", lambda time: time.second, lambda length: length // _SECOND),
-    "getMilliseconds": _of_both(
+    "getFullYear": _part("getFullYear", lambda time: time.year),
+    "getMonth": _part("getMonth", lambda time: time.month - 1),
+    "getDate": _part("getDate", lambda time: time.day),
+    "getDayOfMonth": _part("getDayOfMonth", lambda time: time.day - 1),
+    "getDayOfWeek": _part("getDayOfWeek", lambda time: time.isoweekday() % 7),
+    "getDayOfYear": _part("getDayOfYear", lambda time: time.timetuple().tm_yday - 1),
+    "getHours": _part("getHours", lambda time: time.hour, lambda length: length // _HOUR),
+    "getMinutes": _part("getMinutes", lambda time: time.minute, lambda length: length // _MINUTE),
+    "getSeconds": _part("getSeconds", lambda time: time.second, lambda length: length // _SECOND),
+    "getMilliseconds": _part(
         "getMilliseconds", lambda time: time.microsecond // 1000, lambda length: length.microseconds // 1000
     ),
 }  # fmt: skip

@@ -133,7 +133,8 @@ def _convert_kind(given: object, kind: str, part: type, problems: list[Problem])
         try:
             found[str(name)] = msgspec.convert(content, part)
         except (msgspec.ValidationError, RecursionError) as error:
-            problems.append(Problem(message=_lowered(str(error)), path=(kind, str(name))))
+            text = str(error)
+            problems.append(Problem(message=text[:1].lower() + text[1:], path=(kind, str(name))))
     return found
 
 
@@ -172,10 +173,6 @@ def _tables(given: object) -> Iterator[tuple[str, Document]]:
 def _table(parent: Document, name: str, path: Path) -> Iterator[tuple[Path, Document]]:
     if isinstance(parent.get(name), dict):
         yield (*path, name), parent[name]
-
-
-def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:]
 
 
 def _toml_table(table: Document, path: tuple[str, ...]) -> Iterator[str]:

@@ -66,14 +66,11 @@ def _part(reading: Reading, entry: Entry, found: dict[str, object], path: Path) 
             block = reading.block(entry, at)
             found["message_type"] = reading.fields(block, at, "the message type") if block else None
         case "extra_fields":
-            word = reading.value(entry, at, word_of(*ExtraFields))
-            found["extra_fields"] = ExtraFields(word) if word else None
+            found["extra_fields"] = reading.value(entry, at, word_of(*ExtraFields))
         case "on_invalid":
-            word = reading.value(entry, at, word_of(*OnInvalid))
-            found["on_invalid"] = OnInvalid(word) if word else None
+            found["on_invalid"] = reading.value(entry, at, word_of(*OnInvalid))
         case "fairness":
-            word = reading.value(entry, at, word_of(*Fairness))
-            found["fairness"] = Fairness(word) if word else None
+            found["fairness"] = reading.value(entry, at, word_of(*Fairness))
         case "concurrency" | "batch":
             found[entry.name] = reading.value(entry, at, read_int)
         case "key":
@@ -136,7 +133,7 @@ def _reader(name: str, bare: bool) -> Callable[[str], object]:
         case SettingKind.SWITCH:
             return read_bool
         case SettingKind.ORDERING:
-            return lambda text: Ordering(word_of(*Ordering)(text))
+            return word_of(*Ordering)
         case SettingKind.SECONDS:
             return read_duration if bare else lambda text: read_amount(text, 1.0)
         case SettingKind.WHOLE if name.endswith("_ms"):
@@ -198,7 +195,7 @@ def _check(reading: Reading, entry: Entry, found: dict[str, object], path: Path)
     if name is None or block is None:
         return
     holds: str | None = None
-    on_fail: str | None = None
+    on_fail: OnFail | None = None
     noted = len(reading.problems)
     for part in reading.entries(block, ("holds", "on_fail"), "a check"):
         if part.name == "holds":
@@ -206,7 +203,7 @@ def _check(reading: Reading, entry: Entry, found: dict[str, object], path: Path)
         else:
             on_fail = reading.value(part, (*at, "on_fail"), word_of(*OnFail))
     if holds is not None:
-        checks[name] = Check(holds=holds, on_fail=OnFail(on_fail) if on_fail else OnFail.WARN)
+        checks[name] = Check(holds=holds, on_fail=on_fail or OnFail.WARN)
     elif len(reading.problems) == noted:
         reading.problem(entry.span, "the check says nothing", "holds: and an expression")
 

@@ -82,11 +82,9 @@ def _verifier(reading: Reading, scheme: Scheme, block: Block, path: Path) -> Ver
             case "tolerance":
                 found["tolerance_seconds"] = reading.value(part, (*path, "tolerance_seconds"), read_duration)
             case "encoding":
-                word = reading.value(part, at, word_of(*Encoding))
-                found["encoding"] = Encoding(word) if word else None
+                found["encoding"] = reading.value(part, at, word_of(*Encoding))
             case "algorithm":
-                word = reading.value(part, at, word_of(*Algorithm))
-                found["algorithm"] = Algorithm(word) if word else None
+                found["algorithm"] = reading.value(part, at, word_of(*Algorithm))
             case _:
                 found[part.name] = reading.value(part, at, read_string)
     return Verify(scheme=scheme, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, Struct
 
-from skep.model import NO_DEAD_LETTER_QUEUE, Queue, QueueChanges, QueueSettings
+from skep.model import NO_DEAD_LETTER_QUEUE, QueueChanges, QueueSettings
 from skep.model.queue_settings import SETTINGS, Setting, SettingKind
 from skep.spec.ir import App, IdempotencySource
 from skep.spec.validate import dead_letter_queues
@@ -47,11 +47,6 @@ class Change(Struct, frozen=True):
     def destructive(self) -> bool:
         """Whether something could be lost."""
         return any(change.danger for change in self.changes)
-
-
-def existing(queues: Iterable[Queue]) -> dict[str, QueueSettings]:
-    """The settings of a server's queues by their names."""
-    return {queue.key.name: queue.settings for queue in queues}
 
 
 def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:

@@ -13,6 +13,7 @@ from skep.spec.types import JSON, Field, parse_field
 from skep.spec.values import read_name
 
 Read = TypeVar("Read")
+Word = TypeVar("Word", bound=str)
 Meant = Callable[[str], str | None]
 
 
@@ -149,12 +150,13 @@ class Reading:
                 yield entry
 
 
-def word_of(*words: str) -> Callable[[str], str]:
-    """A reader of one of a few words."""
+def word_of(*words: Word) -> Callable[[str], Word]:
+    """A reader of one of a few words, or of the members of an enum."""
 
-    def read(text: str) -> str:
-        if text in words:
-            return text
+    def read(text: str) -> Word:
+        for word in words:
+            if word == text:
+                return word
         raise TextError(0, f"{text[:40]!r} is not known here", " or ".join(words))
 
     return read

@@ -60,16 +60,12 @@ class Scanner:
 
     def blank(self) -> None:
         """Skip white space on this line."""
-        match = _BLANK.match(self.text, self.at)
-        self.at = match.end() if match else self.at
+        self.take(_BLANK)
 
     def comment(self) -> str | None:
         """Take a comment, if there is one."""
-        match = _COMMENT.match(self.text, self.at)
-        if match is None:
-            return None
-        self.at = match.end()
-        return match[0].rstrip()
+        found = self.take(_COMMENT)
+        return None if found is None else found.rstrip()
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
         """Take the text that the pattern matches here."""

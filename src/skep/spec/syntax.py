@@ -31,7 +31,6 @@ class Entry(Struct, kw_only=True):
 
     name: str
     span: Span
-    quoted: bool = False
     colon: bool = False
     value: Value | None = None
     block: Block | None = None
@@ -121,12 +120,12 @@ def _skip_lines(scanner: Scanner, block: Block) -> bool:
 
 def _read_entry(scanner: Scanner, mode: Mode, level: int) -> Entry | None:
     start = scanner.at
-    name, quoted = _read_name(scanner, mode)
+    name = _read_name(scanner, mode)
     if name is None:
         scanner.problem(start, f"{_shown(scanner)} does not belong here", _WANTED[mode])
         _skip_entry(scanner)
         return None
-    entry = Entry(name=name, quoted=quoted, span=scanner.span(start, scanner.at))
+    entry = Entry(name=name, span=scanner.span(start, scanner.at))
     scanner.blank()
     if scanner.peek() == ":":
         scanner.at += 1
@@ -157,17 +156,14 @@ _WANTED = {
 _WANTED_AFTER = {Mode.FIELDS: ": and an expression", Mode.TYPES: ": and a type"}
 
 
-def _read_name(scanner: Scanner, mode: Mode) -> tuple[str | None, bool]:
+def _read_name(scanner: Scanner, mode: Mode) -> str | None:
     name = scanner.take(NAME)
-    if name is not None or mode is Mode.STRUCTURE:
-        return name, False
-    text = scanner.take(STRING)
-    if text is None:
-        return None, False
+    if name is not None or mode is Mode.STRUCTURE or (text := scanner.take(STRING)) is None:
+        return name
     try:
-        return msgspec.json.decode(text, type=str), True
+        return msgspec.json.decode(text, type=str)
     except msgspec.DecodeError:
-        return text[1:-1], True
+        return text[1:-1]
 
 
 def _read_value(scanner: Scanner, entry: Entry, mode: Mode) -> None:
@@ -182,15 +178,8 @@ def _read_value(scanner: Scanner, entry: Entry, mode: Mode) -> None:
 def _read_label(scanner: Scanner, entry: Entry) -> bool:
     text, span = scanner.raw(stop_at_brace=True)
     if scanner.peek() != "{":
-        line, column = span.line, span.column
-        scanner.problems.append(
-            Problem(
-                message=f"{entry.name!r} stands alone here",
-                expected=": and a value, or a block { }",
-                line=line,
-                column=column,
-            )
-        )
+        message, expected = f"{entry.name!r} stands alone here", ": and a value, or a block { }"
+        scanner.problems.append(Problem(message=message, expected=expected, line=span.line, column=span.column))
         return False
     if text:
         entry.value = Value(text, span)

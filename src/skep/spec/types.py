@@ -110,15 +110,12 @@ def required(type_: Type) -> Type:
     return msgspec.structs.replace(type_, optional=False) if type_.optional else type_
 
 
+def holds(type_: Type, *kinds: Kind) -> bool:
+    """Whether a type, or what its lists and maps hold, is of one of these kinds."""
+    return type_.kind in kinds or (type_.element is not None and holds(type_.element, *kinds))
+
+
 SPELLINGS = "string, int, float, bool, time, json, uuid, enum(a, b), list<T>, map<string, T>, or one of them with ?"
-
-
-def parse_type(text: str) -> Type:
-    """A type from its spelling."""
-    type_, end = _read(text, 0, 0)
-    if end < len(text):
-        raise TextError(end, f"there is more after the type: {text[end : end + 40]!r}", "the end of the line")
-    return type_
 
 
 def parse_field(text: str) -> Field:

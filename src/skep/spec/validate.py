@@ -118,11 +118,8 @@ def _check_work(checking: Checking, queue: Queue, path: Path, variables: dict[st
     variables = of_then(queue)
     for index, then in enumerate(queue.then):
         at = (*path, "then", index)
-        target = checking.app.queues.get(then.queue)
-        if target is None:
-            checking.unknown((*at, "queue"), "queue", then.queue, checking.app.queues)
+        wanted = checking.target(at, then.queue)
         checking.condition((*at, "when"), then.when, variables)
-        wanted = target.message_type if target and target.message_type else None
         checking.mapping((*at, "fields"), then.fields, variables, wanted, f"the message for {then.queue}")
 
 
@@ -259,8 +256,5 @@ def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Pat
         ZoneInfo(schedule.timezone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         checking.problem((*path, "timezone"), f"there is no time zone {schedule.timezone[:60]!r}", "Europe/Berlin, say")
-    target = checking.app.queues.get(schedule.queue)
-    if target is None:
-        checking.unknown((*path, "queue"), "queue", schedule.queue, checking.app.queues)
-    wanted = target.message_type if target and target.message_type else None
+    wanted = checking.target(path, schedule.queue)
     checking.mapping((*path, "message"), schedule.message, SCHEDULE, wanted, f"the message for {schedule.queue}")

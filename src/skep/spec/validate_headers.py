@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skep.spec.ast import FunctionCall, Literal, Node, Select, Variable, children
+from skep.spec.ast import FunctionCall, Literal, Select, Variable, walk
 from skep.spec.checking import Checking
 from skep.spec.expressions import analyse
 from skep.spec.faults import TextError
@@ -67,11 +67,10 @@ def _names_read(text: str) -> Iterator[Literal | Select]:
     if _HEADERS not in text:
         return
     try:
-        waiting: list[Node] = [analyse(text, WEBHOOK).tree]
+        tree = analyse(text, WEBHOOK).tree
     except TextError:  # whoever checks the expression says what is wrong with it
         return
-    while waiting:
-        node = waiting.pop()
+    for node in walk(tree):
         match node:
             case Select(operand=Variable(name="headers")):
                 yield node
@@ -79,6 +78,3 @@ def _names_read(text: str) -> Iterator[Literal | Select]:
                 yield name
             case FunctionCall(function="in", arguments=(Literal(value=str()) as name, Variable(name="headers"))):
                 yield name
-            case _:
-                pass
-        waiting.extend(children(node))

@@ -75,10 +75,7 @@ def scheme_of(webhook: Webhook) -> Scheme:
 
 def _check_message(checking: Checking, webhook: Webhook, path: Path) -> None:
     assert webhook.queue is not None
-    target = checking.app.queues.get(webhook.queue)
-    if target is None:
-        checking.unknown((*path, "queue"), "queue", webhook.queue, checking.app.queues)
-    wanted = target.message_type if target and target.message_type else None
+    wanted = checking.target(path, webhook.queue)
     if webhook.message:
         checking.mapping((*path, "message"), webhook.message, WEBHOOK, wanted, f"the message for {webhook.queue}")
     elif wanted is not None:

@@ -32,7 +32,19 @@ from skep.spark.columns.values import (
     nothing,
     taken_as,
 )
-from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable, children
+from skep.spec.ast import (
+    Bound,
+    Comprehension,
+    FunctionCall,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    Select,
+    Variable,
+    children,
+    walk,
+)
 from skep.spec.expressions import Expression
 from skep.spec.instants import parse_duration, parse_time
 from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
@@ -78,23 +90,12 @@ def compile_column(expression: Expression, message: MessageColumns) -> Compiled:
 
 def _literal_levels(tree: Node) -> int:
     """How many lists and maps an expression writes within each other."""
-    most, waiting = 0, [(tree, 0)]
-    while waiting:
-        node, level = waiting.pop()
-        level += isinstance(node, ListOf | MapOf)
-        most = max(most, level)
-        waiting.extend((child, level) for child in children(node))
-    return most
+    return isinstance(tree, ListOf | MapOf) + max(map(_literal_levels, children(tree)), default=0)
 
 
 def _has_unquotable(tree: Node) -> bool:
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Literal) and isinstance(node.value, str) and not UNQUOTABLE.isdisjoint(node.value):
-            return True
-        waiting.extend(children(node))
-    return False
+    texts = (node.value for node in walk(tree) if isinstance(node, Literal) and isinstance(node.value, str))
+    return any(not UNQUOTABLE.isdisjoint(text) for text in texts)
 
 
 class _Compiler:
@@ -222,17 +223,9 @@ class _Compiler:
 
 def _is_open(node: Node) -> bool:
     """Whether a part of an expression depends on a variable of a comprehension around it."""
-    inside: set[int] = set()
-    used: set[int] = set()
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Comprehension):
-            inside.add(one.slot)
-        elif isinstance(one, Bound):
-            used.add(one.slot)
-        waiting.extend(children(one))
-    return not used <= inside
+    parts = list(walk(node))
+    inside = {one.slot for one in parts if isinstance(one, Comprehension)}
+    return any(one.slot not in inside for one in parts if isinstance(one, Bound))
 
 
 def _all_decided(column: Column, holds: Callable[[Column], Column]) -> Column:

@@ -6,6 +6,7 @@ of messages, and if need be of the lists it goes over, up to which no message ca
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
@@ -20,14 +21,14 @@ from skep.spec.ast import (
     Node,
     Select,
     Variable,
-    children,
     measure,
+    walk,
 )
 from skep.spec.expressions import RESULT_PARTS
 from skep.spec.patterns import compiled, search_units
 from skep.spec.scope import BUDGET, TIME_UNITS
 from skep.spec.scope import search_units as part_search_units
-from skep.spec.types import TEXTUAL, Kind, Type
+from skep.spec.types import TEXTUAL, Kind, holds
 
 LENGTHS = tuple(1 << power for power in range(20, 6, -1))
 """The lengths of messages that are tried, in bytes."""
@@ -74,16 +75,12 @@ def _within(bounds: Bounds) -> bool:
     return bounds.steps <= BUDGET and bounds.size <= RESULT_PARTS
 
 
-def _iterated(tree: Node) -> list[str]:
-    found: list[str] = []
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
+def _iterated(tree: Node) -> Iterator[str]:
+    """The fields whose elements a comprehension goes over."""
+    for node in walk(tree):
         over = node.range if isinstance(node, Comprehension) else None
         if isinstance(over, Variable) and over.type.kind in (Kind.LIST, Kind.MAP):
-            found.append(over.name)
-        waiting.extend(children(node))
-    return found
+            yield over.name
 
 
 class _Bounding:
@@ -121,7 +118,7 @@ class _Bounding:
             return Bounds(0, self._length, count)
         if self._elements is not None:
             count = min(count, self._elements)
-        return Bounds(count * (1 + TIME_UNITS) if _has_times(node.type) else count, self._length, count)
+        return Bounds(count * (1 + TIME_UNITS) if holds(node.type, Kind.TIME) else count, self._length, count)
 
     def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
         """Many small elements, and a large one: no other way to share out the same text costs more than both together."""
@@ -178,10 +175,6 @@ def _matching(pattern: Node, text_bytes: int) -> float:
 
 def _whole(size: float) -> int:
     return ceil(min(size, _SIZE_MAX))
-
-
-def _has_times(type_: Type) -> bool:
-    return type_.kind is Kind.TIME or (type_.element is not None and _has_times(type_.element))
 
 
 def _together(parts: list[Bounds]) -> Bounds:

@@ -16,7 +16,7 @@ from skep.spark.columns.values import (
     nothing,
     spelled,
 )
-from skep.spec.types import STRING, Kind, Type
+from skep.spec.types import STRING, Kind, Type, holds
 
 UUID_PATTERN = r"\A[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\z"
 UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
@@ -102,13 +102,9 @@ def _container(value: Value) -> Column:
             items = value.column if value.kind is Kind.LIST else F.map_values(value.column)
             finite = F.forall(items, lambda item: F.abs(item) < float("inf"))
             return F.when(finite, F.to_json(value.column))
-        case Kind.LIST | Kind.MAP if _holds(element, Kind.FLOAT, Kind.TIME, Kind.DURATION):
+        case Kind.LIST | Kind.MAP if holds(element, Kind.FLOAT, Kind.TIME, Kind.DURATION):
             return nothing(STRING)
     return _json(as_json(value))
-
-
-def _holds(type_: Type, *kinds: Kind) -> bool:
-    return type_.kind in kinds or (type_.element is not None and _holds(type_.element, *kinds))
 
 
 def _fitting(value: Value, wanted: Type, plain: bool) -> Column:

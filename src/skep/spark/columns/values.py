@@ -20,7 +20,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows it by
 
 from skep.spark.jvm import function_name
-from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, list_of, map_of
+from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, holds, list_of, map_of
 
 LARGE = 9.2e18
 """From here on, a number of a variant may have been an int that is longer than 64 bits."""
@@ -226,7 +226,7 @@ def as_json(value: Value) -> Value:
         case Kind.NULL:
             return Value(JSON, json_null())
         case Kind.LIST | Kind.MAP:
-            if _holds_times(value.type):
+            if holds(value.type, Kind.TIME, Kind.DURATION):
                 raise Uncompiled("times and durations are not mixed with json")
             column = F.to_variant_object(value.column)
         case Kind.TIME | Kind.DURATION:
@@ -236,10 +236,6 @@ def as_json(value: Value) -> Value:
     return Value(
         JSON, column if value.null is None else F.when(value.null, json_null()).otherwise(column), finite=value.finite
     )
-
-
-def _holds_times(type_: Type) -> bool:
-    return type_.kind in (Kind.TIME, Kind.DURATION) or (type_.element is not None and _holds_times(type_.element))
 
 
 def constant(value: object) -> Value:
