@@ -55,8 +55,9 @@ OPERATORS: dict[str, list[Signature]] = {
     "<": _ORDER, "<=": _ORDER, ">": _ORDER, ">=": _ORDER,
 }  # fmt: skip
 
-_OF_TIME = ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear")
-_OF_BOTH = ("getHours", "getMinutes", "getSeconds", "getMilliseconds")
+OF_TIME = ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear")
+OF_BOTH = ("getHours", "getMinutes", "getSeconds", "getMilliseconds")
+"""Parts of a time, and parts that a duration has, too."""
 
 FUNCTIONS: dict[str, list[Signature]] = {
     "size": [Signature((type_,), INT, member=True) for type_ in (STRING, LIST, MAP)],
@@ -78,6 +79,6 @@ FUNCTIONS: dict[str, list[Signature]] = {
     "timestamp": _plain(TIME, TIME, STRING, INT),
     "duration": _plain(DURATION, DURATION, STRING),
     "dyn": _plain(JSON, JSON),
-    **{name: _member(TIME, INT) for name in _OF_TIME},
-    **{name: _member(TIME, INT) + _member(DURATION, INT) for name in _OF_BOTH},
+    **{name: _member(TIME, INT) for name in OF_TIME},
+    **{name: _member(TIME, INT) + _member(DURATION, INT) for name in OF_BOTH},
 }

@@ -5,9 +5,8 @@ else it is null**, and its caller gives these rows to the evaluator, which finds
 SQL's logic of null is CEL's logic of errors (`null or true` is true, `null and true` is null), so nothing is paid for it.
 """
 
-from skep.spark.columns.binding import MessageColumns
-from skep.spark.columns.compiler import Compiled, Uncompiled, compile_column
+from skep.spark.columns.compiler import compile_column
 from skep.spark.columns.message import message_columns
-from skep.spark.columns.values import Value
+from skep.spark.columns.values import Uncompiled
 
-__all__ = ["Compiled", "MessageColumns", "Uncompiled", "Value", "compile_column", "message_columns"]
+__all__ = ["Uncompiled", "compile_column", "message_columns"]

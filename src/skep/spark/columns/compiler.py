@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -16,7 +17,7 @@ from skep.spark.columns import operations
 from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.cost import reach
 from skep.spark.columns.functions import FUNCTIONS
-from skep.spark.columns.instants import micros_of, span_of
+from skep.spark.columns.instants import MICROSECOND, micros_of
 from skep.spark.columns.output import UNQUOTABLE
 from skep.spark.columns.patterns import SHORT_CHARACTERS, to_java
 from skep.spark.columns.values import (
@@ -48,8 +49,6 @@ from skep.spec.ast import (
 from skep.spec.expressions import Expression
 from skep.spec.instants import parse_duration, parse_time
 from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
-
-__all__ = ["Compiled", "Uncompiled", "compile_column"]
 
 EXPANSION_MAX = 4_000
 """How many columns an expression may become. Dynamic types multiply, and the code that Spark makes of them has a limit too."""
@@ -253,7 +252,10 @@ _OPERATORS: dict[str, Callable[..., Value]] = {
     "==": lambda one, other: Value(BOOL, operations.equal(one, other)),
     "!=": lambda one, other: Value(BOOL, ~operations.equal(one, other)),
     "negate": operations.negate,
-    **{sign: partial(operations.compared, sign) for sign in ("<", "<=", ">", ">=")},
+    "<": partial(operations.compared, operator.lt),
+    "<=": partial(operations.compared, operator.le),
+    ">": partial(operations.compared, operator.gt),
+    ">=": partial(operations.compared, operator.ge),
     **{sign: partial(operations.arithmetic, sign) for sign in "+-*/%"},
 }
 
@@ -326,7 +328,7 @@ def _spelled_out(node: FunctionCall) -> Value | None:
     try:
         if node.function == "timestamp":
             return Value(TIME, F.lit(micros_of(parse_time(text))).cast("bigint"))
-        return Value(DURATION, F.lit(span_of(parse_duration(text))).cast("bigint"))
+        return Value(DURATION, F.lit(parse_duration(text) // MICROSECOND).cast("bigint"))
     except ValueError:
         type_ = TIME if node.function == "timestamp" else DURATION
         return Value(type_, nothing(type_))

@@ -19,31 +19,15 @@ from skep.spark.columns.values import (
     nothing,
     taken_as,
 )
-from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Kind, list_of
+from skep.spec.signatures import OF_BOTH, OF_TIME
+from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Kind, Type, list_of
 
 Function = Callable[..., Value]
 
 INT_PATTERN = r"\A[+-]?[0-9]{1,20}\z"
 FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?\z"
-SPACES = "".join(
-    map(
-        chr,
-        (
-            *range(9, 14),
-            *range(28, 33),
-            0x85,
-            0xA0,
-            0x1680,
-            *range(0x2000, 0x200B),
-            0x2028,
-            0x2029,
-            0x202F,
-            0x205F,
-            0x3000,
-        ),
-    )
-)
-"""What Python takes for white space; Spark would trim blanks only."""
+SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python takes for white space, all of it up to U+3000; Spark would trim blanks only."""
 DIGITS_CERTAIN = 15
 """A number of no more digits has one spelling; with more, Java before 19 may give one digit too many."""
 
@@ -67,19 +51,9 @@ def _texts(*values: Value) -> list[Column]:
     return [taken_as(value, STRING) for value in values]
 
 
-def contains(value: Value, part: Value) -> Value:
-    """Whether a string has another in it."""
-    return Value(BOOL, F.contains(*_texts(value, part)))
-
-
-def starts_with(value: Value, part: Value) -> Value:
-    """Whether a string starts with another."""
-    return Value(BOOL, F.startswith(*_texts(value, part)))
-
-
-def ends_with(value: Value, part: Value) -> Value:
-    """Whether a string ends with another."""
-    return Value(BOOL, F.endswith(*_texts(value, part)))
+def _of_texts(type_: Type, function: Callable[..., Column]) -> Function:
+    """A function of strings that Spark has itself."""
+    return lambda *values: Value(type_, function(*_texts(*values)))
 
 
 def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
@@ -97,12 +71,6 @@ def upper(value: Value) -> Value:
     """A string with a to z made large."""
     (text,) = _texts(value)
     return Value(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
-
-
-def trim(value: Value) -> Value:
-    """A string without white space at its ends."""
-    (text,) = _texts(value)
-    return Value(STRING, F.btrim(text, F.lit(SPACES)))
 
 
 def replace(value: Value, old: Value, new: Value) -> Value:
@@ -143,27 +111,23 @@ def substring(value: Value, start: Value, end: Value | None = None) -> Value:
 
 def to_string(value: Value) -> Value:
     """A value's spelling."""
-    return Value(STRING, _spelled(value))
-
-
-def _spelled(value: Value) -> Column:
     match value.kind:
         case Kind.STRING:
-            return value.column
+            found = value.column
         case Kind.INT | Kind.BOOL:
-            return value.column.cast("string")
+            found = value.column.cast("string")
         case Kind.FLOAT:
-            return _print_float(value.column)
+            found = _print_float(value.column)
         case Kind.TIME:
-            return instants.print_time(value.column)
+            found = instants.print_time(value.column)
         case Kind.DURATION:
-            return instants.print_duration(value.column)
+            found = instants.print_duration(value.column)
         case Kind.JSON:
-            number = _print_float(as_float(value))
-            return F.coalesce(
-                as_text(value), as_int(value).cast("string"), taken_as(value, BOOL).cast("string"), number
-            )
-    return nothing(STRING)
+            spelled = (as_int(value).cast("string"), taken_as(value, BOOL).cast("string"))
+            found = F.coalesce(as_text(value), *spelled, _print_float(as_float(value)))
+        case _:
+            found = nothing(STRING)
+    return Value(STRING, found)
 
 
 def _print_float(number: Column) -> Column:
@@ -254,33 +218,25 @@ def to_duration(value: Value) -> Value:
     return value if value.kind is Kind.DURATION else Value(DURATION, nothing(DURATION))
 
 
-def dyn(value: Value) -> Value:
-    """The same value."""
-    return value
-
-
 def part(name: str) -> Function:
     """A part of a time or a duration."""
 
     def found(value: Value) -> Value:
         if value.kind is Kind.TIME:
             return Value(INT, instants.part_of_time(name, value.column))
-        of_both = name in ("getHours", "getMinutes", "getSeconds", "getMilliseconds")
-        if value.kind is Kind.DURATION and of_both:
+        if value.kind is Kind.DURATION and name in OF_BOTH:
             return Value(INT, instants.part_of_duration(name, value.column))
         return Value(INT, nothing(INT))
 
     return found
 
 
-PARTS = (
-    "getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds",
-    "getMilliseconds",
-)  # fmt: skip
 FUNCTIONS: dict[str, Function] = {
-    "size": size, "contains": contains, "startsWith": starts_with, "endsWith": ends_with, "lowerAscii": lower,
-    "upperAscii": upper, "trim": trim, "replace": replace, "split": split, "join": join, "substring": substring,
+    "size": size, "contains": _of_texts(BOOL, F.contains), "startsWith": _of_texts(BOOL, F.startswith),
+    "endsWith": _of_texts(BOOL, F.endswith), "lowerAscii": lower, "upperAscii": upper,
+    "trim": _of_texts(STRING, lambda text: F.btrim(text, F.lit(SPACES))), "replace": replace, "split": split,
+    "join": join, "substring": substring,
     "string": to_string, "int": to_int, "double": to_double, "bool": to_bool, "timestamp": to_time, "duration": to_duration,
-    "dyn": dyn, **{name: part(name) for name in PARTS},
+    "dyn": lambda value: value, **{name: part(name) for name in (*OF_TIME, *OF_BOTH)},
 }  # fmt: skip
 """All but the operators, and `matches`, which needs its pattern and not its column."""

@@ -11,11 +11,11 @@ from skep.spec.instants import DIFFERENCE_MAX, DURATION_MAX
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-LONGEST = DURATION_MAX // _MICROSECOND
-FURTHEST = DIFFERENCE_MAX // _MICROSECOND
+MICROSECOND = timedelta(microseconds=1)
+FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // MICROSECOND
+LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // MICROSECOND
+LONGEST = DURATION_MAX // MICROSECOND
+FURTHEST = DIFFERENCE_MAX // MICROSECOND
 
 _SIXTY = " ".join(f"{number:02}" for number in range(60))
 _THOUSAND = " ".join(f"{number:03}" for number in range(1_000))
@@ -28,12 +28,7 @@ TIME_PATTERN = (
 
 def micros_of(value: datetime) -> int:
     """A time as columns hold it."""
-    return (value - _EPOCH) // _MICROSECOND
-
-
-def span_of(value: timedelta) -> int:
-    """A duration as columns hold it."""
-    return value // _MICROSECOND
+    return (value - _EPOCH) // MICROSECOND
 
 
 def parse_time(text: Column) -> Column:
@@ -61,8 +56,9 @@ def print_time(micros: Column) -> Column:
     """RFC 3339 in UTC, with none, three or six digits of the second's fraction."""
     clock = F.pmod(micros, F.lit(DAY))
     parts = [
-        date_of(micros).cast("string"), F.lit("T"), _two(whole(clock, HOUR)), F.lit(":"), _two(whole(clock, MINUTE) % 60),
-        F.lit(":"), _two(whole(clock, SECOND) % 60), _fraction(F.pmod(micros, F.lit(SECOND))), F.lit("Z"),
+        date_of(micros).cast("string"), F.lit("T"), _digits(_SIXTY, whole(clock, HOUR)), F.lit(":"),
+        _digits(_SIXTY, whole(clock, MINUTE) % 60), F.lit(":"), _digits(_SIXTY, whole(clock, SECOND) % 60),
+        _fraction(F.pmod(micros, F.lit(SECOND))), F.lit("Z"),
     ]  # fmt: skip
     return F.concat(*parts)
 
@@ -114,19 +110,15 @@ def part_of_duration(name: str, micros: Column) -> Column:
     return whole(micros, {"getHours": HOUR, "getMinutes": MINUTE, "getSeconds": SECOND}[name])
 
 
-def _two(number: Column) -> Column:
-    """Two digits, looked up: padding goes through a text character by character."""
-    return F.get(F.split(F.lit(_SIXTY), " "), number.cast("int"))
-
-
-def _three(number: Column) -> Column:
-    return F.get(F.split(F.lit(_THOUSAND), " "), number.cast("int"))
+def _digits(numbers: str, number: Column) -> Column:
+    """Two or three digits, looked up: padding goes through a text character by character."""
+    return F.get(F.split(F.lit(numbers), " "), number.cast("int"))
 
 
 def _fraction(micros: Column) -> Column:
-    millis = _three(whole(micros, 1000))
+    millis = _digits(_THOUSAND, whole(micros, 1000))
     return (
         F.when(micros == 0, F.lit(""))
         .when(micros % 1000 == 0, F.concat(F.lit("."), millis))
-        .otherwise(F.concat(F.lit("."), millis, _three(micros % 1000)))
+        .otherwise(F.concat(F.lit("."), millis, _digits(_THOUSAND, micros % 1000)))
     )

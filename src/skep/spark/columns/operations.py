@@ -21,7 +21,6 @@ from skep.spark.columns.values import (
     as_list,
     as_map,
     as_number,
-    as_text,
     is_float,
     nothing,
     of_json,
@@ -29,25 +28,14 @@ from skep.spark.columns.values import (
 )
 from skep.spec.types import BOOL, DURATION, FLOAT, INT, JSON, STRING, TIME, Kind, Type, list_of
 
-Pair = tuple[Kind, Kind]
+Compare = Callable[[Column, Column], Column]
 NUMBERS = (Kind.INT, Kind.FLOAT)
-INT_MIN = -(2**63)
-_COMPARE: dict[str, Callable[[Column, Column], Column]] = {
-    "<": lambda one, other: one < other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    ">=": lambda one, other: one >= other,
-}
 
 
 def arithmetic(sign: str, left: Value, right: Value) -> Value:
     """``left sign right`` for + - * / and %."""
     if Kind.JSON in (left.kind, right.kind):
         return _of_json(sign, left, right)
-    return _arithmetic(sign, left, right)
-
-
-def _arithmetic(sign: str, left: Value, right: Value) -> Value:
     one, other = left.column, right.column
     match sign, left.kind, right.kind:
         case _, Kind.INT, Kind.INT:
@@ -96,10 +84,10 @@ def _of_json(sign: str, left: Value, right: Value) -> Value:
         if known.kind in (Kind.TIME, Kind.DURATION):
             return Value(TIME, nothing(TIME))  # JSON has neither
         type_ = list_of(JSON) if known.kind is Kind.LIST else known
-        result = _arithmetic(sign, _seen(left, type_), _seen(right, type_))
+        result = arithmetic(sign, _seen(left, type_), _seen(right, type_))
         return Value(result.type, result.column, finite=False)
     types = [INT] if sign == "%" else [INT, FLOAT] if sign in "-*/" else [INT, FLOAT, STRING, list_of(JSON)]
-    results = [as_json(_arithmetic(sign, _seen(left, type_), _seen(right, type_))).column for type_ in types]
+    results = [as_json(arithmetic(sign, _seen(left, type_), _seen(right, type_))).column for type_ in types]
     return Value(JSON, F.coalesce(*results), finite=False)
 
 
@@ -126,24 +114,20 @@ def truth(value: Value) -> Column:
     return taken_as(value, BOOL)
 
 
-def ordered(sign: str, left: Value, right: Value) -> Column:
-    """``left sign right`` for < <= > and >=."""
-    compare = _COMPARE[sign]
+def compared(compare: Compare, left: Value, right: Value) -> Value:
+    """``left < right``, and so on for <= > and >=."""
     if left.kind is Kind.JSON or right.kind is Kind.JSON:
-        return _ordered_json(compare, left, right)
-    if left.kind is right.kind and left.kind in (Kind.INT, Kind.STRING, Kind.BOOL, Kind.TIME, Kind.DURATION):
-        return compare(left.column, right.column)
-    if left.kind in NUMBERS and right.kind in NUMBERS:
-        return _numbers(compare, left, right)
-    return nothing(BOOL)
+        found = _ordered_json(compare, left, right)
+    elif left.kind is right.kind and left.kind in (Kind.INT, Kind.STRING, Kind.BOOL, Kind.TIME, Kind.DURATION):
+        found = compare(left.column, right.column)
+    elif left.kind in NUMBERS and right.kind in NUMBERS:
+        found = _numbers(compare, left, right)
+    else:
+        found = nothing(BOOL)
+    return Value(BOOL, found)
 
 
-def compared(sign: str, left: Value, right: Value) -> Value:
-    """The same as a value."""
-    return Value(BOOL, ordered(sign, left, right))
-
-
-def _ordered_json(compare: Callable[[Column, Column], Column], left: Value, right: Value) -> Column:
+def _ordered_json(compare: Compare, left: Value, right: Value) -> Column:
     kinds = {left.kind, right.kind} - {Kind.JSON}
     if not kinds:
         types = [INT, STRING, BOOL]
@@ -159,7 +143,7 @@ def _ordered_json(compare: Callable[[Column, Column], Column], left: Value, righ
     return nothing(BOOL)
 
 
-def _numbers(compare: Callable[[Column, Column], Column], left: Value, right: Value) -> Column:
+def _numbers(compare: Compare, left: Value, right: Value) -> Column:
     """Two numbers as floats. Spark thinks that NaN is the largest of all and equals itself; that is left to the evaluator."""
     one, other = as_number(left), as_number(right)
     found = compare(one, other)
@@ -194,13 +178,7 @@ def _equal_nullable(left: Value, right: Value) -> Column:
     if left.kind is Kind.JSON or right.kind is Kind.JSON:
         return _with_null(as_json(left), right) if right.kind is Kind.NULL else _with_null(as_json(right), left)
     one, other = _null_of(left), _null_of(right)
-    plain = (
-        F.lit(False)
-        if Kind.NULL in (left.kind, right.kind)
-        else equal(
-            Value(left.type, left.column, finite=left.finite), Value(right.type, right.column, finite=right.finite)
-        )
-    )
+    plain = F.lit(False) if Kind.NULL in (left.kind, right.kind) else equal(_never_null(left), _never_null(right))
     both_known = left.there() & right.there()
     return F.when(both_known, F.when(one & other, F.lit(True)).when(one | other, F.lit(False)).otherwise(plain))
 
@@ -210,8 +188,12 @@ def _with_null(json: Value, other: Value) -> Column:
     there = json.column.isNotNull()
     if other.kind is Kind.NULL:
         return F.when(there, null)
-    plain = equal(json, Value(other.type, other.column, finite=other.finite))
+    plain = equal(json, _never_null(other))
     return F.when(there & other.there(), F.when(_null_of(other), null).otherwise(plain))
+
+
+def _never_null(value: Value) -> Value:
+    return Value(value.type, value.column, finite=value.finite)
 
 
 def _null_of(value: Value) -> Column:
@@ -224,10 +206,8 @@ def _equal_json(other: Value, json: Value) -> Column:
     match other.kind:
         case Kind.JSON | Kind.LIST | Kind.MAP:
             return _equal_deep(as_json(other), json)
-        case Kind.STRING:
-            return F.when(there & other.column.isNotNull(), F.coalesce(as_text(json) == other.column, F.lit(False)))
-        case Kind.BOOL:
-            found = F.coalesce(taken_as(json, BOOL) == other.column, F.lit(False))
+        case Kind.STRING | Kind.BOOL:
+            found = F.coalesce(taken_as(json, other.type) == other.column, F.lit(False))
             return F.when(there & other.column.isNotNull(), found)
         case Kind.INT | Kind.FLOAT:
             exact = as_int(json) == other.column if other.kind is Kind.INT else nothing(BOOL)
@@ -261,16 +241,15 @@ def within(item: Value, container: Value) -> Column:
         case Kind.MAP:
             return F.when(
                 item.there(),
-                F.coalesce(F.map_contains_key(container.column, taken_as(item, STRING)), _false(container)),
+                F.coalesce(
+                    F.map_contains_key(container.column, taken_as(item, STRING)),
+                    F.when(container.column.isNotNull(), F.lit(False)),
+                ),
             )
         case Kind.JSON:
             as_keys = Value(Type(Kind.MAP, element=JSON, key=STRING), as_map(container))
             return F.coalesce(_in_list(item, Value(list_of(JSON), as_list(container))), within(item, as_keys))
     return nothing(BOOL)
-
-
-def _false(container: Value) -> Column:
-    return F.when(container.column.isNotNull(), F.lit(False))
 
 
 def _in_list(item: Value, container: Value) -> Column:

@@ -105,7 +105,7 @@ class _Translation:
             case "[":
                 return self._class()
             case "\\":
-                return self._escape()
+                return self._escape(_CLASSES)
             case "^":
                 return "\\A"
             case "$":
@@ -126,10 +126,10 @@ class _Translation:
             raise ValueError("a group that is not closed")
         return f"(?:{inner})"
 
-    def _escape(self) -> str:
+    def _escape(self, known: dict[str, str]) -> str:
         character = self._take()
-        if character in _CLASSES:
-            return _CLASSES[character]
+        if character in known:
+            return known[character]
         if character in _CONTROL:
             return _CONTROL[character]
         if character.isalnum() or ord(character) > 126:
@@ -156,16 +156,10 @@ class _Translation:
             raise ValueError("a class in a class")
         if character != "\\":
             return _plain(character)
-        escaped = self._take()
-        if escaped in _INSIDE:
-            if self._peek() == "-":
-                raise ValueError("a range from a class")
-            return _INSIDE[escaped]
-        if escaped in _CONTROL:
-            return _CONTROL[escaped]
-        if escaped.isalnum() or ord(escaped) > 126:
-            raise ValueError("an escape that may mean something else")
-        return _plain(escaped)
+        escaped = self._escape(_INSIDE)
+        if escaped in _INSIDE.values() and self._peek() == "-":
+            raise ValueError("a range from a class")
+        return escaped
 
 
 def _plain(character: str) -> str:
