@@ -6,7 +6,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.archive import archive, with_body
-from skep.spark.pipelines.replay import REPLAYED, replay
+from skep.spark.pipelines.replay import replay
+from skep.spark.running.replaying import PUSHED
 from tests.spark.frames import message, messages_of
 
 
@@ -33,7 +34,7 @@ def test_a_filter_a_mapping_and_another_queue(spark: SparkSession) -> None:
     frame = replay(
         lake, where=number > 1, payload=F.to_json(F.struct((number * 10).alias("ten"))), to="again", label="x"
     )
-    assert set(REPLAYED) <= set(frame.columns)
+    assert {"queue", *PUSHED} <= set(frame.columns)
     assert [(row["queue"], row["transaction_id"], row["payload"]) for row in frame.collect()] == [
         ("again", "x/orders/2", '{"ten":20}'), ("again", "x/orders/3", '{"ten":30}'),
     ]  # fmt: skip

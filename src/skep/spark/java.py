@@ -30,9 +30,8 @@ class NoJavaError(RuntimeError):
 
 
 class Java(Struct, frozen=True):
-    """A Java: the folder it is in, its version, and whether Spark can run on it just so."""
+    """A Java: its version, and whether Spark can run on it just so."""
 
-    home: Path
     version: int
     has_module: bool
 
@@ -46,7 +45,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
         if found is None or found.version < OLDEST:
             looked_at.append(f"{home} ({'does not run' if found is None else f'Java {found.version}'})")
             continue
-        return found.home if found.has_module else wrapped(found.home, environment)
+        return home if found.has_module else wrapped(home, environment)
     seen = f"; found {', '.join(looked_at)}" if looked_at else ""
     raise NoJavaError(
         f"Spark needs Java {OLDEST} or newer{seen}. Install one (apt-get install openjdk-17-jre-headless), "
@@ -62,7 +61,7 @@ def ask(home: Path) -> Java | None:
     listed = _told(home, "--list-modules") or ""  # which an old one refuses
     # The wrapper's Java lacks the module, and needs no further wrapper.
     wrapper = home.parent.name == "skep" and home.name.startswith("java-")
-    return Java(home, version, wrapper or MODULE in listed)
+    return Java(version, wrapper or MODULE in listed)
 
 
 def version_of(home: Path) -> int | None:

@@ -17,12 +17,7 @@ from skep.entities import encoded
 from skep.entities.inputs import Reading, compile_input, compile_reading
 from skep.entities.refusal import not_a_condition, without_value
 from skep.errors import SkepError
-from skep.spec import (
-    App,
-    ExpressionError,
-    from_json,
-    to_json,
-)
+from skep.spec import App, ExpressionError, from_json, to_json
 from skep.spec.expressions import Expression, compile_expression, evaluate
 from skep.spec.types import BOOL
 from skep.spec.variables import of_queue
@@ -97,29 +92,15 @@ def judge_rows(judge: Judge, payloads: pa.Array) -> pa.Array:
     return pa.array([None if text is None else judge(text) for text in texts], _VERDICT)
 
 
-def judged_mapping(app: App, queue: str, payload: Column) -> Column:
-    """The verdicts on a mapping, for the rows whose payload is given."""
+def judged(judge_of: Callable[[str, str], Judge], app: App, queue: str, payload: Column) -> Column:
+    """The verdicts of a queue's judge, `mapping_judge` or `checks_judge`, for the rows whose payload is given."""
     document = to_json(app)
 
     def judge(payloads: pa.Array) -> pa.Array:
-        return judge_rows(mapping_judge(document, queue), payloads)
+        return judge_rows(judge_of(document, queue), payloads)
 
-    return _in_batches(judge)(payload)
-
-
-def judged_checks(app: App, queue: str, payload: Column) -> Column:
-    """The verdicts of a queue's checks, for the rows whose payload is given."""
-    document = to_json(app)
-
-    def judge(payloads: pa.Array) -> pa.Array:
-        return judge_rows(checks_judge(document, queue), payloads)
-
-    return _in_batches(judge)(payload)
-
-
-def _in_batches(judge: Callable[[pa.Array], pa.Array]) -> Callable[[Column], Column]:
     # Spark reads the hints themselves, which are only names in this file.
     judge.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
     udf: Any = arrow_udf  # its hints know no function whose type is in its own hints
     # Told that it is the same for the same message, Spark would ask it again for each use of the answer, and before each filter on it.
-    return cast(Callable[[Column], Column], udf(judge, VERDICT).asNondeterministic())
+    return cast(Column, udf(judge, VERDICT).asNondeterministic()(payload))

@@ -177,7 +177,7 @@ class Link:
             try:
                 if is_retry:  # by a call that the deadline bounds: a stream is bounded by its silence only
                     self._knock(deadline)
-                with self.stream("GET", _log_path(log.queue), _log_query(log, position)) as batches:
+                with self.stream(f"/api/v1/log/{path_part(log.queue)}", _log_query(log, position)) as batches:
                     for batch in batches:
                         if batch.num_rows:
                             yield batch
@@ -203,16 +203,16 @@ class Link:
         def ask() -> list[pa.RecordBatch]:
             if next(tries) and (deadline := self._deadline.get()) is not None:
                 self._knock(deadline)
-            with self.stream("GET", f"/api/v1/tables/{name}", list(query.items())) as batches:
+            with self.stream(f"/api/v1/tables/{name}", list(query.items())) as batches:
                 return list(batches)
 
         return self.patiently(ask)
 
     @contextmanager
-    def stream(self, method: str, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
+    def stream(self, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
         """An Arrow stream, read while it comes."""
         target = f"{path}?{urlencode(query)}" if query else path
-        request = Request(method, target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
+        request = Request("GET", target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
         failure: SkepError | None = None
         for index in self._servers.candidates(self._clock):
             with self._transport.opened(self._servers.urls[index], request) as answer:
@@ -251,10 +251,6 @@ def link(connection: Connection) -> Link:
 @lru_cache(maxsize=8)
 def _link(connection: Connection, process: int) -> Link:  # noqa: ARG001 - sockets are not shared over a fork
     return Link(connection)
-
-
-def _log_path(queue: str, rest: str = "") -> str:
-    return f"/api/v1/log/{path_part(queue)}{rest}"
 
 
 def _log_query(log: Log, first: int) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -21,7 +22,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from skep.client.exchange import ApiResponse
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION
 from skep.spark.link import Link, link
@@ -146,7 +146,8 @@ class Writing:
         with OneAhead() as sender:
             for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
                 stream = encoded([without_nulls(batch) for batch in rows])
-                sender.send(partial(server.send, "/api/v1/push", stream, _stored, query))
+                # A push that was answered well is stored, or safe in the server's hands.
+                sender.send(partial(server.send, "/api/v1/push", stream, lambda _: None, query))
                 told.count(rows, self._options.queue)
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], cure: str) -> None:
@@ -280,7 +281,8 @@ def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int)
     portion: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        for piece in _pieces(batch, most_rows, most_bytes):
+        starts = range(0, batch.num_rows, most_rows)
+        for piece in chain.from_iterable(_halves(batch.slice(start, most_rows), most_bytes) for start in starts):
             if portion and (rows + piece.num_rows > most_rows or size + piece.nbytes > most_bytes):
                 yield portion
                 portion, rows, size = [], 0, 0
@@ -289,11 +291,6 @@ def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int)
             size += piece.nbytes
     if portion:
         yield portion
-
-
-def _pieces(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, batch.num_rows, most_rows):
-        yield from _halves(batch.slice(start, most_rows), most_bytes)
 
 
 def _halves(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -322,7 +319,3 @@ def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
         for batch in batches:
             writer.write_batch(batch)
     return bytes(sink.getvalue())
-
-
-def _stored(answer: ApiResponse) -> None:
-    """A push that was answered well is stored, or safe in the server's hands."""

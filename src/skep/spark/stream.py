@@ -136,9 +136,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> dict[str, Bounds]:
         """The bounds of the subscribed queues that exist now."""
-        if self._options.pattern is None:
-            self._queues = tuple(sorted(self._options.queues))
-        elif time.monotonic() >= self._queues_at + PATTERN_SECONDS:
+        if self._options.pattern is None or time.monotonic() >= self._queues_at + PATTERN_SECONDS:
             self._queues = planning.subscribed(self._server, self._options)
             self._queues_at = time.monotonic()
         self._seen = self._server.bounds_of(self._queues)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from skep.errors import Code, SkepError
@@ -74,9 +75,9 @@ class TableReader(DataSourceReader):
         """The rows of a queue, or of all that are wanted."""
         server = link(self._options.connection)
         if self._table not in _PLACES:
-            wanted = self._queues(server) if self._named else None
+            wanted = pa.array(self._queues(server), pa.string()) if self._named else None
             for batch in server.table(self._table):
-                yield self._rows(batch if wanted is None else batch.filter(_is_one_of(batch, wanted)))
+                yield self._rows(batch if wanted is None else batch.filter(pc.is_in(batch.column("queue"), wanted)))
             return
         for queue in partition.value or ():  # None where there is no queue at all
             try:
@@ -95,8 +96,7 @@ class TableReader(DataSourceReader):
         """The queues that are meant: those subscribed to, or all, for dead letters those that hold any."""
         if self._named:
             return list(planning.subscribed(server, self._options))
-        queues = server.patiently(lambda: list(server.client.queues(stats=False)))
-        return [queue.name for queue in queues if self._table != "dead_letters" or queue.holds_dead_letters]
+        return [queue.name for queue in server.queues() if self._table != "dead_letters" or queue.holds_dead_letters]
 
     def _pages(self, server: Link, queue: str) -> Iterator[pa.RecordBatch]:
         column, page_rows = _PLACES[self._table]
@@ -120,7 +120,3 @@ class TableReader(DataSourceReader):
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-
-def _is_one_of(batch: pa.RecordBatch, queues: list[str]) -> pa.BooleanArray:
-    return pa.array([queue in queues for queue in batch.column("queue").to_pylist()])

@@ -24,8 +24,7 @@ def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
 
     ``outcome`` is what became of this message: `completed`, `retried`, `expired` or `dead`.
     """
-    bins = F.sequence(_bin(F.col("first_seq")), _bin(F.col("last_seq")))
-    spread = leases.where(F.col("outcome") != RELEASED).withColumn("bin", F.explode(bins))
+    spread = in_bins(leases.where(F.col("outcome") != RELEASED))
     logged = messages.select("queue", "partition", "seq", "trace_id", "created_at").withColumn(
         "bin", _bin(F.col("seq"))
     )
@@ -50,6 +49,11 @@ def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
         "settled_at",
         outcome.alias("outcome"),
     )
+
+
+def in_bins(leases: DataFrame) -> DataFrame:
+    """Each lease once for each bin of seqs that it reaches into."""
+    return leases.withColumn("bin", F.explode(F.sequence(_bin(F.col("first_seq")), _bin(F.col("last_seq")))))
 
 
 def seconds_between(earlier: str, later: str) -> Column:

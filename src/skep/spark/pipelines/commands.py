@@ -16,7 +16,7 @@ from skep.errors import Code, SkepError
 from skep.spark.columns.mapping import mapping_column
 from skep.spark.columns.message import message_columns
 from skep.spark.columns.values import Uncompiled, nothing
-from skep.spark.judging import judged_mapping
+from skep.spark.judging import judged, mapping_judge
 from skep.spec import App
 from skep.spec.types import STRING
 
@@ -79,7 +79,7 @@ def commands(messages: DataFrame, app: App, queue: str, *, payload: str = "paylo
     doubtful = F.when(is_doubtful, F.coalesce(F.col("payload"), F.lit("")))
     frame = frame.select(*kept, _INPUT, doubtful.alias(_DOUBTFUL))
     verdict = F.col(_VERDICT)
-    outcomes = frame.withColumn(_VERDICT, judged_mapping(app, queue, F.col(_DOUBTFUL))).select(
+    outcomes = frame.withColumn(_VERDICT, judged(mapping_judge, app, queue, F.col(_DOUBTFUL))).select(
         *kept,
         F.lit(spec.map_to.entity).alias("entity"),
         F.lit(spec.map_to.command).alias("command"),

@@ -19,7 +19,7 @@ from skep.spark.columns.compiler import compile_column
 from skep.spark.columns.message import message_columns
 from skep.spark.columns.operations import truth
 from skep.spark.columns.values import Uncompiled, nothing
-from skep.spark.judging import UNMET, judged_checks
+from skep.spark.judging import UNMET, checks_judge, judged
 from skep.spec import App, compile_expression
 from skep.spec.ir import Check, OnFail, Queue
 from skep.spec.types import BOOL
@@ -82,7 +82,7 @@ def quality(
     frame = frame.select(
         *rows.columns, *names, F.when(doubtful, F.coalesce(F.col(payload), F.lit(""))).alias(_DOUBTFUL)
     )
-    frame = frame.withColumn(_VERDICT, judged_checks(app, queue, F.col(_DOUBTFUL)))
+    frame = frame.withColumn(_VERDICT, judged(checks_judge, app, queue, F.col(_DOUBTFUL)))
     checked = frame.select(*rows.columns, _failed(spec.checks).alias(FAILED))
     if observe is not None:
         checked = checked.observe(observe, *_counts(spec.checks))

@@ -9,10 +9,6 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-REPLAYED = ("queue", "partition", "payload", "transaction_id", "trace_id", "headers")
-"""What the sink is given."""
-ORIGIN = ("source_queue", "source_generation", "source_seq")
-
 
 def replay(
     rows: DataFrame,

@@ -10,9 +10,9 @@ from skep.errors import Code, SkepError
 from skep.spark.pipelines.archive import COMPARED, compared
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.failing import FailedQueues, is_of_a_queue
-from skep.spark.running.inputs import Bounds
 from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
+from skep.wire.log import LogBoundsResponse as Bounds
 
 ONCE = "every message is in the lake, once"
 SEVERAL_QUEUES = 2
@@ -45,9 +45,9 @@ def run_archive(context: Context) -> None:
             work.start |= done
             work.leave_out(failed)
             _report_progress(context, done)
-            context.run.lag = {queue: max(0, one.last - work.start[queue]) for queue, one in work.bounds.items()}
+            context.run.lag = {queue: max(0, one.last_seq - work.start[queue]) for queue, one in work.bounds.items()}
             stage.lag = sum(context.run.lag.values())
-            context.watcher.stage(stage)
+            context.tell(stage)
         stage.lag = stage.lag or 0
         # Where nothing was added nothing has changed; an audit looks at all, also at what runs without compaction left.
         looked_at = None if context.wishes.audit else context.lake.touched()
@@ -77,7 +77,7 @@ def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
                 start = starting(context, stage, queue, held)
             else:
                 _tell_anew(context, stage, queue, generation)
-                generation, start = generation + 1, held.first - 1
+                generation, start = generation + 1, held.first_seq - 1
             work.bounds[queue], work.start[queue], work.generations[queue] = held, start, generation
     return work
 
@@ -102,13 +102,13 @@ def check_same_server(context: Context, there: Mapping[str, Bounds]) -> None:
 def starting(context: Context, stage: Stage, queue: str, held: Bounds) -> int:
     """After which seq of a queue the lake goes on; an error when that cannot be."""
     through = context.lake.through(queue)
-    if through is not None and through > held.last:
+    if through is not None and through > held.last_seq:
         raise SkepError(
             Code.INVALID_REQUEST,
-            f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last}: it was restored "
+            f"the lake {context.run.lake} has {queue} up to seq {through}, but the server's log ends at {held.last_seq}: it was restored "
             "from a backup; name another --lake",
         )
-    oldest = held.first - 1
+    oldest = held.first_seq - 1
     if through is not None and through < oldest:
         context.check(
             stage, f"{queue}: nothing was deleted before it was archived", False,
@@ -135,7 +135,7 @@ def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) 
     """Up to which seq the next batch goes; only queues that have something are in it."""
     left, end = most, {}
     for queue, held in bounds.items():
-        count = min(left, held.last - start[queue])
+        count = min(left, held.last_seq - start[queue])
         if count > 0:
             end[queue] = start[queue] + count
             left -= count
@@ -187,8 +187,8 @@ def verify(
     A message lies in the folder of its queue and of the day of its push. So what is new is found, also twice, in the folders that this
     pass has added to, and the others need not be opened.
     """
-    start = {queue: max(after.get(queue, 0), held.first - 1) for queue, held in work.bounds.items()}
-    end = {queue: held.last for queue, held in work.bounds.items() if held.last > start[queue]}
+    start = {queue: max(after.get(queue, 0), held.first_seq - 1) for queue, held in work.bounds.items()}
+    end = {queue: held.last_seq for queue, held in work.bounds.items() if held.last_seq > start[queue]}
     if not end:
         return
     start = {queue: start[queue] for queue in end}
@@ -200,7 +200,7 @@ def verify(
     wrong = [row for row in rows if row["missing"] or row["doubled"]]
     shown = [*wrong, *(row for row in rows if not row["missing"] and not row["doubled"])][:MOST_ROWS_SHOWN]
     columns = ("queue", "in the log", "in the lake", "missing", "doubled")
-    context.show("The lake", None, columns, [tuple(row) for row in shown])
+    context.show("The lake", columns, [tuple(row) for row in shown])
     for row in wrong:
         context.check(
             stage, f"{row['queue']}: {ONCE}", False,

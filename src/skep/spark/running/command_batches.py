@@ -132,8 +132,13 @@ def write_table(tables: Path, frame: DataFrame, target: Path) -> int:
 
 def _as_messages(made: DataFrame) -> DataFrame:
     headers = F.create_map(F.lit("skep-entity"), F.col("entity"), F.lit("skep-command"), F.col("command"))
+    origin = F.concat_ws("/", F.lit("command"), F.col("queue"), F.col("seq").cast("string"))
     return made.select(
-        "partition", F.col("input").alias("payload"), _origin("command"), "trace_id", headers.alias("headers")
+        "partition",
+        F.col("input").alias("payload"),
+        origin.alias("transaction_id"),
+        "trace_id",
+        headers.alias("headers"),
     )
 
 
@@ -146,7 +151,3 @@ def _why() -> Column:
     return F.concat(
         F.concat_ws(": ", "code", "error"), F.when(rest != "", F.concat(F.lit(" ("), rest, F.lit(")"))).otherwise("")
     )
-
-
-def _origin(label: str) -> Column:
-    return F.concat_ws("/", F.lit(label), F.col("queue"), F.col("seq").cast("string")).alias("transaction_id")

@@ -79,7 +79,7 @@ class Context(Struct, kw_only=True):
     """Where tables that are computed go."""
     wishes: Wishes
     run: Run
-    watcher: Watcher
+    watchers: Sequence[Watcher]
     now: Callable[[], float] = time.monotonic
     at: str = ""
     """The stage that is under way."""
@@ -97,7 +97,7 @@ class Context(Struct, kw_only=True):
         stage.began_at, self.at = stage.began_at or datetime.now(UTC), name
         started, before = self.now(), stage.seconds
         try:
-            self.watcher.stage(stage)
+            self.tell(stage)
             yield stage
             stage.status = "ok"
         except KeyboardInterrupt:
@@ -112,7 +112,12 @@ class Context(Struct, kw_only=True):
         finally:
             stage.seconds = before + self.now() - started
             stage.ended_at = datetime.now(UTC)
-            self.watcher.stage(stage)
+            self.tell(stage)
+
+    def tell(self, stage: Stage) -> None:
+        """Tell those who watch that something of a stage has changed."""
+        for watcher in self.watchers:
+            watcher.stage(stage)
 
     def hidden(self) -> dict[str, Sealed]:
         """The queues whose payloads must not be written to the lake, since they are encrypted."""
@@ -124,17 +129,11 @@ class Context(Struct, kw_only=True):
         self.run.checks = [one for one in self.run.checks if (one.stage, one.name) != (stage.name, name)] + [made]
 
     def show(
-        self,
-        title: str,
-        frame: DataFrame | None,
-        columns: Sequence[str],
-        rows: Sequence[Sequence[Cell]] | None = None,
-        note: str = "",
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]] | DataFrame, note: str = ""
     ) -> None:
-        """Put rows into the report, and on the screen at the end."""
-        if rows is None:
-            assert frame is not None
-            rows = [tuple(row) for row in frame.select(*columns).limit(MOST_ROWS_SHOWN).collect()]
+        """Put rows, or the first rows of a frame, into the report, and on the screen at the end."""
+        if not isinstance(rows, Sequence):
+            rows = [tuple(row) for row in rows.select(*columns).limit(MOST_ROWS_SHOWN).collect()]
         self.run.tables = [one for one in self.run.tables if one.title != title]
         self.run.tables.append(Table(title=title, columns=list(columns), rows=rows, note=note))
 

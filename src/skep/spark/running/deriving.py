@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines import dead_letters as letters
+from skep.spark.running.command_batches import write_table
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.files import replace_folder, uri, write_rows
-from skep.spark.running.lake import OWN
+from skep.spark.running.files import uri
 from skep.spark.running.record import Cell, Stage
 
 if TYPE_CHECKING:
@@ -49,11 +49,9 @@ def _without_payloads(dead: DataFrame, hidden: Collection[str]) -> DataFrame:
 
 def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
     """What letters are compared with: the newest messages of the queues they come from, as far as these are still there."""
-    bounds = {
-        queue: held for queue, held in context.inputs.bounds().items() if queue in queues and held.last >= held.first
-    }
-    start = {queue: max(held.first - 1, held.last - HEALTHY_MESSAGES) for queue, held in bounds.items()}
-    end = {queue: held.last for queue, held in bounds.items()}
+    bounds = {queue: held for queue, held in context.inputs.bounds().items() if queue in queues}
+    end = {queue: held.last_seq for queue, held in bounds.items() if held.last_seq >= held.first_seq}
+    start = {queue: max(bounds[queue].first_seq - 1, last - HEALTHY_MESSAGES) for queue, last in end.items()}
     if not end:
         return context.spark.createDataFrame([], "queue string, seq bigint, payload string")
     return context.inputs.messages(("queue", "seq", "payload"), start, end)
@@ -61,9 +59,7 @@ def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
 
 def _keep(context: Context, stage: Stage, name: str, frame: DataFrame) -> DataFrame:
     """Write a table whole, beside the one that is there, then put it in its place."""
-    fresh = context.tables / OWN / f"fresh-{name}"
-    stage.rows_out = write_rows(frame.coalesce(1), fresh)
-    replace_folder(fresh, context.tables / name)
+    stage.rows_out = write_table(context.tables, frame.coalesce(1), context.tables / name)
     table = context.spark.read.parquet(uri(context.tables / name))
     stage.batches += 1
     context.wrote(lake_dataset(context, name, table, stage.rows_out))
@@ -77,7 +73,7 @@ def _show_dead_letters(context: Context, rows: list[Row]) -> None:
         shown.append(
             (row["source_queue"], row["group"], row["letters"], row["pattern"], _sparkline(row["trend"]), apart)
         )
-    context.show("Dead letters", None, ("queue", "group", "letters", "error", "trend", "what sets them apart"), shown)
+    context.show("Dead letters", ("queue", "group", "letters", "error", "trend", "what sets them apart"), shown)
 
 
 def _apart(field: Row) -> str:

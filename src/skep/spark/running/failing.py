@@ -43,7 +43,7 @@ class FailedQueues:
         if not self.errors:
             return
         rows = [(queue, str(error.code), error.message) for queue, error in sorted(self.errors.items())]
-        self._context.show(TITLE, None, ("queue", "code", "error"), rows)
+        self._context.show(TITLE, ("queue", "code", "error"), rows)
         self._context.check(
             self._stage,
             "every queue was archived",

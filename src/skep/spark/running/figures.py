@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+MOST_NAMES = 20
+
 
 def seconds_text(value: float | None) -> str | None:
     """A duration, with a unit that suits it."""
@@ -20,8 +22,8 @@ def duration(value: float) -> str:
     return f"{value / 86_400:.1f} d"
 
 
-def names_text(names: list[str], most: int = 20) -> str:
+def names_text(names: list[str]) -> str:
     """Some names, and how many more there are."""
-    if len(names) <= most:
+    if len(names) <= MOST_NAMES:
         return ", ".join(names) or "none"
-    return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+    return f"{', '.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES:,} more"

@@ -48,17 +48,16 @@ def write_rows(rows: DataFrame, folder: Path, by: Sequence[str] = (), options: M
     return seen
 
 
-def read_rows(spark: SparkSession, *paths: str, texts: Sequence[str], base: str | None = None) -> DataFrame:
+def read_rows(spark: SparkSession, path: str, texts: Sequence[str]) -> DataFrame:
     """The rows of some files; folders of these names are texts, or a queue that is named 2026 would be read as a number.
 
     A setting would do it, too, but not over Spark Connect, where files are looked at only when they are read.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
-    reader = spark.read if base is None else spark.read.option("basePath", base)
-    found = reader.parquet(*paths).schema
+    found = spark.read.parquet(path).schema
     fields = [StructField(field.name, StringType()) if field.name in texts else field for field in found]
-    return reader.schema(StructType(fields)).parquet(*paths)
+    return spark.read.schema(StructType(fields)).parquet(path)
 
 
 def replace_folder(fresh: Path, target: Path) -> None:
@@ -98,8 +97,7 @@ def keep(path: Path) -> None:
 def keep_all(paths: Collection[Path]) -> None:
     """Make sure that all of them are on the disk. Several are waited for at once: a disk writes down many in one go."""
     with ThreadPoolExecutor(min(KEPT_AT_ONCE, max(1, len(paths)))) as pool:
-        for _ in pool.map(keep, paths):
-            pass
+        list(pool.map(keep, paths))
 
 
 def rows_of(file: Path) -> int:

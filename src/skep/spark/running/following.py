@@ -132,7 +132,7 @@ def _show_journeys(context: Context, table: DataFrame) -> None:
         (row["state"], row["journeys"], row["errors"], *map(seconds_text, row["durations"]))
         for row in states.orderBy("state").collect()
     ]
-    context.show("Journeys", None, ("state", "journeys", "errors", "p50", "p95", "p99"), rows)
+    context.show("Journeys", ("state", "journeys", "errors", "p50", "p95", "p99"), rows)
     slow = [
         (
             row["trace_id"],
@@ -144,7 +144,7 @@ def _show_journeys(context: Context, table: DataFrame) -> None:
         )
         for row in travelled.slowest(table, SLOWEST).collect()
     ]
-    context.show("The slowest journeys", None, ("trace", "state", "took", "messages", "errors", "critical path"), slow)
+    context.show("The slowest journeys", ("trace", "state", "took", "messages", "errors", "critical path"), slow)
     spent = travelled.by_queue(table).collect()
     bars = [
         (f"{row['queue']} {part}", float(row[f"{part}_seconds"] or 0))
@@ -167,7 +167,7 @@ def _show_journeys(context: Context, table: DataFrame) -> None:
         for row in travelled.broken(table).limit(SLOWEST).collect()
     ]
     if lost:
-        context.show("Broken journeys", None, ("trace", "broken at", "errors", "critical path"), lost)
+        context.show("Broken journeys", ("trace", "broken at", "errors", "critical path"), lost)
 
 
 def _way(row: Row) -> str:

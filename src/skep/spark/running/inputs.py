@@ -9,28 +9,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
-from skep.client import Client
 from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
 from skep.spark.options import Connection
 from skep.spark.running.sealing import Sealed, sealed
 from skep.spark.running.stretches import Stretch, merged
-from skep.wire.log import LogBoundsResponse
+from skep.wire.log import LogBoundsResponse as Bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-
-
-class Bounds(Struct, frozen=True):
-    """Which seqs a log holds, and when the last of them was pushed."""
-
-    first: int
-    last: int
-    last_at: datetime | None = None
-    log: int = 0
-    """Which log it is: another one when the queue was deleted and made anew."""
 
 
 TRACED = ("queue", "partition", "seq", "trace_id", "created_at")
@@ -38,8 +25,6 @@ BURIED = ("source_queue", "source_seq", "group", "partition", "trace_id", "reaso
 TRACED_SCHEMA = "queue string, partition string, seq bigint, trace_id string, created_at timestamp"
 MOST_STRETCHES = 8
 """So many parts of a log are read at the most; what lies between them is read where there are more."""
-BIN_SEQS = 1024
-"""Leases are put together by bins of so many seqs: they are many, and what they name lies close together."""
 
 
 class Activity(NamedTuple):
@@ -116,11 +101,6 @@ class Inputs:
             return False
         return True
 
-    @property
-    def client(self) -> Client:
-        """A client of the same server."""
-        return self.link.client
-
     def bounds(self) -> dict[str, Bounds]:
         """How far each log goes now; a queue that was deleted meanwhile is missed."""
         together = self.looked_at_together()
@@ -132,7 +112,7 @@ class Inputs:
         wrong with one queue is told of that queue then.
         """
         try:
-            return {queue: _bounds(one) for queue, one in self.link.bounds_of(self.queues).items()}
+            return self.link.bounds_of(self.queues)
         except SkepError as error:
             if error.retryable or error.code is Code.UNAUTHENTICATED:
                 raise
@@ -141,7 +121,7 @@ class Inputs:
     def bounds_of(self, queue: str) -> Bounds | None:
         """How far a log goes now; None when it was deleted meanwhile."""
         try:
-            return _bounds(self.link.bounds(queue))
+            return self.link.bounds(queue)
         except SkepError as error:
             if error.code is Code.QUEUE_NOT_FOUND and self.miss(queue):
                 return None
@@ -197,14 +177,14 @@ class Inputs:
     def _look(self, since: datetime | None, through: Mapping[str, int]) -> Activity:
         from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+        from skep.spark.pipelines.attempts import BIN_SEQS, in_bins
         from skep.spark.pipelines.journeys import expired
 
         bounds, began = self.bounds(), time.monotonic()
-        leases = self.leases(since).cache()
-        bins = F.sequence(F.floor(F.col("first_seq") / BIN_SEQS), F.floor(F.col("last_seq") / BIN_SEQS))
+        leases = self._table("leases", since).cache()
         begin = F.col("bin") * BIN_SEQS
         named = (
-            leases.withColumn("bin", F.explode(bins))
+            in_bins(leases)
             .groupBy("queue", "bin")
             .agg(
                 F.min(F.greatest("first_seq", begin)).alias("first"),
@@ -231,14 +211,14 @@ class Inputs:
         stretches = {
             queue: self._wanted(queue, held, since, through, of_leases[queue])
             for queue, held in bounds.items()
-            if held.last >= held.first
+            if held.last_seq >= held.first_seq
         }
         messages = self._stretches(stretches).cache()
         # What was committed before the logs were looked at, or before the leases were, has been seen.
-        instants = [held.last_at for held in bounds.values() if held.last_at is not None]
+        instants = [held.last_created_at for held in bounds.values() if held.last_created_at is not None]
         instants += [row["newest"].astimezone(UTC) - took for row in groups if row["newest"] is not None]
         return Activity(
-            messages, leases, letters, {queue: held.last for queue, held in bounds.items()},
+            messages, leases, letters, {queue: held.last_seq for queue, held in bounds.items()},
             {queue: held.log for queue, held in bounds.items()},
             sorted((row["queue"], row["group"]) for row in groups), max(instants, default=None),
             {"messages": messages.count(), "leases": sum(row["leases"] for row in groups)},
@@ -249,13 +229,14 @@ class Inputs:
     ) -> list[Stretch]:
         """Which parts of a log are needed: what leases name, and what is new or was pushed since."""
         after = through.get(queue, 0)
-        if since is None or not 0 < after <= held.last:  # never seen, or made anew since then
-            return [Stretch(held.first, held.last)]
+        whole = Stretch(held.first_seq, held.last_seq)
+        if since is None or not 0 < after <= whole.last:  # never seen, or made anew since then
+            return [whole]
         # Where nothing was pushed since then, the server need not be asked for the place of that time.
-        is_quiet = held.last_at is not None and held.last_at < since
-        begin = held.last + 1 if is_quiet else self.link.first_seq_at(queue, since)
-        pushed = Stretch(min(after + 1, begin), held.last)
-        return merged([*named, pushed], Stretch(held.first, held.last), MOST_STRETCHES)
+        is_quiet = held.last_created_at is not None and held.last_created_at < since
+        begin = whole.last + 1 if is_quiet else self.link.first_seq_at(queue, since)
+        pushed = Stretch(min(after + 1, begin), whole.last)
+        return merged([*named, pushed], whole, MOST_STRETCHES)
 
     def _stretches(self, wanted: Mapping[str, Sequence[Stretch]]) -> DataFrame:
         found = self._spark.createDataFrame([], TRACED_SCHEMA)
@@ -266,10 +247,6 @@ class Inputs:
             # What retention takes away meanwhile is no loss: these tables are of what is known.
             found = found.unionByName(self.messages(TRACED, start, end, fails=False))
         return found
-
-    def leases(self, since: datetime | None = None) -> DataFrame:
-        """How leases ended, of all times or since one."""
-        return self._table("leases", since)
 
     def dead_letters(self, since: datetime | None = None) -> DataFrame:
         """What was given up on, and is neither replayed nor purged."""
@@ -285,16 +262,12 @@ class Inputs:
     def stream(self, queue: str, most_rows: int) -> DataFrame:
         """The messages of a queue as a stream."""
         reader = self._spark.readStream.format("skep").options(
-            **options_of(self.connection), failOnDataLoss=_flag(self._fails)
+            **options_of(self.connection), failOnDataLoss=self._fails
         )
         return reader.option("maxOffsetsPerTrigger", most_rows).load(queue)
 
-    def _reader(self, fails: bool = True) -> DataFrameReader:
-        return self._spark.read.format("skep").options(**options_of(self.connection), failOnDataLoss=_flag(fails))
-
-
-def _bounds(one: LogBoundsResponse) -> Bounds:
-    return Bounds(one.first_seq, one.last_seq, one.last_created_at, one.log)
+    def _reader(self, fails: bool) -> DataFrameReader:
+        return self._spark.read.format("skep").options(**options_of(self.connection), failOnDataLoss=fails)
 
 
 def options_of(connection: Connection) -> dict[str, str]:
@@ -303,7 +276,3 @@ def options_of(connection: Connection) -> dict[str, str]:
         "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),
     }  # fmt: skip
     return options if connection.token is None else {**options, "token": connection.token}
-
-
-def _flag(value: bool) -> str:
-    return str(value).lower()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TextIO
 
-from skep.spark.running.context import Watcher
 from skep.spark.running.record import Stage
 
 QUIET_SECONDS = 2.0
@@ -50,22 +49,3 @@ class LiveLines:
             self._to.write(f"{line}\n")
         self._told = now
         self._to.flush()
-
-
-class Silent:
-    """Nobody watches."""
-
-    def stage(self, stage: Stage) -> None:
-        """Nothing."""
-
-
-class Together:
-    """Several watchers as one."""
-
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self._watchers = watchers
-
-    def stage(self, stage: Stage) -> None:
-        """Tell all of them."""
-        for watcher in self._watchers:
-            watcher.stage(stage)

@@ -44,7 +44,7 @@ def since_of(reach: Reach | None, context: Context, made_with: str) -> datetime 
 def note_read(context: Context, stage: Stage, happened: Activity) -> None:
     """Count what was read of the server."""
     stage.rows_in += sum(happened.rows.values())
-    context.watcher.stage(stage)
+    context.tell(stage)
     for name, count in happened.rows.items():
         context.read(server_dataset(context, name, count))
 
@@ -104,17 +104,13 @@ def _is_fresh(context: Context, since: datetime | None, before: Reach | None) ->
     # All was read since a queue, or what was wished for, is new; what is final stays: the server may have forgotten it.
     final = min(before.as_of[queue] for queue in seen) - timedelta(seconds=_late_seconds(context))
     # Windows of another width begin and end elsewhere: the old and the new ones meet where both have a border.
-    step = math.lcm(round(_width(context)), round(_width(context, _window_of(before))))
+    step = math.lcm(round(_width(context)), round(_width(context, before.made_with.split("/")[1])))
     border = datetime.fromtimestamp(final.timestamp() // step * step, UTC)
     return mine & (~F.col("queue").isin(seen) | (F.col("window_start") >= F.lit(border)))
 
 
 def _dated(windows: DataFrame) -> DataFrame:
     return windows.withColumn("date", F.date_format("window_start", "yyyy-MM-dd"))
-
-
-def _window_of(reach: Reach) -> str:
-    return reach.made_with.split("/")[1]
 
 
 def _width(context: Context, window: str | None = None) -> float:
@@ -147,7 +143,7 @@ def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
     largest = sorted(range(len(shown)), key=lambda place: -shown[place][pushed])[:MOST_ROWS_SHOWN]
     most = [shown[place] for place in sorted(largest)]
     note = f"the {len(most)} with most messages of {len(shown):,}; the table metrics has them all"
-    context.show("Queues and groups", None, columns, most, note if len(most) < len(shown) else "")
+    context.show("Queues and groups", columns, most, note if len(most) < len(shown) else "")
 
 
 def _plot_windows(context: Context, table: DataFrame) -> None:

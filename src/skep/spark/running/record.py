@@ -47,6 +47,13 @@ class Check(Struct, frozen=True, kw_only=True):
     figures: str = ""
     severity: Severity = "fail"
 
+    @property
+    def status(self) -> Status:
+        """What it makes of its stage."""
+        if self.held:
+            return "ok"
+        return "warn" if self.severity == "warn" else "failed"
+
 
 class Table(Struct, frozen=True, kw_only=True):
     """Rows to look at, at most some dozens."""
@@ -125,18 +132,10 @@ class Run(Struct, kw_only=True):
         """The run is over: what became of it is the worst that became of a part of it."""
         self.ended_at = at
         for stage in self.stages:
-            stage.status = worst(
-                [stage.status, *(_status(check) for check in self.checks if check.stage == stage.name)]
-            )
+            stage.status = worst([stage.status, *(one.status for one in self.checks if one.stage == stage.name)])
         self.status = worst([stage.status for stage in self.stages])
         if self.error is not None:
             self.status = "failed"
-
-
-def _status(check: Check) -> Status:
-    if check.held:
-        return "ok"
-    return "warn" if check.severity == "warn" else "failed"
 
 
 def worst(found: Sequence[Status]) -> Status:

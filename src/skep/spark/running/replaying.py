@@ -70,7 +70,7 @@ def run_replay(context: Context) -> None:
         if wishes.dry_run:
             stage.note = f"a dry run: {chosen_rows:,} would be pushed"
             columns = ("source_queue", "source_generation", "source_seq", "queue", "partition", "payload")
-            context.show("What would be replayed", chosen, columns)
+            context.show("What would be replayed", columns, chosen)
         else:
             _push_all(context, stage, chosen)
         shutil.rmtree(context.tables / OWN / JUDGED)
@@ -93,8 +93,7 @@ def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
     A payload that is no JSON fails: the lake does not know what else it was.
     """
     # Errors of the expressions themselves are told here, not by every task.
-    compiled = _compiled(where, mapping)
-    del compiled
+    _compiled(where, mapping)
     # To make a Python object of a column for every row takes longer than most expressions.
     said = f"{where or ''} {mapping or ''}"
     needed = ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
@@ -156,7 +155,7 @@ def _no_json(payload: bytes, error: Exception) -> Verdict:
 def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
     if stage.rejected:
         shown = failed.orderBy("queue", "generation", "seq")
-        context.show("Rows that cannot be replayed", shown, ("queue", "seq", "problem", "mapped"))
+        context.show("Rows that cannot be replayed", ("queue", "seq", "problem", "mapped"), shown)
     context.check(
         stage,
         "every row is JSON, and the expressions have a value for it",
@@ -181,7 +180,7 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
             duplicates += link.send("/api/v1/push", encoded([rows]), _duplicates, {"queue": queue})
         stage.rows_out += batch.num_rows
         stage.batches += 1
-        context.watcher.stage(stage)
+        context.tell(stage)
     shutil.rmtree(folder)
     for queue in sorted(targets):
         context.wrote(server_dataset(context, queue))

@@ -80,10 +80,7 @@ def _stages(run: Run) -> str:
 def _checks(checks: list[Check]) -> str:
     if not checks:
         return ""
-    rows = [
-        (one.stage, "ok" if one.held else ("warn" if one.severity == "warn" else "failed"), one.name, one.figures)
-        for one in checks
-    ]
+    rows = [(one.stage, one.status, one.name, one.figures) for one in checks]
     return "<h2>Checks</h2>" + _rows(("stage", "status", "check", "figures"), rows)
 
 

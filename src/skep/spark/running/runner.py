@@ -27,7 +27,6 @@ from skep.spark.running.context import Context, Watcher, Wishes
 from skep.spark.running.files import write_whole
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import open_lake
-from skep.spark.running.live import Silent, Together
 from skep.spark.running.quiet import output_to, unsaid
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
@@ -94,10 +93,10 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
                 spark, plan.connection, plan.queues, skip=plan.skip, fail_on_data_loss=not plan.wishes.allow_loss
             )
             run.queues = inputs.queues
-            teller = Teller(inputs.client, run)
+            teller = Teller(inputs.link.client, run)
             context = Context(
                 spark=spark, inputs=inputs, lake=lake, tables=_tables(plan.lake), wishes=plan.wishes, run=run,
-                watcher=Together([watcher or Silent(), teller]),
+                watchers=[teller] if watcher is None else [watcher, teller],
             )  # fmt: skip
             steps = [pipeline.load() for pipeline in pipelines]
             while True:
@@ -149,7 +148,7 @@ def _miss(context: Context, lost: Sequence[str]) -> None:
 
 
 def _end(run: Run, folder: Path, teller: Teller | None) -> None:
-    run.settle(_now())
+    run.settle(datetime.now(UTC))
     write_down(run, folder)
     if teller is not None:
         teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
@@ -164,8 +163,8 @@ def write_down(run: Run, folder: Path) -> None:
 
 def _new_run(plan: Plan) -> Run:
     return Run(
-        id=id_text(IdMint(SystemClock()).mint()), name=" ".join(plan.names), started_at=_now(), server=plan.connection.urls[0],
-        tenant=plan.connection.tenant, master=plan.remote or plan.master, lake=plan.lake,
+        id=id_text(IdMint(SystemClock()).mint()), name=" ".join(plan.names), started_at=datetime.now(UTC),
+        server=plan.connection.urls[0], tenant=plan.connection.tenant, master=plan.remote or plan.master, lake=plan.lake,
     )  # fmt: skip
 
 
@@ -212,7 +211,3 @@ def _tables(lake: str) -> Path:
     if "://" in lake.removeprefix("file://"):
         return Path("skep-tables") / quote(lake, safe="")
     return Path(lake.removeprefix("file://")).absolute()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from skep.errors import Code, SkepError
-from skep.model import DEAD_LETTER_SUFFIX, QueueSettings
+from skep.model import DEAD_LETTER_SUFFIX
 from skep.wire.queues import ListedQueue
 
 
@@ -26,12 +26,9 @@ def sealed(queues: Iterable[ListedQueue]) -> dict[str, Sealed]:
     for queue in queues:
         if queue.settings.encryption_enabled or queue.has_data_keys:
             found[queue.name] = Sealed(queue.name, queue.settings.encryption_enabled)
-            found.setdefault(_letters_of(queue.name, queue.settings), found[queue.name])
+            letters = queue.settings.dead_letter_queue or f"{queue.name}{DEAD_LETTER_SUFFIX}"
+            found.setdefault(letters, found[queue.name])
     return found
-
-
-def _letters_of(queue: str, settings: QueueSettings) -> str:
-    return settings.dead_letter_queue or f"{queue}{DEAD_LETTER_SUFFIX}"
 
 
 def hidden(sealed_queues: Mapping[str, Sealed], plain: Collection[str]) -> dict[str, Sealed]:

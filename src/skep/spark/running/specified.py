@@ -82,7 +82,7 @@ def _count(context: Context, stage: Stage, root: Path) -> None:
         for written in (context.wishes.to, note.letters_in):
             if written is not None:
                 context.wrote(server_dataset(context, written))
-        context.watcher.stage(stage)
+        context.tell(stage)
 
 
 def run_quality(context: Context) -> None:
@@ -93,7 +93,8 @@ def run_quality(context: Context) -> None:
         shown: list[tuple[str, str, str, int, int]] = []
         for queue in queues:
             counting = Observation()
-            checked = quality(context.inputs.messages(end=_ends(context, queue)), app, queue, observe=counting)
+            end = {queue: context.inputs.link.bounds(queue).last_seq}
+            checked = quality(context.inputs.messages(end=end), app, queue, observe=counting)
             target = context.tables / "quarantine" / f"queue={queue}"
             quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
             dropped = write_table(context.tables, quarantined, target)
@@ -108,7 +109,7 @@ def run_quality(context: Context) -> None:
             stage.rows_out += found[0].rows - dropped
             context.read(server_dataset(context, queue, found[0].rows))
         context.wrote(lake_dataset(context, "quarantine", rows=stage.rejected))
-        context.show("Checks of the spec", None, ("queue", "check", "on fail", "rows", "failed"), shown)
+        context.show("Checks of the spec", ("queue", "check", "on fail", "rows", "failed"), shown)
 
 
 def _queues(context: Context, fit: Sequence[str], what: str) -> list[str]:
@@ -137,7 +138,3 @@ def _app(context: Context) -> App:
     if context.wishes.app is None:
         raise SkepError(Code.INVALID_REQUEST, "say which spec is meant: --spec orders.skep")
     return context.wishes.app
-
-
-def _ends(context: Context, queue: str) -> dict[str, int]:
-    return {queue: context.inputs.link.bounds(queue).last_seq}

@@ -23,8 +23,8 @@ def stage_line(number: int, total: int, stage: Stage) -> str:
 
 def check_line(check: Check) -> str:
     """A check in one line."""
-    word = "ok    " if check.held else ("WARN  " if check.severity == "warn" else "FAILED")
-    return f"{word} {check.name}{f': {check.figures}' if check.figures else ''}"
+    word = check.status if check.held else check.status.upper()
+    return f"{word:<6} {check.name}{f': {check.figures}' if check.figures else ''}"
 
 
 def sentence(run: Run) -> str:
@@ -38,12 +38,11 @@ def sentence(run: Run) -> str:
     return f"{total} {'stage' if total == 1 else 'stages'}: {parts or 'none'}{checks}; {duration(seconds)}"
 
 
-def lines(run: Run, *, every_check: bool = False) -> list[str]:
+def lines(run: Run) -> list[str]:
     """The summary."""
-    shown = [check for check in run.checks if every_check or not check.held]
     return [
         *[stage_line(number, len(run.stages), stage) for number, stage in enumerate(run.stages, 1)],
-        *[check_line(check) for check in shown],
+        *[check_line(check) for check in run.checks if not check.held],
         *([f"ERROR  {run.error}"] if run.error else []),
         sentence(run),
     ]

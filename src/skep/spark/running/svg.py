@@ -26,19 +26,11 @@ def plot(drawn: Plot) -> str:
     return picture or '<p class="none">nothing to plot yet</p>'
 
 
-def sparkline(values: Sequence[float]) -> str:
-    """A small line for a cell of a table."""
-    most = max(values, default=0) or 1
-    step = 80 / max(1, len(values) - 1)
-    points = " ".join(f"{place * step:.1f},{18 - value / most * 16:.1f}" for place, value in enumerate(values))
-    return f'<svg viewBox="0 0 80 20" width="80" height="20" role="img"><polyline class="line c0" points="{points}"/></svg>'
-
-
-def nice_ticks(most: float, count: int = TICKS) -> list[float]:
+def nice_ticks(most: float) -> list[float]:
     """Round numbers from 0 to a little over the greatest value."""
     if most <= 0:
         return [0.0, 1.0]
-    rough = most / count
+    rough = most / TICKS
     power = 10 ** floor(log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
     ticks = [0.0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from skep.client import Client
 from skep.errors import SkepError
@@ -42,29 +41,28 @@ def _stage(stage: Stage) -> RunStage:
 
 
 def _check(check: Check) -> RunCheck:
-    status = RunStatus.OK if check.held else RunStatus.WARN if check.severity == "warn" else RunStatus.FAILED
+    status = RunStatus(check.status)
     return RunCheck(name=f"{check.stage}: {check.name}", status=status, message=check.figures or None)
 
 
 class Teller:
     """Tells the server when a stage begins or ends, and now and then between."""
 
-    def __init__(self, client: Client, run: Run, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, client: Client, run: Run) -> None:
         self._client = client
         self._run = run
-        self._now = now
         self._told = -BETWEEN_SECONDS
         self.unheard: str | None = None
         """Why the server does not know of the run, if it does not."""
 
     def stage(self, stage: Stage) -> None:
         """Something of a stage has changed."""
-        if stage.status != "running" or self._now() - self._told >= BETWEEN_SECONDS:
+        if stage.status != "running" or time.monotonic() - self._told >= BETWEEN_SECONDS:
             self.tell()
 
     def tell(self, links: dict[str, str] | None = None) -> None:
         """Tell how the run stands."""
-        self._told = self._now()
+        self._told = time.monotonic()
         try:
             self._client.put_run(self._run.id, told(self._run, links))
             self.unheard = None
