@@ -1,4 +1,4 @@
-"""The counters in Prometheus' text format. Labels are made here, for a scrape, and never on the path of a request."""
+"""The metrics in Prometheus' text format. Labels are made here, at a scrape, and never on the path of a request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GroupGauges(Struct, frozen=True):
 
 
 class OperationGauges(Struct, frozen=True):
-    """Queued calls by kind: those that wait, and those that this process performed or gave up on."""
+    """Queued calls (operations) by kind: those that wait, and those that this process performed or gave up."""
 
     waiting: dict[str, int] = {}
     completed: dict[str, int] = {}
@@ -94,7 +94,7 @@ class Exposition:
 
     def __init__(self) -> None:
         self._source = _Source()
-        # A registry of its own: what else runs in this process has its own metrics.
+        # A registry of its own, without the metrics of other libraries in this process.
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._source)
         ProcessCollector(registry=self._registry)
@@ -112,12 +112,8 @@ class _Source(Collector):
         self.meter = Meter()
         self.gauges = Gauges()
 
-    def describe(self) -> list[Metric]:
-        """Nothing: names are given out nowhere else."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
-        """Everything that is counted and measured."""
+        """All metrics of a scrape."""
         yield from self._message_counters()
         yield self._hooks()
         yield self._requests()

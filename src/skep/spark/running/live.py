@@ -13,7 +13,7 @@ QUIET_SECONDS = 2.0
 
 
 def progress_line(stage: Stage, seconds: float) -> str:
-    """Where a stage is."""
+    """The progress of a stage as a line."""
     rate = stage.rows_in / seconds if seconds > 0 else 0.0
     parts = [f"{stage.rows_in:,} rows in", f"{stage.rows_out:,} out", f"{rate:,.0f} rows/s"]
     if stage.rejected:
@@ -24,7 +24,7 @@ def progress_line(stage: Stage, seconds: float) -> str:
 
 
 class LiveLines:
-    """Progress on a stream: on a terminal one line that is written over, else a line when something is worth it."""
+    """Writes progress to a stream: on a terminal one line that is overwritten, else a line every few seconds."""
 
     def __init__(self, to: TextIO | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._to = to or sys.stderr
@@ -34,7 +34,6 @@ class LiveLines:
         self._told = 0.0
 
     def stage(self, stage: Stage) -> None:
-        """Something of a stage has changed."""
         now = self._now()
         begun = self._begun.setdefault(stage.name, now)
         if stage.status != "running":

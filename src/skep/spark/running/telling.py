@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from skep.client import Client
 from skep.errors import SkepError
@@ -13,7 +14,7 @@ BETWEEN_SECONDS = 2.0
 
 
 def told(run: Run, links: dict[str, str] | None = None) -> RunReport:
-    """What the server is told of a run."""
+    """The report of a run for the server."""
     seconds = sum(stage.seconds for stage in run.stages)
     return RunReport(
         name=run.name,
@@ -46,25 +47,19 @@ def _check(check: Check) -> RunCheck:
 
 
 class Teller:
-    """Tells the server when a stage begins or ends, and now and then between."""
+    """Reports to the server when a stage ends, and before that at most every two seconds."""
 
     def __init__(self, client: Client, run: Run) -> None:
         self._client = client
         self._run = run
         self._told = -BETWEEN_SECONDS
-        self.unheard: str | None = None
-        """Why the server does not know of the run, if it does not."""
 
     def stage(self, stage: Stage) -> None:
-        """Something of a stage has changed."""
         if stage.status != "running" or time.monotonic() - self._told >= BETWEEN_SECONDS:
             self.tell()
 
     def tell(self, links: dict[str, str] | None = None) -> None:
-        """Tell how the run stands."""
+        """Send the present state of the run."""
         self._told = time.monotonic()
-        try:
+        with suppress(SkepError):
             self._client.put_run(self._run.id, told(self._run, links))
-            self.unheard = None
-        except SkepError as error:
-            self.unheard = error.message
