@@ -1,7 +1,7 @@
 """Entities: what a command does to one. Pure: nothing here reads a clock, a store or the network.
 
-`compile_entities` makes an app's entities ready once; `accept` tells which entity an input is for, `decide` what the command does to
-it, and `fold` what its events add up to.
+`compile_entities` compiles an app's entities once. `accept` finds the entity of an input, `decide` computes what the command does to
+it, and `fold` computes its state from its events.
 """
 
 from skep.entities.compiled import CompiledCommand, CompiledEntity, compile_entities, compile_entity

@@ -1,4 +1,4 @@
-"""An entity made ready to run: each of its expressions compiled once, against what it can read where it stands."""
+"""A compiled entity: each expression is compiled once, against the variables of its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.spec.variables import event_fields, of_command, of_event
 
 
 class CompiledEmit(Struct, frozen=True):
-    """An event that a command leads to, if ``when`` holds."""
+    """An event that a command emits, if ``when`` holds."""
 
     event: str
     fields: FieldMapping
@@ -19,7 +19,7 @@ class CompiledEmit(Struct, frozen=True):
 
 
 class CompiledCommand(Struct, frozen=True):
-    """A command: what its input must look like, which entity it is for, whether it may run, and what it emits."""
+    """A command: the type of its input, the id of its entity, its guard, and the events that it emits."""
 
     name: str
     input: Validator
@@ -29,7 +29,7 @@ class CompiledCommand(Struct, frozen=True):
 
 
 class CompiledEntity(Struct, frozen=True):
-    """An entity. ``initial`` is the state before the first event, ``state`` what each field must look like once it is set."""
+    """An entity. ``initial`` is the state before the first event, ``state`` checks the fields that an event sets."""
 
     name: str
     initial: dict[str, object]
@@ -49,7 +49,7 @@ def compile_entity(name: str, entity: Entity) -> CompiledEntity:
     return CompiledEntity(
         name=name,
         initial={field: None if spec.default is UNSET else spec.default for field, spec in entity.state.items()},
-        # A field is null until an event sets it, and an event need not set them all.
+        # A field is null until an event sets it, and an event need not set all fields.
         state=compile_validator({field: Field(optional(spec.type)) for field, spec in entity.state.items()}),
         commands={key: _command(key, entity, command) for key, command in entity.commands.items()},
         events={

@@ -1,7 +1,7 @@
-"""What a command does to an entity: given the state and the input, the events, the state they lead to, and the answer.
+"""What a command does to an entity: from the state and the input to the events, the new state, and the answer.
 
-The same state, input and time always give the same decision, so it can be made again when somebody else was faster. The events are
-what is kept; the state is their fold, made by the same function that folds them all.
+The same state, input and time always give the same decision, so it can be made again after a conflict. The events are
+the truth; the state is their fold, computed by the same function as in `fold`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Snapshot(Struct, frozen=True):
-    """An entity as it is: how many events it has, and what they add up to."""
+    """An entity at one moment: the number of its events, and its state."""
 
     version: int
     state: dict[str, object]
 
 
 class Accepted(Struct, frozen=True):
-    """A command whose input fits: it is known which entity it is for."""
+    """A command with a valid input, and the id of its entity."""
 
     entity: CompiledEntity
     command: CompiledCommand
@@ -43,7 +43,7 @@ class Accepted(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The command as a spec names it."""
+        """The command's full name, as in a spec."""
         return f"{self.entity.name}.{self.command.name}"
 
 
@@ -55,7 +55,7 @@ class Emitted(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """A decision: ``before`` is the entity it was computed from, ``after`` the entity it makes, ``answer`` is JSON."""
+    """A decision: the entity ``before`` and ``after`` it, its events, and the answer as JSON."""
 
     id: str
     before: Snapshot
@@ -65,7 +65,7 @@ class Decision(Struct, frozen=True):
 
 
 def accept(entity: CompiledEntity, command: str, input_: dict[str, object], *, checked: bool = False) -> Accepted:
-    """Hold an input against what the command takes, unless that was done, and find out which entity it is for."""
+    """Check an input against the command's type, unless it was ``checked`` before, and find the id of its entity."""
     compiled = entity.commands.get(command)
     if compiled is None:
         raise SkepError(Code.MAPPING_FAILED, f"the entity {entity.name} has no command {command!r}")
@@ -77,12 +77,12 @@ def accept(entity: CompiledEntity, command: str, input_: dict[str, object], *, c
 
 
 def snapshot(entity: CompiledEntity, version: int, state: bytes) -> Snapshot:
-    """A stored state. Fields that the spec got since it was stored have their first values."""
+    """A stored state as a snapshot. Fields that are newer than the stored state have their initial values."""
     return Snapshot(version, entity.initial | msgspec.json.decode(state, type=dict[str, object]))
 
 
 def decide(accepted: Accepted, before: Snapshot | None, now: Instant) -> Decision:
-    """What the command does. Raises GUARD_REJECTED when it may not run, MAPPING_FAILED when an expression has no value."""
+    """Decide what a command does. GUARD_REJECTED when it may not run, MAPPING_FAILED when an expression has no value."""
     entity, command = accepted.entity, accepted.command
     start = before or Snapshot(0, entity.initial)
     values = {"input": accepted.input, "state": start.state, "now": _EPOCH + timedelta(microseconds=now)}
@@ -102,7 +102,7 @@ def decide(accepted: Accepted, before: Snapshot | None, now: Instant) -> Decisio
 
 
 def encoded(value: object) -> bytes:
-    """JSON that is stored: of an event, a state or an answer."""
+    """The stored JSON of an event, a state or an answer."""
     try:
         return msgspec.json.encode(value)
     except (OverflowError, TypeError, ValueError, RecursionError) as error:
@@ -140,7 +140,7 @@ def _holds(condition: Expression, values: dict[str, object], where: str) -> bool
 
 
 def _answer(accepted: Accepted, version: int, events: list[Emitted]) -> dict[str, object]:
-    """What the caller is told, and `then` reads as ``result``. It grows with the events, not with the state: receipts keep it."""
+    """The answer for the caller; `then` reads it as ``result``. It has no state, so that it stays small: receipts keep it."""
     return {
         "entity": accepted.entity.name,
         "id": accepted.id,

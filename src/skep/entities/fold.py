@@ -1,4 +1,4 @@
-"""State is the fold of an entity's events: each event's assignments read the state before it, and are made together."""
+"""The state of an entity is the fold of its events. All assignments of an event read the state before the event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ State = dict[str, object]
 
 
 def fold(entity: CompiledEntity, events: Iterable[tuple[str, dict[str, object]]]) -> State:
-    """The state that events (name and data, in order) add up to."""
+    """The state after these events (name and data, in order)."""
     state = dict(entity.initial)
     for name, data in events:
         state = apply_event(entity, state, name, data)
@@ -20,7 +20,7 @@ def fold(entity: CompiledEntity, events: Iterable[tuple[str, dict[str, object]]]
 
 
 def apply_event(entity: CompiledEntity, state: State, name: str, data: dict[str, object]) -> State:
-    """The state after one event; the one given stays as it is. An event that is not declared changes nothing."""
+    """The state after one event; the given state stays as it is. An undeclared event has no effect."""
     assignments = entity.events.get(name)
     if assignments is None or not assignments.fields:
         return state

@@ -1,6 +1,6 @@
-"""From a message to the input of a command, in one place: what a worker does and what a pipeline on Spark does is the same.
+"""From a message to the input of a command, in one place for workers and for pipelines on Spark.
 
-A message is read by its queue's type, the mapping makes the fields, and what the command's input says nothing else of has its default.
+A message is read by its queue's type, the mapping makes fields, and the other fields of the command's input get their defaults.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Fields = dict[str, object]
 
 
 class Reading(Struct, frozen=True):
-    """How the messages of a queue are read."""
+    """Reads the messages of a queue."""
 
     validator: Validator | None
 
     def fields(self, payload: bytes) -> Fields:
-        """What expressions can read; MESSAGE_INVALID when the message does not fit."""
+        """The variables of expressions over a message; MESSAGE_INVALID when the message does not fit."""
         if self.validator is not None:
             unfit = misfit(self.validator, payload)
             if unfit is not None:
@@ -50,14 +50,14 @@ class Reading(Struct, frozen=True):
 
 
 class InputMapping(Struct, frozen=True):
-    """How the fields of a message become the input of a command; ``input`` is None when nothing declares the command."""
+    """Maps the fields of a message to the input of a command; ``input`` is None when no entity declares the command."""
 
     command: str
     mapping: FieldMapping
     input: Validator | None
 
     def made(self, fields: Fields) -> Fields:
-        """The command's input; MAPPING_FAILED when there is none."""
+        """The command's input; MAPPING_FAILED when it cannot be made."""
         where = f"map_to {self.command}"
         try:
             made = apply_mapping(self.mapping, fields)
@@ -71,7 +71,7 @@ class InputMapping(Struct, frozen=True):
 
     @property
     def constants(self) -> Fields:
-        """What the input has beside what the mapping makes: the same for every message."""
+        """The fields of the input that the mapping does not make: their defaults, the same for every message."""
         if self.input is None:
             return {}
         mapped = {name for name, _ in self.mapping.fields}
@@ -79,12 +79,11 @@ class InputMapping(Struct, frozen=True):
 
 
 def compile_reading(queue: Queue) -> Reading:
-    """How to read a queue's messages."""
     return Reading(compile_validator(queue.message_type, queue.extra_fields) if queue.message_type else None)
 
 
 def compile_input(app: App, queue: Queue) -> InputMapping | None:
-    """The mapping of a queue of a valid app; None when it has none."""
+    """The compiled mapping of a queue of a valid app; None when the queue has none."""
     call = queue.map_to
     if call is None:
         return None

@@ -1,4 +1,4 @@
-"""Why a command is refused for good: no try after this one would end differently, so each says the expression and the value."""
+"""The errors that refuse a command for good: a retry would fail in the same way. Each names the expression and the value."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from skep.spec import Expression, ExpressionError, FieldMapping, Misfit
 from skep.spec.expressions import shown
 
 PERMANENT = frozenset({Code.GUARD_REJECTED, Code.MAPPING_FAILED, Code.MESSAGE_INVALID})
-"""Codes of what stays refused however often it is tried."""
+"""The codes of these errors."""
 
 
 def without_value(error: ExpressionError, where: str) -> SkepError:
-    """An expression that has no value for this message."""
+    """The error of an expression that has no value for this message."""
     field = error.details.get("field")
     of_field = f", field {field!r}" if field else ""
     got = "" if error.value is None else f"; the value is {shown(error.value)}"
@@ -26,7 +26,7 @@ def without_value(error: ExpressionError, where: str) -> SkepError:
 
 
 def not_a_condition(expression: Expression, value: object, where: str) -> SkepError:
-    """A guard or `when` that is neither true nor false."""
+    """The error of a condition that is neither true nor false."""
     return SkepError(
         Code.MAPPING_FAILED,
         f"{where}: neither true nor false, in `{expression.text[:200]}`; the value is {shown(value)}",
@@ -36,7 +36,7 @@ def not_a_condition(expression: Expression, value: object, where: str) -> SkepEr
 
 
 def cannot_apply(mapping: FieldMapping, misfit: Misfit, where: str) -> SkepError:
-    """A mapping whose result does not fit where it is meant for."""
+    """The error of a mapping whose result does not fit its target."""
     text = next((expression.text for name, expression in mapping.fields if name == _root(misfit.field)), None)
     made_by = f", made by `{text[:200]}`" if text is not None else ""
     return SkepError(
@@ -50,7 +50,7 @@ def cannot_apply(mapping: FieldMapping, misfit: Misfit, where: str) -> SkepError
 
 
 def unfit_input(misfit: Misfit, command: str) -> SkepError:
-    """An input that is not what the command takes."""
+    """The error of an input that does not fit the command."""
     return SkepError(
         Code.MAPPING_FAILED,
         f"the input of {command}: {misfit}",
@@ -61,7 +61,7 @@ def unfit_input(misfit: Misfit, command: str) -> SkepError:
 
 
 def unfit_key(expression: Expression, value: object, where: str) -> SkepError:
-    """A value that cannot name anything."""
+    """The error of a value that cannot be an id."""
     return SkepError(
         Code.MAPPING_FAILED,
         f"{where}: expected 1 to 255 characters without control characters, or an int, "
@@ -72,7 +72,7 @@ def unfit_key(expression: Expression, value: object, where: str) -> SkepError:
 
 
 def rejected(guard: Expression, command: str, id_: str, values: dict[str, object]) -> SkepError:
-    """A guard that did not hold."""
+    """The error of a guard that did not hold."""
     return SkepError(
         Code.GUARD_REJECTED,
         f"the guard of {command} does not hold for {id_!r}: `{guard.text[:200]}`; "

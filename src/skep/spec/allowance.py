@@ -1,9 +1,9 @@
 """Evaluations beside an event loop: short ones run in the loop, long ones in a thread, so that other requests do not wait.
 
-Nobody knows beforehand how long an evaluation takes. So it is begun where the caller is, with a small allowance of units. When that
-is spent, everything is begun again in the one thread for this, with the whole budget. Nearly all evaluations end within
-the allowance and cost nothing more; the others cost it once more. There is one thread, since each further one would take
-turns with the loop, too. Work in many steps, such as a batch of messages, holds that thread for a slice at a time, so that others have their turn.
+Nobody knows beforehand how long an evaluation takes. So it starts in the caller's loop, with a small allowance of units. When the
+allowance is spent, the evaluation starts again in a thread, with the whole budget. Nearly all evaluations end within the allowance and
+cost nothing more; the others pay the allowance on top. There is only one thread, since each further one would compete with the loop,
+too. Work in many steps, such as a batch of messages, holds the thread for a slice at a time, so that others have their turn.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from time import perf_counter
 from typing import TypeVar
 
 AT_ONCE = 2_000
-"""Units that are spent in the loop at the most, for all expressions of one piece of work together: about a millisecond."""
+"""The most units in the loop for one piece of work, all its expressions together: about a millisecond."""
 SLICE_SECONDS = 0.02
-"""So long one piece of work has the thread before others have their turn; its last step may take longer."""
+"""How long one piece of work holds the thread before others have their turn; its last step may take longer."""
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that may stop after each of its steps, for others to go on."""
+"""Work that can pause after each of its steps."""
 
 
 class Allowance:
@@ -35,7 +35,7 @@ class Allowance:
 
 
 class NotAtOnceError(Exception):
-    """An evaluation that takes more than its loop allows. Nobody but `off_loop` catches it."""
+    """An evaluation that needs more than its allowance. Only `off_loop` and `off_loop_in_turns` catch it."""
 
 
 ALLOWED: ContextVar[Allowance | None] = ContextVar("skep_evaluation_allowance", default=None)
@@ -53,7 +53,7 @@ async def off_loop(work: Callable[[], T]) -> T:
 
 
 async def off_loop_in_turns(begin: Callable[[], Steps[T]], *, is_large: bool) -> T:
-    """Run work in steps beside the loop; others have a turn between the steps. Work that ``is_large`` goes to the thread at once."""
+    """Run work in steps beside the loop; others have their turn between slices. Work that ``is_large`` goes to the thread at once."""
     if not is_large:
         try:
             return _at_once(lambda: _whole(begin()))
@@ -63,7 +63,7 @@ async def off_loop_in_turns(begin: Callable[[], Steps[T]], *, is_large: bool) ->
     while True:
         end = await loop.run_in_executor(_THREAD, _slice, steps)
         if end is not None:
-            return end.value  # type: ignore[no-any-return]  # StopIteration does not know of what
+            return end.value  # type: ignore[no-any-return]  # StopIteration is not generic
 
 
 def _at_once(work: Callable[[], T]) -> T:
@@ -83,7 +83,7 @@ def _whole(steps: Steps[T]) -> T:
 
 
 def _slice(steps: Steps[T]) -> StopIteration | None:
-    """Some steps; the end when that was reached, as what is returned, since a future takes no StopIteration that is raised."""
+    """Run some steps; return the StopIteration when the work ended. A future cannot carry a raised one."""
     until = perf_counter() + SLICE_SECONDS
     try:
         next(steps)

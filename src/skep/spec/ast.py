@@ -1,7 +1,7 @@
-"""An expression as a tree of our own, each node with its type and the offset it starts at.
+"""The syntax tree (AST) of an expression. Each node has its type and its offset in the text.
 
-The evaluator runs this tree, and other compilers (to Spark columns) read it: it has nothing of any CEL library in it.
-Operators are calls of the function with their sign as its name; ``a.f(b)`` is the call of ``f`` with ``a`` and ``b``.
+The evaluator and the compiler to Spark columns both read this tree. It does not depend on any CEL library.
+An operator is a call of the function that is named by its sign; ``a.f(b)`` is the call of ``f`` with ``a`` and ``b``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Literal(Struct, frozen=True):
 
 
 class Variable(Struct, frozen=True):
-    """A field of the message."""
+    """A variable of the expression: a field of the message, for one."""
 
     at: int
     name: str
@@ -35,7 +35,7 @@ class Variable(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """A comprehension's variable; ``slot`` tells it from others of the same name."""
+    """The variable of a comprehension; ``slot`` tells it from others of the same name."""
 
     at: int
     name: str
@@ -119,7 +119,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def measure(root: Node) -> tuple[int, int]:
-    """How many nodes a tree has, and how many levels. Walks without recursion, since it is asked before depth is known."""
+    """The number of nodes and of levels of a tree. Without recursion, since the depth is not known yet."""
     nodes, levels = 0, 0
     waiting = [(root, 1)]
     while waiting:
@@ -131,7 +131,7 @@ def measure(root: Node) -> tuple[int, int]:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """All nodes of a tree, in no particular order. Walks without recursion."""
+    """All nodes of a tree, in no particular order."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -140,5 +140,5 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def variables(root: Node) -> set[str]:
-    """The message's fields that an expression reads."""
+    """The names of the variables that an expression reads."""
     return {node.name for node in walk(root) if isinstance(node, Variable)}

@@ -1,7 +1,7 @@
 """The parser of expressions: CEL's grammar, by precedence climbing, with a bound on nesting.
 
-It makes the untyped tree and resolves macros (`has`, `all`, `exists`, `exists_one`, `filter`, `map`), so that nothing after it
-knows which calls are special. Parsing is linear in the text: there is no backtracking.
+It makes the untyped tree and resolves macros (`has`, `all`, `exists`, `exists_one`, `filter`, `map`), so that no later step
+needs to know them. Parsing is linear in the text: there is no backtracking.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from skep.spec.tokens import Token, tokens_of
 from skep.spec.types import INT_MAX
 
 NESTING = 32
-"""Brackets, branches and signs within each other."""
+"""The most levels of nested brackets, branches and signs."""
 LEVELS = 100
-"""Levels of the tree; a sum of a hundred terms is that deep, too."""
+"""The most levels of the tree; a sum of a hundred terms is that deep, too."""
 
 _PRECEDENCE = {
     "||": 1,
@@ -57,7 +57,7 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """A place in the tokens, how deep it is nested, and which comprehension variables are in sight."""
+    """The position in the tokens, the depth of nesting, and the comprehension variables in scope."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens

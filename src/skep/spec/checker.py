@@ -1,7 +1,7 @@
 """The type checker of expressions: the same tree with a type at every node, or the first fault with its offset.
 
-`json` is dynamic: it fits everywhere here and is looked at when it is there. An optional type counts as its plain one, since
-only a message can tell whether the value is absent; compare it with null first.
+`json` is dynamic: it fits everywhere here, and is checked at evaluation. An optional type counts as its plain type, since
+only a message tells whether the value is absent. Compare it with null first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Bindings = dict[int, Type]
 
 
 def check(node: Node, variables: Scope, wanted: Type | None = None) -> Node:
-    """The typed tree; with ``wanted``, its result fits that."""
+    """The typed tree; with ``wanted``, its result must fit that type."""
     typed = _check(node, variables, {})
     if wanted is not None:
         _check_result(typed, wanted)
@@ -131,7 +131,7 @@ def _check_comprehension(node: Comprehension, scope: Scope, bindings: Bindings) 
 
 
 def _joined(nodes: Iterable[Node]) -> Type:
-    """The type of elements: their common one; a mixture is json, as it is in JSON."""
+    """The common type of elements; json for a mixture."""
     result: Type | None = None
     for node in nodes:
         joined = node.type if result is None else join(result, node.type)
@@ -191,7 +191,7 @@ def _matching(node: FunctionCall, signatures: list[Signature]) -> Type:
 def _mismatch(node: FunctionCall, given: list[Type], signatures: list[Signature]) -> TextError:
     what = "-" if node.function == "negate" else node.function
     have = " and ".join(map(_named, given)) or "nothing"
-    # What the first argument could have gone with, where that narrows it down.
+    # Only the signatures that fit the first argument, if there are any.
     near = [signature for signature in signatures if given and fits(given[0], signature.parameters[0])]
     ways = sorted({" and ".join(map(_named, signature.parameters)) for signature in near or signatures})
     hint = ""
@@ -269,7 +269,7 @@ def _check_ternary(node: FunctionCall) -> Type:
 
 
 def _narrowed(branch: Node, condition: Node, sign: str) -> Type:
-    """The type of a branch, which is not null where the condition says so: ``x != null ? x : …``, ``has(x.y) ? x.y : …``."""
+    """The type of a branch. It is not null where the condition tests that: ``x != null ? x : …``, ``has(x.y) ? x.y : …``."""
     if not branch.type.optional:
         return branch.type
     tested: Node | None = None

@@ -61,7 +61,7 @@ class Checking:
     def expression(
         self, path: Path, text: str, variables: Mapping[str, Type], wanted: Type | None = None
     ) -> Expression | None:
-        """An expression, checked; None with a problem when it is wrong, or when nobody would read of it any more."""
+        """Check an expression. None when it is wrong (a problem is noted), or when there are too many problems already."""
         if self.errors > PROBLEMS_SHOWN:
             return None
         try:
@@ -71,12 +71,12 @@ class Checking:
             return None
 
     def condition(self, path: Path, text: str | None, variables: Mapping[str, Type]) -> None:
-        """An expression that is true or false, if there is one."""
+        """Check an expression that is true or false, if there is one."""
         if text is not None:
             self.expression(path, text, variables, BOOL)
 
     def key(self, path: Path, text: str, variables: Mapping[str, Type]) -> Expression | None:
-        """An expression that names something: a string, or a whole number. None when it is none at all."""
+        """Check an expression that makes a key: a string, or a whole number. None when the expression is wrong."""
         found = self.expression(path, text, variables)
         if found is None:
             return None
@@ -91,7 +91,7 @@ class Checking:
     def mapping(
         self, path: Path, given: Expressions, variables: Mapping[str, Type], target: Fields | None, what: str
     ) -> dict[str, Type]:
-        """Expressions for the fields of a target, all that it requires; the types they have."""
+        """Check the expressions for the fields of a target, and that none is missing; return their types."""
         types: dict[str, Type] = {}
         for name, text in given.items():
             at = (*path, name)
@@ -110,14 +110,14 @@ class Checking:
         return types
 
     def target(self, path: Path, name: str) -> Fields | None:
-        """The message type of the queue that something is pushed to, if it has one; a problem when there is no such queue."""
+        """Check that a queue to push to exists; return its message type, if it has one."""
         queue = self.app.queues.get(name)
         if queue is None:
             self.unknown((*path, "queue"), "queue", name, self.app.queues)
         return (queue.message_type or None) if queue is not None else None
 
     def fields(self, path: Path, fields: Fields) -> None:
-        """Fields with their defaults."""
+        """Check the names and defaults of fields."""
         for name, field in fields.items():
             if not NAME.fullmatch(name):
                 self.problem((*path, name), f"{name!r} cannot name a field", "letters, digits and _")
@@ -128,39 +128,39 @@ class Checking:
             self.problem(path, f"the default {field.default!r} is not of its type", print_type(field.type))
 
     def identifier(self, path: Path, what: str, name: str) -> None:
-        """A name of letters, digits and underscores."""
+        """Check a name of letters, digits and underscores."""
         if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS:
             self.problem(path, f"{name[:60]!r} cannot name {what}", "letters, digits and _")
 
     def fit_name(self, path: Path, what: str, name: str) -> None:
-        """A name as the engine takes it."""
+        """Check a name by the rules of the engine."""
         if not 0 < len(name) <= NAME_CHARACTERS or _UNFIT.search(name) or name in (".", ".."):
             expected = f"1 to {NAME_CHARACTERS} characters, no control characters"
             self.problem(path, f"{name[:60]!r} cannot name {what}", expected)
 
     def header(self, path: Path, name: str) -> None:
-        """The name of an HTTP header."""
+        """Check the name of an HTTP header."""
         if not _TOKEN.fullmatch(name):
             self.problem(path, f"{name[:60]!r} is not the name of a header", "a name like X-Signature")
 
     def secrets(self, path: Path, names: list[str], *, needed: bool) -> None:
-        """Names of environment variables that hold secrets."""
+        """Check the names of environment variables that hold secrets."""
         if needed and not names:
             self.problem(path, "there is no secret to verify with", 'secret_env: "NAME_OF_A_VARIABLE"', absence=True)
         for name in names:
             self.variable((*path, "secret_env"), name)
 
     def variable(self, path: Path, name: str) -> None:
-        """The name of an environment variable."""
+        """Check the name of an environment variable."""
         if not _VARIABLE.fullmatch(name):
             self.problem(path, f"{name[:60]!r} cannot name a variable", "letters, digits and _")
 
     def within(self, path: Path, name: str, value: float, least: float, most: float) -> None:
-        """A number in its range."""
+        """Check the range of a number."""
         if not least <= value <= most:
             self.problem(path, f"{name} is out of range", f"{least:g} to {most:g}")
 
     def duration(self, path: Path, name: str, seconds: float, most: float = DURATION_SECONDS_MAX) -> None:
-        """A duration above zero."""
+        """Check that a duration is above zero, and not too long."""
         if not 0 < seconds <= most:
             self.problem(path, f"{name} is out of range", f"above 0 and at most {most:g} seconds")

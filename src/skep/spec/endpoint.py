@@ -1,7 +1,7 @@
-"""Addresses that messages are delivered to, and how they are shown.
+"""The addresses of deliveries (endpoints), and their names.
 
-The path of such an address is often a secret itself (Slack, Discord, Teams), so nobody but the receiver is shown it: logs, errors,
-the store, the API and the client name an endpoint by its host and a few digits that tell it from others there.
+The path of an address is often a secret itself (Slack, Discord, Teams). So logs, errors, the store, the API and the client name an
+endpoint by its host and a few digits, which tell it from others on that host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAME = re.compile(r"https?://[^/?#@]+/(?:…[0-9a-f]{8})?", re.ASCII)
 
 
 def is_address(url: str) -> bool:
-    """Whether messages can be posted to this."""
+    """Whether messages can be posted to this address."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
@@ -26,7 +26,7 @@ def is_address(url: str) -> bool:
 
 
 def endpoint_name(url: str) -> str:
-    """The name of an endpoint: `https://host/`, or `https://host/…1f2e3d4c` for one with a path. A name is its own name."""
+    """The name of an endpoint: `https://host/`, or `https://host/…1f2e3d4c` if it has a path. A name stays as it is."""
     if _NAME.fullmatch(url) or not is_address(url):
         return url
     parts = urlsplit(url)

@@ -1,6 +1,6 @@
-"""Compile a typed tree into Python functions, so that no tree is walked for each message.
+"""Compile a typed tree into Python functions (closures), so that no tree is walked for each message.
 
-`&&`, `||`, `all` and `exists` ignore a failure when the other side decides, in either order, as CEL says.
+`&&`, `||`, `all` and `exists` ignore a failure when another operand decides, in either order, as in CEL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MISSING = object()
 
 
 def build(node: Node) -> Run:
-    """The function that gives a tree's value."""
+    """The function that computes the value of a tree."""
     match node:
         case Literal():
             return _constant(node.value)
@@ -42,7 +42,7 @@ def build(node: Node) -> Run:
 
 
 def failed_at(failure: NoValueError, at: int) -> NoValueError:
-    """The failure with its place, unless it has one from deeper down."""
+    """The failure with this offset, unless a deeper node has set one."""
     if failure.at is None:
         failure.at = at
     return failure
@@ -99,7 +99,7 @@ def _select(node: Select) -> Run:
 
 def _has(node: Select) -> Run:
     operand, field, at = build(node.operand), node.field, node.at
-    # A record's optional field may be there as null, which is as good as absent.
+    # An optional field of a record may be null, which counts as absent.
     by_value = node.operand.type.kind is Kind.RECORD
 
     def run(scope: Scope) -> object:
@@ -112,7 +112,7 @@ def _has(node: Select) -> Run:
 
 
 def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
-    """The function that turns a JSON value into one of the type: times come as strings, floats may come as whole numbers."""
+    """The function that converts a JSON value to a type: times arrive as strings, floats may arrive as whole numbers. None if there is none."""
     if type_.kind is Kind.TIME:
         return _to_time
     if type_.kind is Kind.FLOAT:
@@ -267,7 +267,7 @@ def _truth(value: object, sign: str) -> bool:
 
 
 class _Loop(NamedTuple):
-    """A comprehension made ready. ``cost`` is what one step pays."""
+    """A compiled comprehension. ``cost`` is the units of one step."""
 
     at: int
     macro: str

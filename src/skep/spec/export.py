@@ -51,7 +51,7 @@ def json_schemas(app: App) -> Schema:
 
 
 def queue_schema(queue: Queue) -> Schema:
-    """The schema of a queue's messages; one without a type takes anything."""
+    """The schema of a queue's messages; a queue without a type takes any JSON."""
     return fields_schema(queue.message_type, queue.extra_fields) if queue.message_type else {}
 
 
@@ -144,7 +144,7 @@ def _operation(action: str, channel: str, summary: str) -> Schema:
 
 
 def _identifier(kind: str, name: str) -> str:
-    """A channel's key: references to it must not need escapes."""
+    """The key of a channel, without characters that references would have to escape."""
     return f"{kind}_" + "".join(character if character.isascii() and character.isalnum() else "_" for character in name)
 
 

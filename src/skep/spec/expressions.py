@@ -1,7 +1,7 @@
 """Expressions: compiled once against the types of their variables, then evaluated for each message.
 
 They are CEL, with our own parser, checker and evaluator (see docs/adr/0011). They have the spec's types and a budget, and can read
-nothing but the message. An evaluation changes nothing and keeps nothing.
+nothing but their variables. An evaluation has no side effects.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
 from skep.spec.types import INT_MAX, INT_MIN, Kind, Type, holds
 
 RESULT_PARTS = 200_000
-"""Values that a result may have in it, lists and maps opened up."""
+"""The most values in a result, including those in its lists and maps."""
 PLAIN_CHARACTERS = 256
-"""A string this short is never too much by itself."""
+"""A shorter string needs no check of its size."""
 SHOWN_CHARACTERS = 200
 
 
 class ExpressionError(SkepError):
-    """An expression that is wrong, or has no value for a message. ``at`` is an offset in its text."""
+    """The error of an expression that is wrong, or has no value for a message. ``at`` is an offset in its text."""
 
     def __init__(self, code: Code, message: str, text: str, at: int, value: object = None) -> None:
         super().__init__(code, message, expression=text[:SHOWN_CHARACTERS], at=at, value=shown(value))
@@ -44,7 +44,7 @@ class ExpressionError(SkepError):
 
 
 class Expression(Struct, frozen=True):
-    """A compiled expression. ``tree`` is for other compilers, ``wanted`` what its result must fit, if that is known."""
+    """A compiled expression. ``tree`` is for other compilers, ``wanted`` the type that its result must fit, if there is one."""
 
     text: str
     tree: Node
@@ -55,7 +55,7 @@ class Expression(Struct, frozen=True):
 
     @property
     def type(self) -> Type:
-        """The type of the result as far as it is known beforehand."""
+        """The type of the result, as far as the checker knows it."""
         return self.tree.type
 
 
@@ -69,7 +69,7 @@ def compile_expression(text: str, variables: Mapping[str, Type], wanted: Type | 
 
 
 def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None) -> Expression:
-    """As `compile_expression`, with a `TextError` for a caller that knows the text's place in a file."""
+    """As `compile_expression`, but raises a `TextError`, for callers that know the text's place in a file."""
     tree = check(parse(text), variables, wanted)
     nodes = list(walk(tree))
     slots = sum(isinstance(node, Comprehension) for node in nodes)
@@ -77,7 +77,7 @@ def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None
 
 
 def evaluate(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
-    """The value for a message: the fields by name, as JSON gives them. Raises ExpressionError when there is none."""
+    """The value for a message, whose fields are JSON values by name. Raises ExpressionError when there is none."""
     allowance = ALLOWED.get()
     units = budget if allowance is None else min(budget, allowance.left)
     scope = Scope(message, [None] * expression.slots if expression.slots else None, units)
@@ -102,9 +102,9 @@ def evaluate(expression: Expression, message: Mapping[str, object], budget: int 
 
 
 def evaluate_json(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
-    """The value as JSON has it: times and durations as strings, numbers finite, and of bounded size."""
+    """The value as JSON: with times and durations as strings, only finite numbers, and a bounded size."""
     value = evaluate(expression, message, budget)
-    # Nearly all values are plain ones, and there is nothing to write about them.
+    # Nearly all values are plain, and need no conversion.
     kind = type(value)
     if value is None or kind is bool or (kind is str and len(value) < PLAIN_CHARACTERS):  # type: ignore[arg-type] # a str
         return value
@@ -124,19 +124,19 @@ def shown(value: object) -> str | None:
         return None
     if isinstance(value, str):
         return value[:SHOWN_CHARACTERS]
-    # A large or deep value is not spelled out in full only to be cut.
+    # A large or deep value is never written out in full.
     return _SHORT.repr(value)[:SHOWN_CHARACTERS]
 
 
 class _Short(reprlib.Repr):
-    """Spells out the beginning of a value, at a price that does not depend on the value's size."""
+    """Writes the beginning of a value, at a cost that does not depend on the value's size."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel, self.maxlist, self.maxdict, self.maxstring, self.maxlong = 4, 8, 8, 100, 100
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """The first keys as they come: reprlib would sort all of them first."""
+        """The first keys in their order: reprlib would sort all keys first."""
         if not x:
             return "{}"
         if level <= 0:
@@ -160,7 +160,7 @@ def _takes_null(type_: Type) -> bool:
 
 
 def _makes(node: Node) -> bool:
-    """Whether the result may hold lists or maps that are not the message's own, or values that JSON has not."""
+    """Whether the result may have lists or maps that are not the message's own, or values that are no JSON."""
     if isinstance(node, ListOf | MapOf | Comprehension):
         return True
     return (isinstance(node, FunctionCall) and node.function in ("+", "split")) or holds(
@@ -185,7 +185,7 @@ def _written(value: object) -> object:
 
 
 class _Writer:
-    """Counts what it writes: a list of one list many times over is small here and huge as JSON."""
+    """Converts a value to JSON values and counts them: a list that has one list many times is small in memory and huge as JSON."""
 
     def __init__(self, parts: int) -> None:
         self.left = parts

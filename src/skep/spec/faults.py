@@ -1,13 +1,13 @@
-"""The error that the small parsers of this package raise: an offset in their text, and the fault there.
+"""The error of the small parsers in this package: a fault at an offset of their text.
 
-It never leaves the package: a caller that knows the text's source turns it into a `Problem` or an error.
+It never leaves the package: callers that know the source of the text turn it into a `Problem` or an error.
 """
 
 from __future__ import annotations
 
 
 class TextError(Exception):
-    """Something at an offset of a small text is wrong."""
+    """A fault at an offset of a small text."""
 
     def __init__(self, at: int, message: str, expected: str | None = None) -> None:
         super().__init__(message)

@@ -14,19 +14,19 @@ from skep.spec.validate import validate
 
 
 class Checked(Struct, frozen=True):
-    """The result of a check: the problems from top to bottom, and each as text for people."""
+    """The result of a check: the problems from top to bottom, as data and as text."""
 
     problems: list[Problem]
     rendered: list[str]
 
     @property
     def usable(self) -> bool:
-        """Whether there is nothing worse than a warning."""
+        """Whether there are no errors, at most warnings."""
         return not errors_of(self.problems)
 
 
 def read_spec(text: str, filename: str) -> Parsed:
-    """A spec with its spans and the problems of its reading; only the language has spans."""
+    """Read a spec, with the spans of its parts and the problems of reading. Only the spec language has spans."""
     suffix = PurePath(filename).suffix
     if suffix not in (".toml", ".json"):
         return parse_app(text)
@@ -38,7 +38,7 @@ def read_spec(text: str, filename: str) -> Parsed:
 
 
 def check(text: str, filename: str) -> Checked:
-    """Everything that is wrong with a spec."""
+    """All problems of a spec."""
     problems = ordered(_problems(read_spec(text, filename)))
     return Checked(problems, [render(problem, text, filename) for problem in problems])
 
@@ -53,7 +53,7 @@ def load(text: str, filename: str) -> App:
 
 
 def _problems(parsed: Parsed) -> list[Problem]:
-    """The problems of reading and validating, without those that may follow from an unreadable part."""
+    """The problems of reading and of validation, without those that may only follow from an unreadable part."""
     found = validate(parsed.app, parsed.spans)
     if not parsed.problems:
         return found

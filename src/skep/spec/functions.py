@@ -18,7 +18,7 @@ from skep.spec.types import INT_MAX, INT_MIN
 Function = Callable[..., object]
 
 _INT = re.compile(r"[+-]?\d{1,20}", re.ASCII)
-# The repetitions give nothing back (++), so that a long text which is no number is told in one pass.
+# The repetitions are possessive (++), so that a long text that is no number is refused in one pass.
 _FLOAT = re.compile(r"[+-]?(?:\d{1,400}+(?:\.\d{0,400}+)?|\.\d{1,400}+)(?:[eE][+-]?\d{1,5}+)?", re.ASCII)
 _FLOAT_CHARACTERS = 64
 """How many characters of a float's spelling one unit pays for."""
@@ -26,7 +26,7 @@ _SPELLED = frozenset({float, datetime, timedelta})
 _TRUE = frozenset({"1", "t", "true", "TRUE", "True"})
 _BOOLS = _TRUE | {"0", "f", "false", "FALSE", "False"}
 _SMALL, _LARGE = bytes(range(97, 123)), bytes(range(65, 91))
-# Of UTF-8, where no byte of another character is a letter's: a table of characters would take fifty times as long.
+# Tables of UTF-8 bytes, where ASCII letters occur in no other character. A table of characters is fifty times slower.
 _LOWER, _UPPER = bytes.maketrans(_LARGE, _SMALL), bytes.maketrans(_SMALL, _LARGE)
 _MINUTE, _HOUR, _SECOND = timedelta(minutes=1), timedelta(hours=1), timedelta(seconds=1)
 
@@ -67,7 +67,7 @@ def ends_with(scope: Scope, value: object, part: object) -> object:
 
 
 def matches(scope: Scope, value: object, pattern: object) -> object:
-    """Whether a regular expression that comes with the message occurs in a string."""
+    """Whether a regular expression from the message occurs in a string."""
     text, wanted = _texts("matches", value, pattern)
     try:
         return of_message(wanted, scope).occurs_in(text, scope)
@@ -76,7 +76,7 @@ def matches(scope: Scope, value: object, pattern: object) -> object:
 
 
 def matching(pattern: Pattern) -> Function:
-    """`matches` for a pattern that stands in the expression, and was compiled with it."""
+    """`matches` for a pattern that is a literal, compiled with its expression."""
 
     def run(scope: Scope, value: object) -> object:
         (text,) = _texts("matches", value)
@@ -86,14 +86,14 @@ def matching(pattern: Pattern) -> Function:
 
 
 def lower(scope: Scope, value: object) -> object:
-    """A string with A to Z made small."""
+    """A string with A to Z in lower case."""
     (text,) = _texts("lowerAscii", value)
     scope.build(len(text))
     return _translated(text, _LOWER)
 
 
 def upper(scope: Scope, value: object) -> object:
-    """A string with a to z made large."""
+    """A string with a to z in upper case."""
     (text,) = _texts("upperAscii", value)
     scope.build(len(text))
     return _translated(text, _UPPER)
@@ -189,7 +189,7 @@ def to_int(_: Scope, value: object) -> object:
         case int():
             return whole(value)
         case float():
-            # Both ends are excluded, as in the reference: what rounds to them may have been further out.
+            # Both ends are excluded, as in the reference: numbers beyond them round to them, too.
             if not INT_MIN < value < INT_MAX + 1:
                 raise NoValueError("the result does not fit into 64 bits", value)
             return int(value)
@@ -203,7 +203,7 @@ def to_int(_: Scope, value: object) -> object:
 
 
 def to_double(scope: Scope, value: object) -> object:
-    """A float."""
+    """A float, also from an int or a spelling."""
     match value:
         case bool():
             pass
@@ -225,7 +225,7 @@ def to_bool(_: Scope, value: object) -> object:
         return value
     if isinstance(value, str) and value in _BOOLS:
         return value in _TRUE
-    # A list or map is not spelled out: that of a large one takes long, and a comprehension would do it for each element.
+    # A list or map is not written out: a large one takes long, and a comprehension would do it for each element.
     spelled = f" {value[:100]!r}" if isinstance(value, str) else ""
     raise NoValueError(f"{name_of(value)}{spelled} is neither true nor false", value)
 
@@ -251,7 +251,7 @@ def to_duration(scope: Scope, value: object) -> object:
         case timedelta():
             return value
         case str():
-            scope.spend(TIME_UNITS + len(value))  # it may have a part for every two characters
+            scope.spend(TIME_UNITS + len(value))  # there may be a part for every two characters
             try:
                 return span(parse_duration(value))
             except ValueError as error:
@@ -260,7 +260,7 @@ def to_duration(scope: Scope, value: object) -> object:
 
 
 def read_time(value: str) -> datetime:
-    """A time from its spelling, or a failure."""
+    """A time from its spelling; NoValueError when it is none."""
     try:
         return parse_time(value)
     except ValueError as error:
@@ -268,14 +268,14 @@ def read_time(value: str) -> datetime:
 
 
 def dyn(_: Scope, value: object) -> object:
-    """The same value; only the checker stops looking at its type."""
+    """The same value. The checker then ignores its type."""
     return value
 
 
 def _part(
     name: str, of_time: Callable[[datetime], int], of_duration: Callable[[timedelta], int] | None = None
 ) -> Function:
-    """A part of a time, and of a duration where that has it: there it carries the duration's sign."""
+    """The function for a part of a time, and of a duration if it has that part; the part has the duration's sign."""
 
     def run(_: Scope, value: object) -> object:
         if isinstance(value, datetime):
@@ -310,4 +310,4 @@ IMPLEMENTATIONS: dict[str, Function] = {
         "getMilliseconds", lambda time: time.microsecond // 1000, lambda length: length.microseconds // 1000
     ),
 }  # fmt: skip
-"""Every operator and function but && || and ?:, which do not look at all of their arguments."""
+"""Every operator and function but && || and ?:, which do not evaluate all of their arguments."""

@@ -1,8 +1,8 @@
 """Times and durations in expressions: RFC 3339 and Go-like spellings, to the microsecond, always in UTC.
 
-What is finer is refused, since neither `datetime` nor a Spark timestamp can hold it, and two times that differ would be equal. A
-duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999. The difference of two times has 64 bits of
-nanoseconds, also as in CEL: 292 years.
+Finer times are refused: neither `datetime` nor a Spark timestamp can hold them, and two different times would be equal. A
+duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999. The difference of two times is at most 64 bits
+of nanoseconds (292 years), also as in CEL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 TIMES_KEPT = 4_096
-"""A message's times are read and written again by its mapping, its events and its state; what is kept is small and never changes."""
+"""The size of the caches of times: the mapping, the events and the state of a message read and write the same times."""
 DURATION_MAX = timedelta(seconds=315_576_000_000)
 DIFFERENCE_MAX = timedelta(microseconds=(2**63 - 1) // 1_000)
 TOO_FINE = "finer than a microsecond, which is the finest that is kept"

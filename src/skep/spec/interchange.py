@@ -1,6 +1,6 @@
-"""The IR as TOML and as JSON, both ways. Both have the same shape: the structs' own, with types as they are spelled.
+"""The IR as TOML and as JSON, both ways. Both have the shape of the structs, with types as text.
 
-Everything that is wrong with a document is told at once, by its path.
+All problems of a document are reported at once, by path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 _KINDS: dict[str, type] = {"queues": Queue, "webhooks": Webhook, "entities": Entity, "schedules": Schedule}
 LINE_CHARACTERS = 20_000
-"""The standard library's parser takes quadratic time for a key with many dots."""
+"""The longest line of TOML: the standard library's parser takes quadratic time for a key with many dots."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
@@ -51,7 +51,7 @@ def to_toml(app: App) -> str:
 
 
 def to_document(app: App) -> Document:
-    """An app as plain dictionaries, its types as text."""
+    """An app as plain dictionaries, with types as text."""
     document: Document = msgspec.to_builtins(app)
     for path, fields in _field_tables(document):
         where: Any = app
@@ -123,7 +123,7 @@ def _convert_kind(given: object, kind: str, part: type, problems: list[Problem])
     found: Document = {}
     for name, content in given.items():
         if kind == "queues" and isinstance(content, dict) and isinstance(content.get("settings"), dict):
-            # A setting that is null says nothing, as in the language.
+            # A null setting counts as missing, as in the spec language.
             said = {key: value for key, value in content["settings"].items() if value is not None}
             content["settings"] = {key: said[key] for key in said if key in QueueChanges.__struct_fields__}
             problems += [
@@ -156,7 +156,7 @@ def _read_fields(path: Path, fields: Document, problems: list[Problem]) -> None:
 
 
 def _field_tables(document: Document) -> Iterator[tuple[Path, Document]]:
-    """Every table of fields with their types, and its path."""
+    """Every table of typed fields, with its path."""
     for name, queue in _tables(document.get("queues")):
         yield from _table(queue, "message_type", ("queues", name))
     for name, entity in _tables(document.get("entities")):

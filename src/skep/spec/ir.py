@@ -1,7 +1,7 @@
 """The intermediate representation (IR) of a spec, the same for every input format. Plain structs that compare by content.
 
-Things are kept by their names. Expressions are their text; `skep.spec.validate` holds them against the types. Nothing here knows
-lines and columns: where a part was written is kept beside it, by its path (see `skep.spec.problems`).
+Parts are kept by name. Expressions are text; `skep.spec.validate` checks them against the types. The structs have no lines and
+columns: the spans of parts are kept beside the IR, by path (see `skep.spec.problems`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Expressions = dict[str, str]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The base of all parts: they are immutable, and an unknown name is an error."""
+    """The base of all parts: immutable, and strict about unknown names."""
 
 
 class ExtraFields(StrEnum):
-    """What happens to a message with fields its type does not know."""
+    """What happens to a message with fields that its type does not declare."""
 
     REFUSE = "refuse"
     ALLOW = "allow"
@@ -40,7 +40,7 @@ class OnInvalid(StrEnum):
 
 
 class OnFail(StrEnum):
-    """What a pipeline does with a row for which a check does not hold: it is counted, quarantined, or ends the run."""
+    """What a pipeline does with a row that fails a check: count it, quarantine it, or let the run fail."""
 
     WARN = "warn"
     DROP = "drop"
@@ -63,7 +63,7 @@ class IdempotencySource(StrEnum):
 
 
 class Idempotency(_Part, frozen=True):
-    """How repeats are told, and for how long. ``value`` is the expression, or the header's name."""
+    """How duplicates are recognised, and for how long. ``value`` is the expression, or the header's name."""
 
     source: IdempotencySource
     value: str = ""
@@ -71,7 +71,7 @@ class Idempotency(_Part, frozen=True):
 
 
 class CommandCall(_Part, frozen=True):
-    """A command to run, its input made by expressions."""
+    """A command to run, with expressions for its input."""
 
     entity: str
     command: str
@@ -79,7 +79,7 @@ class CommandCall(_Part, frozen=True):
 
 
 class Then(_Part, frozen=True):
-    """A message to push to another queue once this one is done, if ``when`` holds."""
+    """A message to push to another queue when a message is done, if ``when`` holds."""
 
     queue: str
     fields: Expressions = {}
@@ -87,9 +87,9 @@ class Then(_Part, frozen=True):
 
 
 class Deliver(_Part, frozen=True):
-    """An outbound webhook: where messages are posted to, or which variable says so.
+    """An outbound webhook: the URL that messages are posted to, or the environment variable that holds it.
 
-    ``headers_env`` has a variable for each header whose value is a secret. Several secrets are for rotation: each of them signs.
+    ``headers_env`` names a variable for each header with a secret value. Several secrets are for rotation: each of them signs.
     """
 
     url: str = ""
@@ -101,7 +101,7 @@ class Deliver(_Part, frozen=True):
 
 
 class RateLimit(_Part, frozen=True):
-    """At most ``count`` messages in ``per_seconds``: for each value of ``key``, or in all."""
+    """At most ``count`` messages in ``per_seconds``: for each value of ``key``, or for the whole queue."""
 
     count: int
     per_seconds: float
@@ -109,14 +109,14 @@ class RateLimit(_Part, frozen=True):
 
 
 class Check(_Part, frozen=True):
-    """The quality checks of a queue's messages, and the handling of messages that fail them."""
+    """A quality check of a queue's messages, and what happens to messages that fail it."""
 
     holds: str
     on_fail: OnFail = OnFail.WARN
 
 
 class Queue(_Part, frozen=True):
-    """A queue. Without a ``message_type`` it takes any JSON. ``settings`` are the engine's; what is unset stays as it is."""
+    """A queue. Without a ``message_type`` it takes any JSON. ``settings`` are the engine's; unset ones stay as they are."""
 
     message_type: Fields = {}
     extra_fields: ExtraFields = ExtraFields.REFUSE
@@ -135,7 +135,7 @@ class Queue(_Part, frozen=True):
 
 
 class Scheme(StrEnum):
-    """How a webhook's sender proves itself."""
+    """How the sender of a webhook authenticates."""
 
     NONE = "none"
     HMAC = "hmac"
@@ -147,7 +147,7 @@ class Scheme(StrEnum):
 
 
 class Encoding(StrEnum):
-    """How a signature is written."""
+    """The encoding of a signature."""
 
     HEX = "hex"
     BASE64 = "base64"
@@ -182,9 +182,9 @@ class TenantSource(StrEnum):
 
 
 class Tenant(_Part, frozen=True):
-    """Which tenant a webhook's message belongs to: the path's last part, a header's value, or what an expression finds in the body.
+    """The tenant of a webhook's message: the last part of the path, the value of a header, or an expression over the body.
 
-    No signature covers the path, and hardly any a header; every one covers the body.
+    Every signature covers the body, hardly any a header, and none the path.
     """
 
     source: TenantSource
@@ -193,7 +193,7 @@ class Tenant(_Part, frozen=True):
 
 
 class Webhook(_Part, frozen=True):
-    """An address that takes messages from outside, for a queue or for a command at once.
+    """An address for messages from outside, which go to a queue or run a command.
 
     ``message`` makes the pushed message; by default it has the payload, the kept headers, the source ip and the time. Without
     ``keep_headers`` the harmless headers are kept (see `skep.spec.kept_headers`).
@@ -209,7 +209,7 @@ class Webhook(_Part, frozen=True):
 
 
 class Emit(_Part, frozen=True):
-    """An event that a command appends, its fields made by expressions, if ``when`` holds."""
+    """An event that a command appends if ``when`` holds, with expressions for its fields."""
 
     event: str
     fields: Expressions = {}
@@ -217,7 +217,7 @@ class Emit(_Part, frozen=True):
 
 
 class Command(_Part, frozen=True):
-    """A command on an entity: typed input, a guard that must hold, and the events that it emits."""
+    """A command on an entity: its input type, a guard that must hold, and the events that it emits."""
 
     input: Fields = {}
     guard: str | None = None
@@ -225,7 +225,7 @@ class Command(_Part, frozen=True):
 
 
 class Entity(_Part, frozen=True):
-    """A thing with a state, which is the fold of its events: an event assigns expressions to fields of the state."""
+    """A thing with a state, which is the fold of its events. An event assigns expressions to fields of the state."""
 
     id: str
     state: Fields = {}
@@ -234,7 +234,7 @@ class Entity(_Part, frozen=True):
 
 
 class Schedule(_Part, frozen=True):
-    """A message pushed whenever the cron expression says so."""
+    """A message that is pushed at the times of a cron expression."""
 
     cron: str
     queue: str

@@ -1,7 +1,7 @@
-"""Which headers of a request to a webhook its message keeps: the one list, with reasons, for the server and for `spec check`.
+"""The headers that the message of a webhook keeps: one list, with reasons, for the server and for `spec check`.
 
-More people read a message than the request was meant for: consumers, the dashboard, dead letters, the lake. So a message never gets
-credentials, and gets addresses and locations only when the spec asks for them.
+A message has more readers than the request had: consumers, the dashboard, dead letters, the lake. So a message never gets
+credentials, and gets addresses only when the spec asks for them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from enum import StrEnum
 from skep.spec.ir import Webhook
 
 ALL = "*"
-"""In `keep_headers`: all but what may be secret."""
+"""In `keep_headers`: all headers that are not likely to be secret."""
 
 HEADERS_MAX = 64
-"""So many headers are kept of one request."""
+"""The most kept headers of one request."""
 HEADERS_BYTES_MAX = 8 * 1024
 """The most bytes of all kept headers, names and values. A header that does not fit is left out whole."""
 
@@ -53,7 +53,7 @@ NEVER: dict[str, Reason] = {
     "skep-producer": Reason.OURS,
     "skep-tenant": Reason.OURS,
 }
-"""Not kept even when a spec names them."""
+"""Headers that are not kept even when a spec names them."""
 SECRET_WORDS: dict[str, Reason] = {
     "signature": Reason.SIGNATURE,
     "signatures": Reason.SIGNATURE,
@@ -81,7 +81,7 @@ SECRET_WORDS: dict[str, Reason] = {
 }
 """A header with one of these among the words of its name (`x-gitlab-token`, `x-api-key`) is kept only when a spec names it."""
 HARMLESS = frozenset({"idempotency-key", "x-idempotency-key"})
-"""Kept though a word of theirs is among those."""
+"""Headers that are kept although their names have such a word."""
 BY_NAME_OR_ALL: dict[str, Reason] = {
     "forwarded": Reason.ADDRESS,
     "x-original-forwarded-for": Reason.ADDRESS,
@@ -117,13 +117,13 @@ BY_NAME_OR_ALL: dict[str, Reason] = {
     "cache-control": Reason.PLUMBING,
     "pragma": Reason.PLUMBING,
 }
-"""Kept when a spec names them, or all. So is what begins with `x-forwarded-`: who it was, and where from."""
+"""Headers that are kept when a spec names them, or names `*`. So are those that begin with `x-forwarded-`."""
 _FORWARDED = "x-forwarded-"
 _WORDS = re.compile(r"[-_.]")
 
 
 class Kept:
-    """Which headers a webhook keeps. Names are in small letters."""
+    """The headers that a webhook keeps. Names are in lower case."""
 
     def __init__(self, names: Iterable[str] | None, own_signature: str | None = None) -> None:
         self._named = frozenset(name.lower() for name in names or ())
@@ -149,7 +149,7 @@ class Kept:
 
 
 def secret_reason(name: str) -> Reason | None:
-    """Why a header may be secret, by the words of its name; None when it looks like none."""
+    """Why a header may be secret, by the words of its name; None when no word says so."""
     if name in HARMLESS:
         return None
     return next((SECRET_WORDS[word] for word in _WORDS.split(name) if word in SECRET_WORDS), None)

@@ -18,7 +18,7 @@ class FieldMapping(Struct, frozen=True):
 
 
 def compile_mapping(given: Expressions, variables: Mapping[str, Type], target: Fields | None = None) -> FieldMapping:
-    """The mapping of a spec; with a target, each field's expression is held against its type."""
+    """Compile a mapping of a spec; with a target, each expression must fit the type of its field."""
     return FieldMapping([
         (name, compile_expression(text, variables, target[name].type if target and name in target else None))
         for name, text in given.items()
@@ -26,7 +26,7 @@ def compile_mapping(given: Expressions, variables: Mapping[str, Type], target: F
 
 
 def apply_mapping(mapping: FieldMapping, message: Mapping[str, object]) -> dict[str, object]:
-    """The fields made of a message, as JSON has them; the error of a field that has no value names it."""
+    """The fields made from a message, as JSON values. The error of a field without a value names the field."""
     result: dict[str, object] = {}
     for name, expression in mapping.fields:
         try:

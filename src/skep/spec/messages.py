@@ -1,6 +1,6 @@
 """Validate messages against their type. A validator is compiled once, and a valid message costs about a microsecond.
 
-A misfit has the field, its value and the expected type, so that the producer can mend the message.
+A misfit has the field, its value and the expected type, so that the producer can correct the message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Misfit(Struct, frozen=True):
 
 
 class Validator(Struct, frozen=True):
-    """A compiled message type. ``plain`` is for values that are JSON already, ``decoder`` for bytes."""
+    """A compiled message type. ``plain`` checks decoded values, ``decoder`` checks bytes."""
 
     fields: Fields
     decoder: msgspec.json.Decoder[Any]
@@ -61,7 +61,7 @@ def misfit(validator: Validator, payload: bytes) -> Misfit | None:
     """The misfit of a payload; None when it is valid."""
     try:
         validator.decoder.decode(payload)
-        payload.decode()  # the decoder does not look into json fields
+        payload.decode()  # the decoder skips json fields
     except msgspec.ValidationError as error:
         return _explained(validator, str(error), _decoded(payload))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -83,13 +83,13 @@ def misfit_of(validator: Validator, value: object) -> Misfit | None:
 
 
 def decode(validator: Validator, payload: bytes) -> dict[str, object]:
-    """The fields of a payload that fits, for expressions: as JSON has them, the defaults filled in."""
+    """The fields of a valid payload for expressions, with the defaults of absent ones."""
     message: dict[str, object] = msgspec.json.decode(payload)
     return with_defaults(validator, message)
 
 
 def with_defaults(validator: Validator, message: dict[str, object]) -> dict[str, object]:
-    """A message whose absent fields have their defaults."""
+    """Add the defaults of absent fields to a message."""
     if validator.defaults:
         for name, default in validator.defaults.items():
             message.setdefault(name, default)
@@ -97,7 +97,7 @@ def with_defaults(validator: Validator, message: dict[str, object]) -> dict[str,
 
 
 def fits_type(type_: Type, value: object) -> bool:
-    """Whether a JSON value is one of the type."""
+    """Whether a JSON value has the type."""
     try:
         msgspec.convert(value, _python_type(type_, raw=False))
     except (msgspec.ValidationError, RecursionError):
@@ -111,7 +111,7 @@ def _defaults(fields: Fields) -> dict[str, object]:
 
 
 def _struct(fields: Fields, strict: bool, raw: bool) -> type:
-    """A struct with a number for a name in place of each field's, which may be a word that Python reserves."""
+    """A struct for these fields. Its own field names are numbered, since a name may be a reserved word of Python."""
     needed: list[tuple[str, Any]] = []
     others: list[tuple[str, Any, Any]] = []
     rename: dict[str, str] = {}
@@ -182,7 +182,7 @@ def _expected(root: Type | None, path: str, reason: str) -> str:
 
 
 def _found(message: object, path: str) -> tuple[object, str]:
-    """The value at a path, as far as the path says where it is, and the name of the field it starts with."""
+    """The value at a path, as far as the path is exact, and the name of the path's first field."""
     value, first = message, ""
     for step in _STEP.finditer(path):
         first = first or step[1] or ""

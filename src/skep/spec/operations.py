@@ -1,7 +1,7 @@
 """The operators of expressions. They check the types of their values, since a json field may hold anything.
 
-Integers have 64 bits and overflow is a failure; integer division cuts towards zero; no type turns into another by itself,
-except that an int and a float may be compared. Bools are never numbers, unlike in Python.
+Ints have 64 bits, and overflow is a failure. Int division cuts towards zero. No type is converted implicitly, except that an int
+and a float can be compared. Bools are never numbers, unlike in Python.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ NAMES: dict[type, str] = {
 
 
 def name_of(value: object) -> str:
-    """The kind of a value, in the words of the spec."""
+    """The type of a value, in the words of the spec."""
     return NAMES.get(type(value), type(value).__name__)
 
 
 def unfit(sign: str, *values: object) -> NoValueError:
-    """The failure of an operator that does not know these types."""
+    """The failure of an operator or function that does not take these types."""
     return NoValueError(f"{sign} does not work with {' and '.join(map(name_of, values))}", values[0])
 
 
 def whole(value: int) -> int:
-    """The same number, if it has 64 bits."""
+    """The number if it fits into 64 bits, else a failure."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise NoValueError("the result does not fit into 64 bits", value)
 
 
 def span(value: timedelta) -> timedelta:
-    """The same duration, if it is one that expressions know."""
+    """The duration if it is not too long, else a failure."""
     if -DURATION_MAX <= value <= DURATION_MAX:
         return value
     raise NoValueError("the duration is longer than ten thousand years")
@@ -47,7 +47,7 @@ def span(value: timedelta) -> timedelta:
 
 def add(scope: Scope, left: object, right: object) -> object:
     """``left + right``"""
-    if type(left) is int and type(right) is int:  # by far the most frequent, and patterns take their time
+    if type(left) is int and type(right) is int:  # by far the most frequent case, and `match` is slower
         return whole(left + right)
     match left, right:
         case float(), float():
@@ -100,7 +100,7 @@ def subtract(_: Scope, left: object, right: object) -> object:
 def multiply(_: Scope, left: object, right: object) -> object:
     """``left * right``"""
     if type(left) is int and type(right) is int:
-        # Numbers of a message may be longer than 64 bits, and their product takes its time.
+        # Numbers of a message may have more than 64 bits, and their product takes long.
         return whole(left * right) if whole(left) and whole(right) else 0
     if isinstance(left, float) and isinstance(right, float):
         return left * right
@@ -157,13 +157,13 @@ def invert(_: Scope, value: object) -> object:
 
 
 CONTAINER_UNITS = 3
-"""What it costs to compare two lists or maps, beside their elements."""
+"""The cost of comparing two lists or maps, besides their elements."""
 _NUMBERS = frozenset({int, float})
 _SCALARS = frozenset({int, float, str, bool, datetime, timedelta, type(None)})
 
 
 def equal(scope: Scope, left: object, right: object) -> bool:
-    """Whether two values are the same: of one type, or numbers of equal value; lists and maps by what they hold."""
+    """Whether two values are equal: of one type, or numbers of equal value; lists and maps by their elements."""
     kind = type(left)
     if kind in _SCALARS:
         if kind is type(right):
@@ -185,7 +185,7 @@ def equal(scope: Scope, left: object, right: object) -> bool:
 
 
 def _as_float(value: object) -> float:
-    """A number among floats: an int and a float are compared as two floats, as the reference and databases do."""
+    """A number as a float: an int and a float are compared as floats, as in the reference and in databases."""
     try:
         return float(value)  # type: ignore[arg-type]  # it is a number
     except OverflowError:
@@ -238,7 +238,7 @@ def index(_: Scope, container: object, key: object) -> object:
             raise NoValueError(f"there is no key {key[:100]!r}", container)
         return container[key]
     if isinstance(container, list):
-        if type(key) is float and key.is_integer() and INT_MIN <= key <= INT_MAX:  # by way of dyn, as CEL has it
+        if type(key) is float and key.is_integer() and INT_MIN <= key <= INT_MAX:  # possible with dyn, as in CEL
             key = int(key)
         if type(key) is not int:
             raise NoValueError(f"the index of a list is an int, not {name_of(key)}", key)
@@ -249,7 +249,7 @@ def index(_: Scope, container: object, key: object) -> object:
 
 
 def utc(seconds: int) -> datetime:
-    """The time that many seconds after 1970."""
+    """The time so many seconds after 1970."""
     try:
         return datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)
     except OverflowError:

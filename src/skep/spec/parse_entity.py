@@ -1,4 +1,4 @@
-"""An entity's declaration with its commands and events, read into the IR."""
+"""The parser of entities, with their commands and events."""
 
 from __future__ import annotations
 

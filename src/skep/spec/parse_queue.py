@@ -1,4 +1,4 @@
-"""A queue's declaration, read into the IR."""
+"""The parser of queues."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ def _part(reading: Reading, entry: Entry, found: dict[str, object], path: Path) 
 
 
 def full_name(name: str, known: tuple[str, ...]) -> str:
-    """A setting's name with its unit, which may be left out."""
+    """The full name of a setting; in a spec its unit may be left out."""
     return next((name + suffix for suffix in ("", "_seconds", "_ms") if name + suffix in known), name)
 
 
 def _meant(name: str) -> str | None:
-    """Where a setting is said that stands in the wrong place, or under the name that another queue has for it."""
+    """Where to write a setting that is in the wrong place, or has the name of another message queue."""
     meant = ELSEWHERE.get(name, name)
     setting = meant.split()[0].rstrip(",")
     for block, known in (("retention", OF_RETENTION), ("delivery", OF_DELIVERY)):
@@ -149,7 +149,7 @@ def _whole(value: float) -> int:
 
 
 def parse_call(reading: Reading, entry: Entry, path: Path, leading: str = "") -> CommandCall | None:
-    """``Entity.Command { field: expression }``, with the word ``command`` before it where that is wanted."""
+    """Parse ``Entity.Command { field: expression }``, after the word ``leading`` if there is one."""
     expected = f"{entry.name}: {leading + ' ' if leading else ''}Entity.Command {{ … }}"
     if entry.value is None or not entry.colon:
         reading.problem(entry.span, f"{entry.name!r} names no command", expected)
@@ -209,7 +209,7 @@ def _check(reading: Reading, entry: Entry, found: dict[str, object], path: Path)
 
 
 def split_when(value: Value) -> tuple[Value, Value | None]:
-    """``Name when (condition)`` in two; one pair of brackets around the condition does not count."""
+    """Split ``Name when (condition)``; one pair of brackets around the condition is dropped."""
     match = _WHEN.search(value.text)
     if match is None:
         return value, None
@@ -221,7 +221,7 @@ def split_when(value: Value) -> tuple[Value, Value | None]:
 
 
 def inner(value: Value, start: int) -> Value:
-    """A value without its first characters, and without the space after them."""
+    """A value without its first characters and the white space after them."""
     while start < len(value.text) and value.text[start].isspace():
         start += 1
     skipped = value.text[:start].split("\n")
@@ -291,7 +291,7 @@ def _rate_limit(reading: Reading, entry: Entry, path: Path) -> RateLimit | None:
 
 
 def parse_idempotency(reading: Reading, entry: Entry, path: Path, known: Idempotency | None) -> Idempotency | None:
-    """An ``idempotency`` block, the word none, or one of the short forms beside what is known already."""
+    """Parse an ``idempotency`` block, the word none, or a short form, which adds to what is known already."""
     if entry.name == "idempotency_key":
         text = reading.expression(entry, (*path, "value"))
         window = known.window_seconds if known else Idempotency(source=IdempotencySource.KEY).window_seconds

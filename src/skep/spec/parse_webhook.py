@@ -1,4 +1,4 @@
-"""A webhook's declaration, read into the IR."""
+"""The parser of webhooks."""
 
 from __future__ import annotations
 

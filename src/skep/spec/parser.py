@@ -28,7 +28,7 @@ class Parsed(Struct, frozen=True):
 
 
 def parse_app(text: str) -> Parsed:
-    """The app of a text."""
+    """Parse the app of a text."""
     block, problems = read(text)
     reading = Reading(problems)
     apps = list(reading.entries(block, ("app",), "a spec", repeated=("app",)))

@@ -1,9 +1,9 @@
 r"""Regular expressions, through RE2, and their cost.
 
 RE2 is linear in the text, but not free: compiling `\pL{50}` makes 60,000 instructions, and a search may visit every instruction
-for every byte. So both are paid for by the program's size. A pattern of an expression is compiled once, when the expression is. A
-pattern that comes with a message is compiled for it: its program is kept small, the most that its text can cost is paid before
-RE2 sees it, and the price is the same whether or not the pattern is still in the cache.
+for every byte. So the size of the program decides the cost of both. A literal pattern is compiled once, with its expression. A
+pattern from a message is compiled for that message: its program must be small, and its highest possible cost is paid before
+RE2 sees it. The cost is the same whether or not the pattern is in the cache.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from skep.spec.scope import Scope
 
 PATTERN_CHARACTERS = 1_000
 CONSTANT_MEMORY_BYTES = 1 << 20
-"""For a pattern that stands in an expression: a program of some 60,000 instructions."""
+"""The memory of a literal pattern: a program of some 60,000 instructions."""
 MESSAGE_MEMORY_BYTES = 1 << 16
-"""For a pattern that comes with a message: RE2 stops at some 4,000 instructions, after a few milliseconds."""
+"""The memory of a pattern from a message: RE2 stops at some 4,000 instructions, after a few milliseconds."""
 MESSAGE_PROGRAM_SIZE = 4_096
 PATTERNS_KEPT = 256
 
 _BASE_UNITS = 60
 _CHARACTER_UNITS = 3
 _PROPERTY_UNITS = 600
-"""A class like \\pL has hundreds of ranges, and RE2 sorts them each time that it reads one."""
+"""For a class like \\pL: it has hundreds of ranges, and RE2 sorts them each time."""
 _COUNT_UNITS = 7
-"""For each of the times that a counted repetition may repeat."""
+"""For each possible repetition of a counted one."""
 _INSTRUCTION_UNITS = 3
-"""There are two programs: one reads a text forwards, one backwards."""
+"""For each instruction; there are two programs, one to read a text forwards, one backwards."""
 _SEARCH_BASE_UNITS = 10
 _STEPS_SEARCHED = 64
-"""How many instructions, each at one byte of the text, one unit pays for."""
+"""How many steps of a search, each one instruction at one byte, a unit pays for."""
 
 _PROPERTY = re.compile(r"\\[pP]")
 _COUNT = re.compile(r"\{(\d{0,4}),?(\d{0,4})", re.ASCII)
@@ -54,7 +54,7 @@ class Pattern(Struct, frozen=True, eq=False):
     size: int
 
     def occurs_in(self, text: str, scope: Scope) -> bool:
-        """Whether it occurs anywhere in a text; the evaluation pays for the search."""
+        """Whether it occurs anywhere in a text. The evaluation pays for the search."""
         encoded = text.encode("utf-8", "surrogatepass")
         scope.spend(search_units(self.size, len(encoded)))
         return self.program.search(encoded) is not None
@@ -69,17 +69,17 @@ class MessagePattern(Struct, frozen=True, eq=False):
 
 
 def search_units(size: int, text_bytes: int) -> int:
-    """What a search costs at the most: a program of so many instructions, a text of so many bytes."""
+    """The highest cost of a search with a program of so many instructions in a text of so many bytes."""
     return _SEARCH_BASE_UNITS + size * text_bytes // _STEPS_SEARCHED
 
 
 def compiled(pattern: str) -> Pattern:
-    """A pattern of an expression, ready to use; raises ValueError with its fault."""
+    """Compile a literal pattern; ValueError names its fault."""
     return _compiled(pattern, CONSTANT_MEMORY_BYTES)
 
 
 def of_message(pattern: str, scope: Scope) -> Pattern:
-    """A pattern that comes with a message, ready to use; the evaluation pays. ValueError names its fault."""
+    """Compile a pattern from a message; the evaluation pays. ValueError names its fault."""
     _check_length(pattern)
     scope.spend(reading_units(pattern))
     found = _of_message(pattern)
@@ -90,7 +90,7 @@ def of_message(pattern: str, scope: Scope) -> Pattern:
 
 
 def reading_units(pattern: str) -> int:
-    """What RE2 takes at the most to read a pattern. It is told by the text alone, so that it is paid before it is done."""
+    """The highest cost for RE2 to read a pattern. It follows from the text alone, so that it can be paid beforehand."""
     counts = sum(max(int(least or 0), int(most or 0)) for least, most in _COUNT.findall(pattern))
     properties = len(_PROPERTY.findall(pattern))
     return _BASE_UNITS + _CHARACTER_UNITS * len(pattern) + _PROPERTY_UNITS * properties + _COUNT_UNITS * counts
@@ -98,7 +98,7 @@ def reading_units(pattern: str) -> int:
 
 @lru_cache(PATTERNS_KEPT)
 def _of_message(pattern: str) -> MessagePattern:
-    """One that is wrong is kept, too, or it would be compiled again and again."""
+    """A pattern from a message, cached. Wrong patterns are cached, too, or they would be compiled again and again."""
     try:
         found = _compiled(pattern, MESSAGE_MEMORY_BYTES)
     except ValueError as error:
@@ -108,7 +108,7 @@ def _of_message(pattern: str) -> MessagePattern:
 
 
 def check_pattern(at: int, pattern: str) -> None:
-    """A fault when the pattern is wrong."""
+    """Raise a fault when the pattern is wrong."""
     try:
         compiled(pattern)
     except ValueError as error:
@@ -120,7 +120,7 @@ def _compiled(pattern: str, memory_bytes: int) -> Pattern:
     options = re2.Options()
     options.max_mem = memory_bytes
     options.log_errors = False
-    options.never_capture = True  # only whether it occurs is asked
+    options.never_capture = True  # groups are not needed
     try:
         program = re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError) as error:

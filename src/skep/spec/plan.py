@@ -1,7 +1,7 @@
 """The plan of applying a spec: queues to create, settings to change, and the dangers of each change.
 
-The plan compares only settings that the spec names, so other settings of an operator stay. A queue that is not in the spec is
-reported and never deleted.
+The plan compares only the settings that the spec names; the others stay as the operator set them. A queue that is not in the spec is
+reported, and never deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Action(StrEnum):
 
 
 class SettingChange(Struct, frozen=True):
-    """One setting, before and after. ``danger`` says what the change could lose; empty when nothing."""
+    """One setting, before and after. ``danger`` tells what the change could lose; empty when nothing."""
 
     setting: str
     before: object
@@ -50,9 +50,9 @@ class Change(Struct, frozen=True):
 
 
 def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
-    """All changes in the order in which they can be made; nothing for a queue that is as it should be."""
+    """All changes, in the order in which they can be made. A queue that is as the spec says has no change."""
     holders = set(dead_letter_queues(app).values())
-    # Dead-letter queues come first, so that those who name them find them with the settings that were meant for them.
+    # Dead-letter queues come first, so that the queues that name them find them with their own settings.
     names = sorted(app.queues, key=lambda name: name not in holders)
     changes = [
         change
@@ -80,7 +80,7 @@ def _settings(app: App, name: str, holders: set[str]) -> QueueChanges:
 
 
 def render_plan(changes: Iterable[Change]) -> str:
-    """A plan for people: + is made, ~ is changed, ! could lose something."""
+    """A plan as text: + creates, ~ changes, ! could lose something."""
     lines: list[str] = []
     for change in changes:
         if change.action is Action.LEAVE:

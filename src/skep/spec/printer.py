@@ -21,7 +21,7 @@ INDENT = "  "
 
 
 def format_spec(text: str, filename: str = "spec") -> str:
-    """The same spec in its one layout; a text whose shape is wrong is a SpecError."""
+    """The spec in its one layout; SpecError when its syntax is wrong."""
     block, problems = read(text)
     if problems:
         raise SpecError(problems, render_all(problems, text, filename))
@@ -29,12 +29,12 @@ def format_spec(text: str, filename: str = "spec") -> str:
 
 
 def print_app(app: App) -> str:
-    """A spec from the IR."""
+    """The text of a spec from the IR."""
     return print_block(Block([unparse(app)]))
 
 
 def print_block(block: Block) -> str:
-    """Entries at the outermost level."""
+    """The text of the entries of a whole spec."""
     lines = list(_lines_of(block, Mode.STRUCTURE, 0))
     return "\n".join(lines) + "\n" if lines else ""
 

@@ -21,7 +21,7 @@ NAMES_COMPARED = 1_000
 
 
 class Span(Struct, frozen=True):
-    """Where a text starts, and the column at which each of its lines does. Lines and columns count from 1."""
+    """The first line of a text, and the column at which each of its lines starts. Lines and columns count from 1."""
 
     line: int
     columns: tuple[int, ...]
@@ -43,9 +43,9 @@ class Severity(StrEnum):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong. ``line`` is 0 where there is no text to point at.
+    """One problem. ``line`` is 0 where there is no text to point at.
 
-    ``absence`` is for something that should be there and is not: in a text that could not be read whole, it may well be.
+    ``absence`` marks a missing part. When a text could not be read whole, the part may be there after all.
     """
 
     message: str
@@ -58,7 +58,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class SpecError(SkepError):
-    """A spec that cannot be used, with everything that is wrong with it."""
+    """The error of a spec that cannot be used, with all its problems."""
 
     def __init__(self, problems: Sequence[Problem], rendered: str) -> None:
         super().__init__(Code.INVALID_SPEC, rendered, problems=list(problems[:PROBLEMS_SHOWN]))
@@ -66,7 +66,7 @@ class SpecError(SkepError):
 
 
 def nearest(name: str, known: Collection[str], told: int) -> str | None:
-    """The name that was probably meant. It is looked for only as long as someone may read it: looking takes its time."""
+    """The known name that was probably meant. It is searched only while the problem may still be shown: the search is slow."""
     if told > PROBLEMS_SHOWN or len(known) > NAMES_COMPARED:
         return None
     near = difflib.get_close_matches(name, known, n=1)
@@ -74,7 +74,7 @@ def nearest(name: str, known: Collection[str], told: int) -> str | None:
 
 
 def located(problem: Problem, text: str, at: int, spans: Spans) -> Problem:
-    """The problem with the line and column of an offset in the text at its path, as near as the spans know it."""
+    """The problem with the line and column of an offset in the text at its path, or of the nearest part that has a span."""
     path = problem.path
     while path and path not in spans:
         path = path[:-1]
@@ -97,12 +97,11 @@ def errors_of(problems: Sequence[Problem]) -> list[Problem]:
 
 
 def ordered(problems: Sequence[Problem]) -> list[Problem]:
-    """From top to bottom."""
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
 def render(problem: Problem, source: str, filename: str) -> str:
-    """A problem for people: place, message, the line with a caret, and what was expected."""
+    """A problem as text: place, message, the line with a caret, and the expected text."""
     if not problem.line:
         path = ".".join(map(str, problem.path))
         place = f"{filename}: {path}" if path else filename
@@ -111,7 +110,7 @@ def render(problem: Problem, source: str, filename: str) -> str:
     lines = source.splitlines()
     line = lines[problem.line - 1] if problem.line <= len(lines) else ""
     number = f"{problem.line:>5} | "
-    # Tabs stay tabs under the line, so that the caret is where the eye looks for it.
+    # Tabs stay tabs, so that the caret is under its character.
     lead = "".join("\t" if character == "\t" else " " for character in line[: problem.column - 1])
     lead = lead.ljust(problem.column - 1)
     caret = f"{' ' * (len(number) - 2)}| {lead}^"

@@ -1,4 +1,4 @@
-"""The ranges of a queue's settings: a spec that passes here is not refused by the engine, which checks by the same table."""
+"""The ranges of a queue's settings. The engine checks by the same table, so it accepts every spec that passes here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skep.spec.problems import Path
 
 
 def check_ranges(checking: Checking, settings: QueueChanges, path: Path) -> None:
-    """Every setting within its range, and those that depend on each other."""
+    """Check the range of every setting, and the settings that depend on each other."""
     for name, value in settings.given().items():
         setting = SETTINGS[name]
         at = (*path, name)

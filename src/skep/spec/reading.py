@@ -18,7 +18,7 @@ Meant = Callable[[str], str | None]
 
 
 class Reading:
-    """Problems and spans of one text."""
+    """The problems and spans of one text."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -42,7 +42,7 @@ class Reading:
         )
 
     def unknown(self, entry: Entry, known: Collection[str], where: str, meant: Meant) -> None:
-        """Note a name that does not belong where it stands."""
+        """Note a name that does not belong into its block."""
         near = meant(entry.name) or nearest(entry.name, known, len(self.problems))
         expected = f"{near}?" if near else "one of " + ", ".join(sorted(known))
         self.problem(entry.span, f"there is no {entry.name!r} in {where}", expected)
@@ -57,7 +57,7 @@ class Reading:
     ) -> Iterator[Entry]:
         """The entries of a block that belong there, each once unless it may be repeated.
 
-        ``meant`` tells what a name means that does not belong there, where that is known.
+        ``meant`` gives the right place for a wrong name, if it knows one.
         """
         seen: dict[str, Entry] = {}
         for entry in block.entries:
@@ -71,20 +71,20 @@ class Reading:
                 yield entry
 
     def value(self, entry: Entry, path: Path, read: Callable[[str], Read]) -> Read | None:
-        """What follows the colon, read; None with a problem when it cannot be."""
+        """Read the value after the colon; None when that fails (a problem is noted)."""
         if entry.value is None or not entry.colon:
             self.problem(entry.span, f"{entry.name!r} needs a value", f"{entry.name}: and a value")
             return None
         self.spans[path] = entry.value.span
         if not entry.value.text:
-            return None  # already noted
+            return None  # the problem is noted already
         if entry.block is not None:
             self.problem(entry.span, f"{entry.name!r} has no block", "a value only")
             return None
         return self.read(entry.value, read)
 
     def read(self, value: Value, read: Callable[[str], Read]) -> Read | None:
-        """A raw value, read; None with a problem when it cannot be."""
+        """Read a raw value; None when that fails (a problem is noted)."""
         try:
             return read(value.text)
         except TextError as error:
@@ -92,7 +92,7 @@ class Reading:
             return None
 
     def block(self, entry: Entry, path: Path, *, labelled: bool = False) -> Block | None:
-        """The block of an entry that has no value, and a label only where there should be one."""
+        """The block of an entry without a value; a label is allowed only if ``labelled``."""
         self.spans.setdefault(path, entry.span)
         if entry.colon or entry.block is None:
             self.problem(entry.span, f"{entry.name!r} needs a block", f"{entry.name} {{ … }}")
@@ -103,7 +103,7 @@ class Reading:
         return entry.block
 
     def label(self, entry: Entry, path: Path, taken: Collection[str]) -> str | None:
-        """The name of what an entry declares; it must be free."""
+        """The name that an entry declares; it must not be taken."""
         if entry.value is None or entry.colon:
             self.problem(entry.span, f"the {entry.name} has no name", f"{entry.name} and its name")
             return None
@@ -117,7 +117,7 @@ class Reading:
         return name
 
     def expression(self, entry: Entry, path: Path) -> str | None:
-        """An expression's text; whether it is one is asked later, when all types are known."""
+        """The text of an expression. It is checked later, when all types are known."""
         return self.value(entry, path, str)
 
     def expressions(self, block: Block, path: Path, where: str) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Reading:
         """Types by the names of their fields."""
         found: dict[str, Field] = {}
         for entry in self._fields(block, path, where):
-            # A field whose type cannot be read is still a field: expressions that read it are not to blame.
+            # A field with an unreadable type is still a field: expressions that use it get no problems.
             found[entry.name] = self.value(entry, (*path, entry.name), parse_field) or Field(JSON)
         return found
 

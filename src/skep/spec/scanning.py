@@ -1,7 +1,7 @@
-"""A place in a spec's text, and the few things that can be skipped or taken from there.
+"""The scanner: a position in a spec's text, and the few things that it skips or takes there.
 
-Values are taken as raw text up to the end of their line, a comma, a semicolon or a closing brace; brackets may span lines. What
-is inside is not looked at, except that strings and comments hide their brackets.
+A value is taken as raw text up to the end of its line, a comma, a semicolon or a closing brace; brackets may span lines. Its
+contents are not parsed, but brackets in strings and comments do not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 STRING = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"')
 
 BRACKETS_CHARACTERS = 10_000
-"""How far away a closing bracket is looked for, so that a text of opening ones is not searched through for each."""
+"""How far a closing bracket is searched. Without this, a text of opening brackets would take quadratic time."""
 
 _BLANK = re.compile(r"[^\S\n]*")
 _COMMENT = re.compile(r"(?://|#)[^\n]*")
@@ -26,7 +26,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 class Raw:
-    """A raw value being taken: where it starts, and which brackets are open."""
+    """A raw value while it is taken: its start, and its open brackets."""
 
     def __init__(self, start: int, angles: bool, stop_at_brace: bool) -> None:
         self.start = start
@@ -36,7 +36,7 @@ class Raw:
 
 
 class Scanner:
-    """A position in a text. It only moves forward, except to end a value whose bracket is never closed."""
+    """A position in a text. It moves only forward, except to end a value whose bracket is never closed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -68,7 +68,7 @@ class Scanner:
         return None if found is None else found.rstrip()
 
     def take(self, pattern: re.Pattern[str]) -> str | None:
-        """Take the text that the pattern matches here."""
+        """Take the text that the pattern matches here, if it does."""
         match = pattern.match(self.text, self.at)
         if match is None:
             return None
@@ -76,13 +76,13 @@ class Scanner:
         return match[0]
 
     def span(self, start: int, end: int) -> Span:
-        """The span of a text, with the column at which each line has its first character."""
+        """The span of a text, with the column of each line's first character."""
         line, column = self.place(start)
         following = self.text[start:end].split("\n")[1:]
         return Span(line, (column, *(len(text) - len(text.lstrip()) + 1 for text in following)))
 
     def raw(self, *, angles: bool = False, stop_at_brace: bool = False) -> tuple[str, Span]:
-        """Take a raw value with its lines stripped; ``angles`` counts < and > as brackets, as types have them."""
+        """Take a raw value with its lines stripped; ``angles`` counts < and > as brackets, as in types."""
         raw = Raw(self.at, angles, stop_at_brace)
         while self.at < len(self.text) and self.step(raw):
             if raw.open and self.at - raw.start > BRACKETS_CHARACTERS:
@@ -127,7 +127,7 @@ class Scanner:
         return True
 
     def _unclosed(self, raw: Raw) -> None:
-        """Complain about the bracket, and end the value with the line it stands on, so that the rest is still read."""
+        """Note the unclosed bracket, and end the value at the end of its line, so that the rest can be read."""
         opening = raw.open[-1]
         bracket = self.text[opening]
         self.problem(opening, f"this {bracket} is not closed", f"a {_CLOSING[bracket]}")
@@ -144,7 +144,7 @@ class Scanner:
 
 
 def is_wrapped(text: str) -> bool:
-    """Whether a bracket around everything opens at the first character and closes at the last."""
+    """Whether one pair of brackets encloses the whole text."""
     if not text.startswith("(") or not text.endswith(")"):
         return False
     scanner = Scanner(text)

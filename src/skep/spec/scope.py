@@ -1,9 +1,8 @@
 """The scope of an evaluation: the message, the variables of comprehensions, and the rest of the budget.
 
-Everything whose cost depends on the message pays by `spend`, before it is done: a comprehension for each step, a string for what
-is built or searched, a pattern for its program (`skep.spec.patterns`). So an evaluation ends after a bounded time and holds a bounded
-amount, whatever the expression and the message. A unit pays for about a microsecond of work at the most; `tests/spec/test_costs.py`
-counts the work.
+All work whose cost depends on the message is paid by `spend` before it is done: each step of a comprehension, each text that is
+built or searched, the program of a pattern (`skep.spec.patterns`). So an evaluation has bounded time and memory, whatever the expression
+and the message. A unit pays for at most about a microsecond of work; `tests/spec/test_costs.py` counts the work.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BUDGET = 100_000
-"""Units one evaluation may spend: 20 to 100 milliseconds of work."""
+"""The units of one evaluation: 20 to 100 milliseconds of work."""
 CHARACTERS_COMPARED = 256
 CHARACTERS_SEARCHED = 128
 CHARACTERS_BUILT = 32
 """How many characters one unit pays for."""
 PART_CHARACTERS = 100
-"""Up to this length Python may compare a part with the text at every place; a longer part is found in linear time."""
+"""Up to this length, Python may compare a part with the text at every position; a longer part is found in linear time."""
 COMPARISONS = 1_024
 """How many such comparisons one unit pays for."""
 TIME_UNITS = 4
-"""What reading or writing a time, a duration or a float costs beyond a plain value."""
+"""The cost of reading or writing a time, a duration or a float."""
 
 
 class NoValueError(Exception):
-    """An evaluation that has no value: why, at which offset, and the value that was in the way."""
+    """The failure of an evaluation without a value: the reason, the offset, and the offending value."""
 
     def __init__(self, message: str, value: object = None) -> None:
         super().__init__(message)
@@ -35,12 +34,10 @@ class NoValueError(Exception):
 
 
 class BudgetError(Exception):
-    """An evaluation that spent its budget. Unlike a failure, no operator makes up for it."""
+    """An evaluation that spent its budget. Unlike a failure, no operator catches it."""
 
 
 class Scope:
-    """One evaluation's state."""
-
     __slots__ = ("bound", "budget", "message")
 
     def __init__(self, message: Mapping[str, object], bound: list[object] | None, budget: int) -> None:
@@ -49,25 +46,25 @@ class Scope:
         self.budget = budget
 
     def spend(self, units: int) -> None:
-        """Pay, or end the evaluation."""
+        """Pay units, or end the evaluation."""
         self.budget -= units
         if self.budget < 0:
             raise BudgetError
 
     def compare(self, text: str) -> None:
-        """Pay for holding a text against another."""
+        """Pay for comparing a text with another."""
         self.spend(1 + len(text) // CHARACTERS_COMPARED)
 
     def search(self, text: str, part: str) -> None:
-        """Pay for looking for a part all through a text."""
+        """Pay for searching a part in a text."""
         self.spend(search_units(len(text), len(part)))
 
     def build(self, characters: int) -> None:
-        """Pay for a text before it is made."""
+        """Pay for a new text of so many characters."""
         self.spend(1 + characters // CHARACTERS_BUILT)
 
 
 def search_units(characters: int, part_characters: int) -> int:
-    """What it costs to look for a part all through a text, at the most."""
+    """The highest cost of searching a part in a text."""
     comparisons = characters * min(part_characters, PART_CHARACTERS)
     return 1 + characters // CHARACTERS_SEARCHED + comparisons // COMPARISONS

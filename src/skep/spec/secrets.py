@@ -1,7 +1,7 @@
 """The secrets a spec refers to: names of environment variables, never their values.
 
-Where the environment has no such variable, `NAME_FILE` may name a file that holds the secret, as container platforms mount them.
-A secret that is too short could be guessed from one signature, so it counts as wrong.
+Where the environment has no such variable, `NAME_FILE` may name a file with the secret, as container platforms mount them.
+A short secret could be guessed from one signature, so it is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.spec.ir import App, Deliver, Scheme
 from skep.spec.problems import Path, Problem, Spans, located
 
 SECRET_BYTES_MIN = 16
-"""128 bits. GitHub lets people choose; all other senders give out longer ones."""
+"""128 bits. On GitHub users choose the secret; all other senders make longer ones."""
 FILE_BYTES_MAX = 64 * 1024
 FILE_SUFFIX = "_FILE"
 BASE64_PREFIX = "whsec_"
@@ -35,11 +35,11 @@ class SecretKind(Enum):
     HEADER = auto()
     """The value of a header."""
     ADDRESS = auto()
-    """Where messages are delivered to."""
+    """The URL of a delivery."""
 
 
 class SecretUse(Struct, frozen=True):
-    """A variable, what it is for, and the place that names it."""
+    """A variable, its purpose, and the path of the part that names it."""
 
     variable: str
     kind: SecretKind
@@ -54,7 +54,7 @@ class SecretFault(Struct, frozen=True):
 
 
 def secret_uses(app: App) -> list[SecretUse]:
-    """Every secret that must be there before anything starts, once for each thing that it is for."""
+    """Every secret of an app, once for each purpose."""
     found: dict[tuple[str, SecretKind], SecretUse] = {}
     for name, webhook in app.webhooks.items():
         if webhook.verify is not None:
@@ -69,7 +69,7 @@ def secret_uses(app: App) -> list[SecretUse]:
 
 
 def secret_kind(scheme: Scheme) -> SecretKind:
-    """What the secret of a signature must be like."""
+    """The kind of secret that a signature scheme uses."""
     return SecretKind.BASE64 if scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
 
 
@@ -96,7 +96,7 @@ def secret_files(apps: Iterable[App], environment: Mapping[str, str]) -> list[Fi
 
 
 def secret_faults(uses: list[SecretUse], environment: Mapping[str, str]) -> list[SecretFault]:
-    """Why secrets cannot be used: they are not there, or are none."""
+    """The secrets that cannot be used: they are missing or malformed."""
     found: list[SecretFault] = []
     for use in uses:
         try:
@@ -117,7 +117,7 @@ def secret_problems(
 
 
 def read_secret(use: SecretUse, environment: Mapping[str, str]) -> str:
-    """A secret, as it is written; ValueError, without any of it, when it is not there or cannot be one."""
+    """A secret as text. ValueError when it is missing or malformed; the error has no part of it."""
     variable = use.variable
     secret = environment.get(variable) or _from_file(variable, environment)
     match use.kind:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
 
 SIGNED_IDS = ("webhook-id", "svix-id")
-"""The id of Standard Webhooks, by the standard's name and by Svix's. The signature covers it, so it tells a repeat."""
+"""The header with the id of Standard Webhooks, by its standard name and by Svix's. The signature covers it, so it identifies a duplicate."""
 
 _PREFIXES = {"x-pagerduty-signature": (Scheme.PAGERDUTY, "v1="), "x-hub-signature-256": (Scheme.GITHUB, "sha256=")}
-"""Headers whose signature is an HMAC of the body behind a prefix: a plain `verify_hmac` that names one means its scheme."""
+"""Headers with an HMAC of the body after a prefix. A plain `verify_hmac` with such a header means the header's scheme."""
 _OTHER_SCHEMES = {
     "stripe-signature": "verify_stripe",
     "x-slack-signature": "verify_slack",
@@ -16,13 +16,13 @@ _OTHER_SCHEMES = {
     "svix-signature": "verify_standard_webhooks",
     "x-hub-signature": "verify_github",
 }
-"""Headers whose signature is no HMAC-SHA256 of the body alone, so that no `verify_hmac` takes it, and the block that does."""
+"""Headers whose signature is no HMAC-SHA256 of the body alone, which `verify_hmac` refuses, and the block for each."""
 
 
 def effective_verify(verify: Verify) -> Verify:
-    """How signatures are verified: as the spec says, or by the scheme whose header a plain `verify_hmac` names.
+    """How signatures are verified: as the spec says, or by the scheme of the header that a plain `verify_hmac` names.
 
-    Specs are written with `verify_hmac`, PagerDuty's header, and no prefix: PagerDuty signs with one all the same.
+    Specs may have `verify_hmac` with PagerDuty's header and no prefix, although PagerDuty signs with a prefix.
     """
     if verify.scheme is not Scheme.HMAC or verify.header is None:
         return verify
@@ -34,7 +34,7 @@ def effective_verify(verify: Verify) -> Verify:
 
 
 def block_for(verify: Verify) -> str | None:
-    """The block to write instead of a `verify_hmac` with the header of a sender that signs in another way."""
+    """The block to write instead of a `verify_hmac` whose header belongs to a sender that signs in another way."""
     if verify.header is None:
         return None
     block = _OTHER_SCHEMES.get(verify.header.lower())

@@ -14,7 +14,7 @@ MAP = map_of(STRING, JSON)
 
 
 class Signature(NamedTuple):
-    """One way to call a function: its parameters, its result, and whether as ``a.f(b)``, as ``f(a, b)``, or both."""
+    """One way to call a function: its parameters, its result, and whether it is called as ``a.f(b)``, as ``f(a, b)``, or both."""
 
     parameters: tuple[Type, ...]
     result: Type

@@ -1,8 +1,8 @@
-"""The shape of a spec: entries with blocks of entries, each with its comments, and no meaning yet.
+"""The syntax of a spec: entries with blocks of entries, each with its comments, without their meaning.
 
     name: value          name label { … }          name: value { … }
 
-Reading goes on after an error with the next line or entry, so all of them are found in one pass. It is linear in the text.
+After an error, reading goes on with the next line or entry, so that one pass finds all errors. It is linear in the text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BLOCK_LEVELS = 12
 
 
 class Value(Struct):
-    """A raw text, its lines stripped, and where it stood."""
+    """A raw text with its lines stripped, and its span."""
 
     text: str
     span: Span
 
 
 class Entry(Struct, kw_only=True):
-    """``name`` with what follows it. ``colon`` tells a value from a label."""
+    """``name`` with its value or label and its block. ``colon`` tells a value from a label."""
 
     name: str
     span: Span
@@ -40,7 +40,7 @@ class Entry(Struct, kw_only=True):
 
 
 class Block(Struct):
-    """The entries between braces, the comment after the opening one, and those before the closing one."""
+    """The entries between braces, the comment after the opening brace, and the comments before the closing one."""
 
     entries: list[Entry]
     opening: str | None = None
@@ -48,7 +48,7 @@ class Block(Struct):
 
 
 class Mode(Enum):
-    """What a block holds: declarations, expressions by name, or types by name."""
+    """The contents of a block: declarations, expressions by name, or types by name."""
 
     STRUCTURE = 1
     FIELDS = 2
@@ -58,11 +58,11 @@ class Mode(Enum):
 _TYPES = frozenset({"message_type", "input", "state"})
 _FIELDS = frozenset({"map_to", "then", "emits", "event", "message", "headers", "headers_env"})
 _HEADS = frozenset({"map_to", "then", "deliver", "command"})
-"""Entries whose value is followed by a block of its own; anywhere else a brace opens a map of the expression."""
+"""Entries with a block after their value. In all other values a brace opens a map of the expression."""
 
 
 def read(text: str) -> tuple[Block, list[Problem]]:
-    """The entries of a whole text, and what is wrong with its shape."""
+    """The entries of a whole text, and its syntax errors."""
     scanner = Scanner(text)
     if len(text) > TEXT_CHARACTERS:
         scanner.problem(0, f"a spec has at most {TEXT_CHARACTERS} characters")
@@ -77,7 +77,7 @@ def read(text: str) -> tuple[Block, list[Problem]]:
 
 
 def _read_block(scanner: Scanner, mode: Mode, level: int) -> Block:
-    """Entries up to the closing brace, which is left to the caller, or the end."""
+    """Read entries up to the end or a closing brace, which is left to the caller."""
     block = Block([])
     spaced = False
     while True:
@@ -100,7 +100,7 @@ def _read_block(scanner: Scanner, mode: Mode, level: int) -> Block:
 
 
 def _skip_lines(scanner: Scanner, block: Block) -> bool:
-    """Skip to the next entry, keep the comments on the way, and say whether there was an empty line."""
+    """Skip to the next entry and keep the comments on the way; return whether there was an empty line."""
     newlines, empty = 0, False
     while True:
         scanner.blank()
@@ -213,11 +213,11 @@ def mode_of(entry: Entry) -> Mode:
 
 
 def _skip_entry(scanner: Scanner) -> None:
-    """Pass over what could not be read: the rest of its line, and a block that starts on it."""
+    """Skip an unreadable entry: the rest of its line, and a block that starts on it."""
     start = scanner.at
     noted = len(scanner.problems)
     scanner.raw()
-    del scanner.problems[noted:]  # the entry has its complaint already
+    del scanner.problems[noted:]  # the entry has its problem already
     if scanner.at == start:
         scanner.at += 1
 

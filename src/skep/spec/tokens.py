@@ -36,7 +36,7 @@ _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 
 
 class Token(NamedTuple):
-    """A token: what kind, where, and its value; a mark's kind is the mark itself."""
+    """A token: its kind, offset and value. The kind of a mark is the mark itself."""
 
     kind: str
     at: int
@@ -44,7 +44,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """All tokens, and one of kind ``end``."""
+    """All tokens, and a last one of kind ``end``."""
     if len(text) > TEXT_CHARACTERS:
         raise TextError(0, f"an expression has at most {TEXT_CHARACTERS} characters, this one {len(text)}")
     tokens: list[Token] = []
@@ -71,7 +71,7 @@ def _token(kind: str, at: int, text: str) -> Token:
 
 
 def _read_int(at: int, text: str) -> int:
-    # One more than the largest is let through for the parser, which knows whether a minus stands before it.
+    # The largest number plus one passes here: the parser knows whether a minus stands before it.
     if len(text) > 40 or (value := int(text, 0 if text[:2] in ("0x", "0X") else 10)) > INT_MAX + 1:
         raise TextError(at, f"{text[:40]} does not fit into 64 bits", f"a number up to {INT_MAX}")
     return value

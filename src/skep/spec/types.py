@@ -1,7 +1,7 @@
 """The types of a spec: how they are read and written, and which type fits where another is expected.
 
-A `Type` is a small immutable tree. What one can write is `string`, `int`, `float`, `bool`, `time`, `json`, `uuid`,
-`enum(a, b)`, `list<T>`, `map<K, V>` and `T?`; expressions know `null`, durations and records besides.
+A `Type` is a small immutable tree. A spec can have `string`, `int`, `float`, `bool`, `time`, `json`, `uuid`,
+`enum(a, b)`, `list<T>`, `map<K, V>` and `T?`; expressions also have `null`, durations and records.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Kind(StrEnum):
 
 PLAIN = frozenset({Kind.STRING, Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.JSON, Kind.UUID})
 TEXTUAL = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM})
-"""What expressions treat as strings; only these are keys of maps, since JSON has no others."""
+"""The kinds that are strings in expressions. Only these can be keys of maps, as in JSON."""
 
 
 class Type(Struct, frozen=True, omit_defaults=True):
-    """A type. ``element`` is a list's or map's, ``fields`` a record's; ``optional`` means absent or null is fine."""
+    """A type. ``element`` is the type of a list's or map's elements, ``fields`` those of a record; ``optional`` allows absent or null."""
 
     kind: Kind
     element: Type | None = None
@@ -64,14 +64,14 @@ class Type(Struct, frozen=True, omit_defaults=True):
 
 
 class Field(Struct, frozen=True):
-    """A field with its type and, if it has one, the JSON value it takes when it is absent."""
+    """A field with its type and its default, a JSON value, if it has one."""
 
     type: Type
     default: object | UnsetType = UNSET
 
     @property
     def required(self) -> bool:
-        """Whether a message without it does not fit."""
+        """Whether a message must have it."""
         return not self.type.optional and self.default is UNSET
 
 
@@ -81,17 +81,14 @@ NULL, DURATION = Type(Kind.NULL), Type(Kind.DURATION)
 
 
 def list_of(element: Type) -> Type:
-    """A list type."""
     return Type(Kind.LIST, element=element)
 
 
 def map_of(key: Type, element: Type) -> Type:
-    """A map type."""
     return Type(Kind.MAP, key=key, element=element)
 
 
 def enum_of(*choices: str) -> Type:
-    """An enum type."""
     return Type(Kind.ENUM, choices=choices)
 
 
@@ -101,12 +98,12 @@ def record_of(fields: dict[str, Type]) -> Type:
 
 
 def optional(type_: Type) -> Type:
-    """The same type, where absent or null is fine."""
+    """The same type, with absent or null allowed."""
     return msgspec.structs.replace(type_, optional=True)
 
 
 def required(type_: Type) -> Type:
-    """The same type without absent or null."""
+    """The same type, with absent or null not allowed."""
     return msgspec.structs.replace(type_, optional=False) if type_.optional else type_
 
 
@@ -133,7 +130,7 @@ def _literal(text: str, at: int) -> object:
     word = text[at:].strip()
     try:
         value: object = msgspec.json.decode(word)
-        # A number that cannot be written again as it was read is not a value to start from.
+        # A number that does not survive writing and reading cannot be a default.
         if msgspec.json.decode(msgspec.json.encode(value)) == value:
             return value
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError):
@@ -250,7 +247,7 @@ def _print_choice(choice: str) -> str:
 
 
 def fits(given: Type, wanted: Type) -> bool:
-    """Whether a value of one type may stand where the other is wanted; json fits everything, until it is looked at."""
+    """Whether a value of one type may stand where another type is wanted. json fits everything until its evaluation."""
     if Kind.JSON in (given.kind, wanted.kind):
         return True
     if given.kind is Kind.NULL:
@@ -272,7 +269,7 @@ def _parts_fit(given: Type, wanted: Type) -> bool:
 
 
 def join(one: Type, other: Type) -> Type | None:
-    """The type of a value that is one or the other; None when they have nothing in common."""
+    """The common type of two types; None when they have none."""
     if one == other:
         return one
     if one.kind is Kind.NULL or other.kind is Kind.NULL:

@@ -68,7 +68,7 @@ def _spaced(entries: list[Entry]) -> list[Entry]:
 
 
 def expression_text(text: str) -> str:
-    """An expression as it can stand after a colon: in brackets when it would end too early."""
+    """An expression as text after a colon; in brackets when it would end too early."""
     normal = "\n".join(line.strip() for line in text.strip().split("\n"))
     scanner = Scanner(normal)
     taken, _ = scanner.raw()

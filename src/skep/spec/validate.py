@@ -46,11 +46,11 @@ CRON_FIELDS = 5
 _SECRET_HEADER = re.compile(
     r"authori[sz]ation|cookie|token|secret|password|credential|api-?key|signature", re.IGNORECASE
 )
-"""Headers whose values hardly ever are anything but secrets."""
+"""Headers whose values are nearly always secrets."""
 
 
 def validate(app: App, spans: Spans | None = None) -> list[Problem]:
-    """All problems of an app, warnings among them; with spans, each at its line and column."""
+    """All problems of an app, including warnings; with spans, each has its line and column."""
     checking = Checking(app, spans or {})
     if not app.name:
         checking.problem(("name",), "the app has no name", "a name", absence=True)
@@ -124,7 +124,7 @@ def _check_work(checking: Checking, queue: Queue, path: Path, variables: dict[st
 
 
 def check_call(checking: Checking, call: CommandCall, path: Path, variables: Mapping[str, Type]) -> None:
-    """A command with its input. An entity that is not declared may be a function's, so only its spelling is looked at."""
+    """Check a call of a command with its input. An undeclared entity may belong to a function, so only its name is checked."""
     checking.identifier(path, "an entity", call.entity)
     checking.identifier(path, "a command", call.command)
     entity = checking.app.entities.get(call.entity)
@@ -214,7 +214,7 @@ def _check_dead_letters(checking: Checking) -> None:
 
 
 def _check_cycles(checking: Checking) -> None:
-    """A message that comes back to where it was would go round for ever."""
+    """Refuse circles of `then`: a message would go round for ever."""
     queues = checking.app.queues
     finished: set[str] = set()
     for start in queues:
@@ -244,7 +244,7 @@ def _note_cycle(checking: Checking, cycle: list[str]) -> None:
 def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Path) -> None:
     checking.fit_name(path, "a schedule", name)
     try:
-        if len(schedule.cron.split()) != CRON_FIELDS:  # the library takes seconds too
+        if len(schedule.cron.split()) != CRON_FIELDS:  # the library also takes seconds
             raise CronSimError
         next(CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC)))
     except CronSimError:

@@ -1,4 +1,4 @@
-"""The validator of entities: commands over input and state, the events they emit, and how events become state."""
+"""The validator of entities: their commands, the events that these emit, and the state that events set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skep.spec.variables import merged, of_command, of_event
 
 
 def check_entity(checking: Checking, name: str, entity: Entity, path: Path) -> None:
-    """One entity."""
+    """Check one entity."""
     checking.identifier(path, "an entity", name)
     checking.fields((*path, "state"), entity.state)
     if not entity.commands:
@@ -28,7 +28,7 @@ def check_entity(checking: Checking, name: str, entity: Entity, path: Path) -> N
         if event not in emitted:
             checking.warning(at, f"no command emits {event!r}", f"one of {', '.join(emitted)}" if emitted else None)
         variables = of_event(entity, emitted.get(event))
-        # An event need not set the whole state, so nothing of it is required here.
+        # An event need not set the whole state, so no field is required here.
         target = {field: Field(type_.type, None) for field, type_ in entity.state.items()}
         checking.mapping(at, assignments, variables, target, "the state")
 

@@ -1,6 +1,6 @@
-"""The validator of kept headers: names in `keep_headers` that never come, and expressions that read headers which are not kept.
+"""The validator of kept headers: names in `keep_headers` that are never kept, and expressions that read headers that are not kept.
 
-These are warnings, not errors, since apps that were applied before must go on.
+These are warnings, not errors, since apps that were applied earlier must go on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADERS = "headers"
 
 
 def check_kept(checking: Checking, webhook: Webhook, path: Path) -> None:
-    """The headers that a webhook keeps, and those that its expressions read."""
+    """Check the headers that a webhook keeps, and those that its expressions read."""
     kept = kept_of(webhook)
     for header in webhook.keep_headers or ():
         if header != ALL:
@@ -68,7 +68,7 @@ def _names_read(text: str) -> Iterator[Literal | Select]:
         return
     try:
         tree = analyse(text, WEBHOOK).tree
-    except TextError:  # whoever checks the expression says what is wrong with it
+    except TextError:  # the check of the expression itself reports this
         return
     for node in walk(tree):
         match node:

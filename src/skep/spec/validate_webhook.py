@@ -28,14 +28,14 @@ TOLERANCE_SECONDS_MAX = 86_400.0
 
 CheckCall = Callable[[Checking, CommandCall, Path, Mapping[str, Type]], None]
 _TIMED = frozenset({Scheme.STANDARD_WEBHOOKS, Scheme.STRIPE, Scheme.SLACK})
-"""Schemes that sign a time."""
+"""Schemes whose signature covers a time."""
 _SIGNED_HEADERS = {Scheme.STANDARD_WEBHOOKS: SIGNED_IDS}
-"""Headers that tell one request from another and that the signature covers. GitHub's, PagerDuty's and Slack's cover none."""
+"""Headers that identify a request and are covered by the signature. The signatures of GitHub, PagerDuty and Slack cover none."""
 _IN_URL = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
 
 def check_webhook(checking: Checking, name: str, webhook: Webhook, path: Path, check_call: CheckCall) -> None:
-    """One webhook."""
+    """Check one webhook."""
     if not _IN_URL.fullmatch(name):
         checking.problem(path, f"{name[:60]!r} cannot stand in an address", "letters, digits, _ and -")
     if (webhook.queue is None) == (webhook.command is None):
@@ -69,7 +69,7 @@ def effective_idempotency(webhook: Webhook) -> Idempotency:
 
 
 def scheme_of(webhook: Webhook) -> Scheme:
-    """How the sender of a webhook proves itself."""
+    """The signature scheme of a webhook."""
     return webhook.verify.scheme if webhook.verify else Scheme.NONE
 
 
@@ -120,7 +120,7 @@ def _check_verify(checking: Checking, verify: Verify | None, path: Path) -> None
 
 
 def _check_scheme(checking: Checking, verify: Verify, path: Path) -> None:
-    """A `verify_hmac` with the header of a sender that signs more than the body refuses all that the sender posts."""
+    """Warn of a `verify_hmac` that would refuse every request, since the header's sender signs more than the body."""
     block = block_for(verify)
     if block is not None:
         secret = f'"{verify.secret_env[0]}"' if verify.secret_env else '"NAME_OF_A_VARIABLE"'
@@ -148,7 +148,7 @@ def _check_idempotency(checking: Checking, idempotency: Idempotency, scheme: Sch
 
 
 def _check_window(checking: Checking, webhook: Webhook, path: Path) -> None:
-    """A key must be remembered for as long as its signature counts, which is the tolerance before and after its time."""
+    """Warn when a key is forgotten while its signature is still valid: that is the tolerance before and after its time."""
     known = effective_idempotency(webhook)
     verify = webhook.verify
     if verify is None or verify.scheme not in _TIMED or known.source is IdempotencySource.NONE:

@@ -1,4 +1,4 @@
-"""Plain values of a spec from their raw text: words, strings, numbers, durations and lists of strings.
+"""Read plain values of a spec from raw text: words, strings, numbers, durations and lists of strings.
 
 Any other text raises a `TextError` at its offset, with the expected value.
 """
@@ -100,7 +100,7 @@ def read_duration(text: str) -> float:
 
 
 def read_amount(text: str, unit_seconds: float) -> float:
-    """A number in the unit that the setting's name carries, or a duration."""
+    """A number in the unit of the setting's name, or a duration."""
     if _NUMBER.fullmatch(text):
         return float(text)
     try:

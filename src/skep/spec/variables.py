@@ -43,12 +43,12 @@ def state_record(entity: Entity) -> Type:
 
 
 def of_command(entity: Entity, command: Command) -> dict[str, Type]:
-    """Of a guard and of emitted fields."""
+    """The variables of a guard and of emitted fields."""
     return {"input": record_of(types_of(command.input)), "state": state_record(entity), "now": TIME}
 
 
 def of_event(entity: Entity, fields: dict[str, Type] | None) -> dict[str, Type]:
-    """Of an event's assignments; of an event that nobody emits nothing is known."""
+    """The variables of an event's assignments; an event that no command emits is json."""
     return {"event": record_of(fields) if fields is not None else JSON, "state": state_record(entity)}
 
 
@@ -64,7 +64,7 @@ def event_fields(entity: Entity) -> dict[str, dict[str, Type]]:
 
 
 def merged(known: dict[str, Type] | None, types: dict[str, Type]) -> dict[str, Type]:
-    """The fields of an event that several commands emit: of their common type, absent where only some give them."""
+    """The fields of an event that several commands emit: in their common type, and optional where only some commands set them."""
     if known is None:
         return types
     result: dict[str, Type] = {}
