@@ -1,1 +1,1 @@
-"""Messages as columns: the log as Spark reads it, and chunks that are staged."""
+"""Messages as Arrow columns: the log as Spark reads it, and staged chunks."""

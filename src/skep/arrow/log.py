@@ -1,7 +1,7 @@
 """Messages as Arrow columns: what bulk pushes and reads of the raw log move without a Python object per message.
 
-Needs the extra `arrow`; whoever imports this does so only when columns are asked for. What came from outside is validated in
-full before it is used: Arrow trusts offsets, and we do not.
+Needs the extra `arrow`; import it only when columns are asked for. Data from outside is validated in full before it is used:
+Arrow trusts offsets, and we do not.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LOG_SCHEMA = pa.schema(
         pa.field("created_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""The raw log as it is read: what costs the server nothing. Ids are the 16 bytes of a UUID, ``headers`` is the JSON object they
-were pushed as."""
+"""The raw log as it is read, without a conversion on the server. Ids are the 16 bytes of a UUID, ``headers`` is the JSON object
+as it was pushed."""
 
 POPPED_SCHEMA = pa.schema(
     [
@@ -45,8 +45,8 @@ POPPED_SCHEMA = pa.schema(
         pa.field("dead_letter", pa.string()),
     ]
 )
-"""What a pop hands out as columns: the messages as the log has them, and what settles them. ``dead_letter`` is the JSON object that tells
-what a dead letter died of."""
+"""The columns of a pop: the messages as the log has them, and the leases that settle them. ``dead_letter`` is a JSON object with the
+cause of a dead letter."""
 
 _PLAIN = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
@@ -55,7 +55,7 @@ _PLAIN = (
 
 
 class NewRows(Struct, frozen=True):
-    """Messages of one queue with nothing but a partition and a payload, and the ids they get: consecutive from the first.
+    """New messages of one queue that have only a partition and a payload. Their ids are consecutive from the first.
 
     All have the same ``headers``.
     """
@@ -78,7 +78,7 @@ class NewRows(Struct, frozen=True):
 
 
 class LogRange(Struct, frozen=True, kw_only=True):
-    """Which part of a log to read: seqs, both ends included, only some columns, only some partitions; None means all."""
+    """The part of a log to read: seqs (both ends included), columns and partitions; None means all."""
 
     first: Seq
     last: Seq
@@ -89,12 +89,12 @@ class LogRange(Struct, frozen=True, kw_only=True):
 
     @property
     def schema(self) -> pa.Schema:
-        """What is read, in the order in which it was asked for."""
+        """The columns that are read, in the order of the request."""
         return LOG_SCHEMA if self.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in self.columns])
 
 
 class LogPiece(Struct, frozen=True):
-    """As much of a range as fits, or comes at once. All of it up to ``through`` was looked at: what is next begins after that."""
+    """One piece of a range, as much as fits. The range is covered up to ``through``; the next piece begins after it."""
 
     batch: pa.RecordBatch
     through: Seq
@@ -103,7 +103,7 @@ class LogPiece(Struct, frozen=True):
 def checked(batch: pa.RecordBatch, most_bytes: int) -> pa.RecordBatch:
     """The batch, if it is sound to its last offset and byte; MALFORMED otherwise.
 
-    To look at every byte is to look at a value as often as views name it. So how much that makes is seen before it is done.
+    The full check reads a value as often as views name it. So the total size is checked first.
     """
     try:
         batch.validate()
@@ -117,7 +117,7 @@ def checked(batch: pa.RecordBatch, most_bytes: int) -> pa.RecordBatch:
 
 
 def check_names(schema: pa.Schema, known: frozenset[str]) -> None:
-    """Refuse a column that is not known, and one that is there twice: either would silently have no effect."""
+    """Refuse unknown and repeated columns: they would silently have no effect."""
     try:
         names = schema.names
     except UnicodeDecodeError:
@@ -132,7 +132,7 @@ def check_names(schema: pa.Schema, known: frozenset[str]) -> None:
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Refuse what the log has no column for, and one that is named twice."""
+    """Refuse names that are no columns of the log, and repeated ones."""
     if unknown := set(names) - set(LOG_SCHEMA.names):
         known = ", ".join(LOG_SCHEMA.names)
         raise SkepError(Code.INVALID_REQUEST, f"the log has no column {min(unknown)[:100]!r}; it has {known}")
@@ -152,9 +152,9 @@ def bytes_column(batch: pa.RecordBatch, name: str, most_bytes: int) -> pa.LargeB
 
 
 def written_out(column: pa.Array, name: str, most_bytes: int) -> pa.Array:
-    """A column of texts or bytes with each value in its place.
+    """A column of texts or bytes without a dictionary.
 
-    A dictionary or views may name one long value very often, so how much that makes is seen before it is made.
+    A dictionary or views may name one long value very often, so the total size is checked first.
     """
     if is_plain(column.type):
         return column
@@ -170,42 +170,42 @@ def written_out(column: pa.Array, name: str, most_bytes: int) -> pa.Array:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds texts or bytes, one after the other."""
+    """Whether a column of this type stores texts or bytes one after the other."""
     return any(is_such(kind) for is_such in _PLAIN)
 
 
 def is_view(kind: pa.DataType) -> bool:
-    """Whether a column of this type names texts or bytes that lie elsewhere."""
+    """Whether a column of this type is a view of texts or bytes that are stored elsewhere."""
     return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def check_size(total: int, name: str, most_bytes: int) -> None:
-    """Refuse a column that would be larger than it may be."""
+    """Refuse a column that is too large."""
     if total > most_bytes:
         raise SkepError(Code.PAYLOAD_TOO_LARGE, f"the column {name} has at most {most_bytes} bytes", bytes=total)
 
 
 def _viewed_bytes(column: pa.Array) -> int:
-    """How many bytes views name together; each begins with how many it names."""
+    """The total bytes of all views; each view begins with its length."""
     end = column.offset + len(column)
-    # The buffer itself may be longer, by any number of bytes.
+    # The buffer may have any number of further bytes.
     views = np.frombuffer(column.buffers()[1], np.int32, 4 * end).reshape(-1, 4)[column.offset :]
     return int(views[column.is_valid().to_numpy(zero_copy_only=False), 0].sum(dtype=np.int64))
 
 
 def default_partitions(count: int) -> pa.LargeBinaryArray:
-    """The default partition, so often."""
+    """A column with the default partition in each row."""
     return pa.repeat(pa.scalar(DEFAULT_PARTITION.encode(), pa.large_binary()), count)
 
 
 def lengths(column: pa.LargeBinaryArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many bytes each value has; -1 for a null."""
+    """The length of each value in bytes; -1 for a null."""
     sizes = pc.fill_null(pc.binary_length(column), -1)
     return np.asarray(sizes.to_numpy(zero_copy_only=False), np.int64)
 
 
 def fixed(rows: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> pa.LargeBinaryArray:
-    """Rows of the same number of bytes as a column."""
+    """Rows of equal length as a column of bytes."""
     count, width = rows.shape
     offsets = np.arange(count + 1, dtype=np.int64) * width
     return pa.LargeBinaryArray.from_buffers(
@@ -214,7 +214,7 @@ def fixed(rows: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> pa.LargeBina
 
 
 def joined(*columns: pa.LargeBinaryArray) -> tuple[pa.Buffer, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """The values of each row one after the other, all rows in one buffer, and where each row begins (and the last ends)."""
+    """One buffer with the values of all rows, row by row, and the offsets at which rows begin (and the last ends)."""
     whole = pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
     _, offsets, data = whole.buffers()
     return data, np.frombuffer(offsets, np.int64, len(whole) + 1, 8 * whole.offset)

@@ -1,4 +1,4 @@
-"""What a range of the log holds, seen before its columns are read: what all its messages share, or none has, is not read."""
+"""The shape of a range of the log, known before its columns are read. A column that follows from the shape is not read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from skep.arrow.log import LOG_SCHEMA, times_of
 
 VARYING = frozenset({"partition", "payload", "transaction_id", "content_type", "headers"})
-"""Columns that come as lengths and values; the others as values alone."""
+"""Columns that are read as lengths and values; the others are read as values alone."""
 
 
 class Shape(Struct, frozen=True):
-    """What a range holds: how many messages, from which seq to which, and of how many there is something to read."""
+    """The contents of a range: the number of messages, the first and last seq, and how many messages have each optional column."""
 
     messages: int
     first: int
@@ -29,11 +29,11 @@ class Shape(Struct, frozen=True):
     headers: int
 
     def read_as(self, column: str) -> str:
-        """The column to read for this one: a message that nobody gave a trace has its own id for one."""
+        """The column to read for this one: without given traces, the trace id of each message is its own id."""
         return "message_id" if column == "trace_id" and not self.traced else column
 
     def to_read(self, columns: Sequence[str]) -> list[str]:
-        """What has to be read for these columns."""
+        """The columns that must be read to make these columns."""
         return [name for name in dict.fromkeys(map(self.read_as, columns)) if self._differs(name)]
 
     def _differs(self, column: str) -> bool:
@@ -70,7 +70,7 @@ def together(shapes: Sequence[Shape]) -> Shape:
 
 
 def implied(name: str, shape: Shape) -> pa.Array:
-    """A column whose values are all the same, or come one after the other."""
+    """A column that follows from the shape: its values are all the same, or consecutive."""
     if name == "seq":
         return pa.array(np.arange(shape.first, shape.last + 1, dtype=np.int64))
     if name == "created_at":

@@ -1,6 +1,6 @@
-"""Staged messages as bytes: an Arrow stream of our own making, compressed where that helps, that a store keeps whole and reads back once.
+"""Staged messages as bytes: an Arrow stream, compressed where that helps. A store keeps it whole and reads it back once.
 
-Messages of one queue with nothing but a partition and a payload stay columns from end to end; others carry every field.
+Messages of one queue that have only a partition and a payload stay columns from end to end (plain); others carry every field (rich).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from skep.ids import Id
 from skep.model import NewMessage, QueueKey
 
 CODEC = "lz4"
-"""A chunk is written once and read once, so what matters is that it is fast."""
+"""The fastest codec: a chunk is written once and read once."""
 SAMPLES, SAMPLE_BYTES = 4, 16 * 1024
 WORTH_IT = 0.8
 _QUEUE = b"queue"
@@ -38,14 +38,14 @@ _RICH = pa.schema(
 def plain_chunk(
     queue: str, partition: pa.LargeBinaryArray, payload: pa.LargeBinaryArray, headers: bytes | None = None
 ) -> bytes:
-    """Partitions and payloads of one queue, and the headers that all of them have."""
+    """A chunk of partitions and payloads of one queue, with the headers that all of them share."""
     about = {_QUEUE: queue.encode()} if headers is None else {_QUEUE: queue.encode(), _HEADERS: headers}
     schema = pa.schema([pa.field("partition", pa.large_binary()), pa.field("payload", pa.large_binary())], about)
     return _written(pa.record_batch([partition, payload], schema=schema))
 
 
 def rich_chunk(messages: Sequence[NewMessage]) -> bytes:
-    """Messages with all they may have."""
+    """A chunk of messages with all their fields."""
     columns = [
         [m.queue.name for m in messages], [m.payload for m in messages], [m.partition for m in messages],
         [m.transaction_id for m in messages], [m.trace_id for m in messages], [m.headers for m in messages],
@@ -64,8 +64,8 @@ def _written(batch: pa.RecordBatch) -> bytes:
 
 
 def _shrinks(batch: pa.RecordBatch) -> bool:
-    """Whether messages are much shorter when they are compressed, as far as some of their payloads say. To find that none of them
-    is takes longer than all the rest of staging.
+    """Whether compression makes messages much shorter, by a sample of their payloads. Compressing all of them in vain would take longer
+    than all the rest of staging.
     """
     payload = batch.column("payload")
     _, offsets, data = payload.buffers()
@@ -73,7 +73,7 @@ def _shrinks(batch: pa.RecordBatch) -> bool:
         return False
     first, last = np.frombuffer(offsets, np.int64, len(payload) + 1, 8 * payload.offset)[[0, -1]].tolist()
     if last - first < batch.nbytes // 2:
-        return True  # most of it is something else: texts that are much alike, as a rule
+        return True  # most of it is not payload, but texts that are much alike as a rule
     step = max((last - first) // SAMPLES, SAMPLE_BYTES)
     sample = b"".join(data[start : min(start + SAMPLE_BYTES, last)] for start in range(first, last, step))
     return len(pa.compress(sample, codec=CODEC, asbytes=True)) < WORTH_IT * len(sample)
@@ -90,14 +90,14 @@ class Unpacked:
         named = about.get(_QUEUE)
         self._headers: bytes | None = about.get(_HEADERS)
         self.queue = None if named is None else QueueKey(named.decode(), tenant)
-        """The one queue of columns; None for messages."""
+        """The queue of a plain chunk; None for a rich one."""
 
     def rows(self, first_id: Id) -> NewRows:
-        """The columns, with ids from this one on."""
+        """The columns of a plain chunk, with ids from this one on."""
         return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id, self._headers)
 
     def messages(self) -> list[NewMessage]:
-        """The messages."""
+        """The messages of a rich chunk."""
         keys = {name: QueueKey(name, self._tenant) for name in self._batch.column("queue").unique().to_pylist()}
         columns = [column.to_pylist() for column in self._batch.columns]
         return [NewMessage(keys[name], *rest) for name, *rest in zip(*columns, strict=True)]

@@ -1,1 +1,1 @@
-"""Metrics of the server. The package is a leaf of the imports: it knows only the names of queues."""
+"""Metrics of the server. Of the other packages it imports only the clock."""

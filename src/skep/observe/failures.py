@@ -1,7 +1,7 @@
 """Calls that were refused or failed within the last minute: counted second by second, never extrapolated.
 
-Only failures come here, so that a call that succeeds pays nothing. Memory is bounded: a number of seconds, and in each second a number
-of pairs of tenant and code. Failures beyond the bound count for the server as a whole, and for no tenant.
+Only failures are counted here, so that a successful call pays nothing. Memory is bounded: a number of seconds, and in each second a
+number of pairs of tenant and code. Failures beyond the bound count for the server as a whole, and for no tenant.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from skep.clock import MICROS_PER_SECOND, Instant
 WINDOW_SECONDS = 60
 PAIRS_PER_SECOND = 200
 OTHER_TENANTS = ""
-"""No tenant has this name."""
+"""Stands for the tenants beyond the bound. No tenant has this name."""
 
 Noted = tuple[int, str, str, int]
-"""A second, a tenant, a code, and how many calls."""
+"""A second, a tenant, a code, and the number of calls."""
 
 
 class Failures:
-    """How many calls ended with which code, by tenant, in each of the last seconds."""
+    """The calls that failed in each of the last seconds, by tenant and code."""
 
     def __init__(self) -> None:
         self._by_second: dict[int, Counter[tuple[str, str]]] = {}
@@ -43,7 +43,7 @@ class Failures:
         return [(at, *pair, calls) for at, counts in self._by_second.items() for pair, calls in counts.items()]
 
     def lately(self, now: Instant, tenant: str | None = None) -> list[tuple[str, int]]:
-        """Codes of the last minute with their number of calls, the most frequent first; of one tenant, or of all."""
+        """The codes of the last minute and their numbers of calls, the most frequent first; of one tenant, or of all."""
         first = now // MICROS_PER_SECOND - WINDOW_SECONDS
         found: Counter[str] = Counter()
         for second, counts in self._by_second.items():

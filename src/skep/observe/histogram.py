@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 BOUNDS_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""The upper ends of the buckets; what took longer than the last is in one more."""
+"""The upper bounds of the buckets; one more bucket has the calls that took longer."""
 
 
 class Histogram:
@@ -39,7 +39,7 @@ class Histogram:
         for bucket, size in enumerate(self.buckets):
             if size and below + size >= rank:
                 low = BOUNDS_SECONDS[bucket - 1] if bucket else 0.0
-                # The last bucket has no end; all that is known is that it took longer than its beginning.
+                # The last bucket has no upper bound, so its lower bound is returned.
                 high = BOUNDS_SECONDS[bucket] if bucket < len(BOUNDS_SECONDS) else low
                 return low + (high - low) * max(0.0, rank - below) / size
             below += size

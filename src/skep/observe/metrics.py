@@ -10,11 +10,11 @@ from skep.observe.failures import Failures
 from skep.observe.histogram import Histogram
 
 OTHER = "__other__"
-"""The tenant and queue of the counts that have no label of their own."""
+"""The tenant and queue of counts without a label of their own."""
 POLL = "poll"
-"""The verb of a pop that waits: its time is that of the messages it waited for."""
+"""The verb of a pop that waits (a long poll): its latency is mostly waiting."""
 QUEUE_LABELS = 200
-"""Queues that have counters of their own, unless the meter is told otherwise."""
+"""The default number of queues with counters of their own."""
 
 
 class QueueCounts:
@@ -45,7 +45,7 @@ class HookCounts:
 
 
 class RouteMeter:
-    """Requests of one route by their status, and where their latencies go."""
+    """Requests of one route by status, and the histograms of their latencies."""
 
     __slots__ = ("_latency", "_polls", "by_status")
 

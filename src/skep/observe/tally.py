@@ -20,7 +20,7 @@ NOTE_SECONDS = 1.0
 """How often a process notes its counters."""
 ENDED = "ended"
 NAMES_KEPT = 100
-"""Of so many processes that ended is it known that they did: more than can while someone reads."""
+"""How many names of ended processes are kept: more than can end while somebody reads."""
 _COUNTS = tuple(QueueCounts.__slots__)
 _HOOK_COUNTS = tuple(HookCounts.__slots__)
 
@@ -52,7 +52,7 @@ class Tally:
         whole = Meter(meter.queue_labels)
         _add(whole, _note([], meter))
         others = {path.name: _read(path) for path in sorted(self._folder.iterdir()) if not path.suffix}
-        # After the others: one that ends meanwhile is in here, or was read above, or both.
+        # Read after the others: a process that ends meanwhile is in here, or was read above, or both.
         ended = _read(self._folder / ENDED)
         _add(whole, ended)
         for name, note in others.items():

@@ -8,11 +8,11 @@ from skep.clock import MICROS_PER_SECOND, Instant, seconds
 
 WINDOW_SECONDS = 60.0
 STEP_SECONDS = 1.0
-"""Looks that follow each other faster than this are not remembered, so that memory is bounded."""
+"""The least time between two remembered readings, which bounds memory."""
 
 
 class Throughput:
-    """The growth of totals over the last minute, or since the last look before that."""
+    """The growth of totals over the last minute, or since the last reading before it."""
 
     def __init__(self, now: Instant) -> None:
         self._seen: deque[tuple[Instant, dict[str, int]]] = deque([(now, {})])

@@ -11,7 +11,6 @@ from skep.runtime.private_files import make_folder
 
 
 def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """The cache folder."""
     environment = os.environ if environment is None else environment
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skep"
 
@@ -24,4 +23,4 @@ def write_program(path: Path, text: str) -> None:
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o700)
-    fresh.replace(path)  # whoever starts one at the same time finds the old or the new one, whole
+    fresh.replace(path)  # a process that starts meanwhile finds the old file or the new one, whole

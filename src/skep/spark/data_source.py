@@ -26,15 +26,13 @@ class SkepDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format`."""
         return "skep"
 
     def schema(self) -> str:
-        """The schema of a read without one of its own."""
+        """The schema of a read for which the user gave none."""
         return ddl(_offered(source_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a table."""
         from skep.spark.source import MessageReader
 
         options = source_options(self.options)
@@ -46,7 +44,6 @@ class SkepDataSource(DataSource):
         return MessageReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The reader of a stream."""
         from skep.spark.stream import MessageStream
 
         options = source_options(self.options)
@@ -56,7 +53,6 @@ class SkepDataSource(DataSource):
         return MessageStream(options, wanted(schema, _offered(options, schema)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of a table."""
         from skep.spark.sink import TableWriter, checked
 
         options = sink_options(self.options)
@@ -64,7 +60,6 @@ class SkepDataSource(DataSource):
         return TableWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """The writer of a stream."""
         from skep.spark.sink import StreamWriter, checked
 
         options = sink_options(self.options)
@@ -73,7 +68,7 @@ class SkepDataSource(DataSource):
 
 
 def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
-    """The available columns; with a user's schema also the columns that are there only on request."""
+    """The available columns. With a user's schema, the columns that exist only on request are among them."""
     if options.table is not None:
         from skep.spark.tables import TABLES
 

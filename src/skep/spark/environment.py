@@ -35,7 +35,7 @@ def check() -> None:
 
 
 def _environment(folder: Path) -> Path | None:
-    """The environment of this folder, or of one above it, where it is not the one that runs."""
+    """The virtual environment of this folder, or of the nearest folder above; None when it is the one that runs."""
     for place in (folder, *folder.parents):
         found = place / ".venv"
         if os.access(found / "bin" / "python", os.X_OK):

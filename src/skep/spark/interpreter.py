@@ -1,8 +1,8 @@
-"""Which Python runs Spark's Python processes on this machine: ours, and quicker to start than Spark would start it.
+"""The Python of Spark's Python processes on this machine: this one, without the archives that make it start slowly.
 
-Spark puts archives before everything else that Python looks for modules in: its own package as sources, which each process
-compiles anew, and the jar of its core, whose list of contents each process reads. That takes a second or more of every process, of
-which a stream has one and a session five before its first row. In a session on this machine the same package is installed, and compiled.
+Spark puts archives at the head of PYTHONPATH: the sources of its own package, which each process compiles anew, and the jar of its
+core, whose table of contents each process reads. That costs every process a second or more; a stream has one such process, and a session
+five before its first row. On this machine the same package is installed and compiled, so the archives are not needed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from skep.spark.cached import cache_folder, write_program
 
 ARCHIVES = ("python/lib/pyspark.zip", "python/lib/py4j-*-src.zip", "jars/spark-core_*.jar")
-"""What Spark puts into the path, from the folder it is in. What they hold for Python is installed."""
+"""The archives that Spark puts into PYTHONPATH, relative to its folder. Their Python packages are installed."""
 PACKAGES = ("pyspark", "py4j")
-# Not sh: it may drop variables of the environment whose names are none in a shell. Spark's own scripts need bash, too.
+# Not sh: it may drop environment variables whose names a shell cannot have. Spark's own scripts need bash, too.
 PROGRAM = """#!/usr/bin/env bash
 # Python without the archives that Spark puts before its own package, which is installed here.
 set -f
@@ -39,7 +39,7 @@ exec {python} "$@"
 
 
 def interpreter(environment: Mapping[str, str] | None = None) -> str:
-    """What to start Spark's Python processes with: a program that becomes this Python, or this Python where that is not possible."""
+    """The program for Spark's Python processes: a script that starts this Python, or this Python where there can be no script."""
     environment = os.environ if environment is None else environment
     home = _installed(environment)
     if home is None:
@@ -49,14 +49,14 @@ def interpreter(environment: Mapping[str, str] | None = None) -> str:
     try:
         program = cache_folder(environment) / f"python-{sha256(text.encode()).hexdigest()[:16]}"
         write_program(program, text)
-    except (OSError, RuntimeError, ValueError):  # as when there is no home, or a path is not UTF-8
+    except (OSError, RuntimeError, ValueError):  # there is no home folder, or a path is not UTF-8
         return sys.executable
-    # A folder may be such that nothing in it can be run.
+    # The file system may forbid to run programs (noexec).
     return str(program) if os.access(program, os.X_OK) else sys.executable
 
 
 def _installed(environment: Mapping[str, str]) -> Path | None:
-    """The folder of the Spark that will run, if its Python packages are where every process of this Python finds them."""
+    """The folder of the Spark that will run; None unless its Python packages are in this Python's site-packages."""
     places = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
     folders = [Path(found.origin).resolve().parent for found in map(find_spec, PACKAGES) if found and found.origin]
     if len(folders) < len(PACKAGES) or any(folder.parent not in places for folder in folders):

@@ -30,7 +30,7 @@ class NoJavaError(RuntimeError):
 
 
 class Java(Struct, frozen=True):
-    """A Java: its version, and whether Spark can run on it just so."""
+    """A Java: its version, and whether Spark can run on it without our wrapper."""
 
     version: int
     has_module: bool
@@ -58,14 +58,14 @@ def ask(home: Path) -> Java | None:
     version = version_of(home)
     if version is None:
         return None
-    listed = _told(home, "--list-modules") or ""  # which an old one refuses
-    # The wrapper's Java lacks the module, and needs no further wrapper.
+    listed = _told(home, "--list-modules") or ""  # an old Java does not know this argument
+    # Our wrapper's Java lacks the module, but needs no second wrapper.
     wrapper = home.parent.name == "skep" and home.name.startswith("java-")
     return Java(version, wrapper or MODULE in listed)
 
 
 def version_of(home: Path) -> int | None:
-    """Which Java is in a folder; None when it does not run."""
+    """The version of the Java in a folder; None when it does not run."""
     found = _VERSION.search(_told(home, "-version") or "")
     return None if found is None else int(found[1])
 
@@ -80,7 +80,7 @@ def _told(home: Path, argument: str) -> str | None:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where a Java may be, the one that is preferred first."""
+    """The folders to look for a Java in, the preferred one first."""
     if given := environment.get("JAVA_HOME"):
         yield Path(given)
     if program := shutil.which("java", path=environment.get("PATH", os.defpath)):
@@ -93,7 +93,7 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def wrapped(home: Path, environment: Mapping[str, str]) -> Path:
-    """A folder whose `java` is that of another folder, without the argument that it would refuse."""
+    """A folder whose `java` starts the Java of another folder, without the argument that this Java refuses."""
     folder = cache_folder(environment) / f"java-{sha256(str(home).encode()).hexdigest()[:16]}"
     script = folder / "bin" / "java"
     text = f"""#!/bin/sh

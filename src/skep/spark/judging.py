@@ -1,6 +1,6 @@
-"""Evaluate the messages for which a column has no value: the evaluator finds the value, or the error that a worker would report.
+"""Judges: they evaluate the messages for which a Spark column has no value, and find the value, or the error that a worker would report.
 
-It runs in Spark's Python workers on Arrow batches, where all rows but these are null, so it costs next to nothing when there are none.
+They run in Spark's Python workers on Arrow batches. All other rows of a batch are null, so a batch without doubtful rows costs next to nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skep.spec.variables import of_queue
 JUDGES_KEPT = 32
 UNMET = "does not hold"
 VERDICT = "struct<made:string,code:string,error:string,field:string,expression:string,value:string>"
-"""What a judge says of a message: ``made`` is JSON, or there is a code and an error."""
+"""The verdict on a message: ``made`` is JSON, or there is a code and an error."""
 _VERDICT = pa.struct([(name, pa.string()) for name in ("made", "code", "error", "field", "expression", "value")])
 
 Verdict = dict[str, str | None]
@@ -44,7 +44,7 @@ def mapping_judge(document: str, queue: str) -> Judge:
 
 @lru_cache(JUDGES_KEPT)
 def checks_judge(document: str, queue: str) -> Judge:
-    """The judge of a queue's checks; what it makes is a JSON list of those that do not hold, each with the reason."""
+    """The judge of a queue's checks; it makes a JSON list of the checks that do not hold, each with the reason."""
     spec = from_json(document).queues[queue]
     conditions = {name: compile_expression(check.holds, of_queue(spec), BOOL) for name, check in spec.checks.items()}
     read = compile_reading(spec)
@@ -55,7 +55,7 @@ def _unmet(conditions: dict[str, Expression], read: Reading, payload: bytes) -> 
     try:
         fields = read.fields(payload)
     except SkepError as error:
-        # What cannot be read is good for no check.
+        # A message that cannot be read fails every check.
         return encoded([{"check": name, "error": error.message} for name in conditions])
     reasons = ((name, _reason(condition, fields)) for name, condition in conditions.items())
     return encoded([{"check": name, "error": reason} for name, reason in reasons if reason is not None])
@@ -85,7 +85,7 @@ def _text(value: object) -> str | None:
 
 
 def judge_rows(judge: Judge, payloads: pa.Array) -> pa.Array:
-    """What a judge says of some payloads; nothing of those that are null."""
+    """The verdicts of a judge on some payloads; null for a null payload."""
     if payloads.null_count == len(payloads):
         return pa.nulls(len(payloads), _VERDICT)
     texts = payloads.cast(pa.binary()).to_pylist()
@@ -99,8 +99,8 @@ def judged(judge_of: Callable[[str, str], Judge], app: App, queue: str, payload:
     def judge(payloads: pa.Array) -> pa.Array:
         return judge_rows(judge_of(document, queue), payloads)
 
-    # Spark reads the hints themselves, which are only names in this file.
+    # Spark reads the type hints, which are only strings in this file.
     judge.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
-    udf: Any = arrow_udf  # its hints know no function whose type is in its own hints
-    # Told that it is the same for the same message, Spark would ask it again for each use of the answer, and before each filter on it.
+    udf: Any = arrow_udf  # its stubs do not know a function that is typed by hints
+    # A deterministic function would be called again for each use of its result, and before each filter on it.
     return cast(Column, udf(judge, VERDICT).asNondeterministic()(payload))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Beside(NamedTuple):
-    """An option of the Kafka connector: ours for the same, if there is one, and what to know about it."""
+    """Our counterpart of an option of the Kafka connector, if there is one, and what to know about it."""
 
     ours: str | None
     about: str = ""
@@ -43,7 +43,7 @@ KAFKA: dict[str, Beside] = {
 
 
 def hint(name: str) -> str | None:
-    """What to write instead of an option of Kafka's, or of one of its consumers and producers; None when it is none of them."""
+    """The text that tells what to write instead of an option of Kafka; None for a name that Kafka does not have."""
     known = {kafka.lower(): (kafka, beside) for kafka, beside in KAFKA.items()}
     for written in (name.lower(), f"kafka.{name.lower()}"):
         if written in known:

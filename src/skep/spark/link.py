@@ -44,7 +44,7 @@ USUAL_SECONDS = 30.0
 QUEUES_AT_ONCE = 500
 """The most queues in one request for bounds."""
 NEVER_OPEN = 1_000_000
-"""So many failures open a circuit: this link decides itself how long it tries."""
+"""The failures that open the client's circuit breaker: so many that it never opens. The link itself decides how long it tries."""
 
 
 class Log(Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ class Link:
         self._now = now
         self._sleep = sleep
         self._deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
-        """When the call that is under way here has to be answered."""
-        # Retries are ours, so that one deadline holds for all of them.
+        """The instant by which the current call must be answered."""
+        # The link retries, not the client, so that one deadline holds for all tries.
         options: ClientOptions = {
             "tenant": connection.tenant, "token": connection.token, "attempts": 1, "breaker_failures": NEVER_OPEN,
             "timeout_seconds": USUAL_SECONDS,
@@ -83,12 +83,12 @@ class Link:
         self.client = Client(connection.urls, transport=bounded, **options)
         self._clock = SystemClock()
         self._servers = Servers(settings)
-        # A stream may last as long as something comes. With no time for a second try the first one has the usual time.
+        # A stream lasts as long as data arrives. Without retries (retrySeconds 0) the first try has the usual time.
         silence = min(USUAL_SECONDS, connection.retry_seconds or USUAL_SECONDS)
         self._transport = SyncTransport(settings, silence_seconds=silence)
 
     def time_left(self) -> float | None:
-        """How many seconds the call that is under way has left; None when there is no deadline."""
+        """The seconds that the current call has left; None when there is no deadline."""
         deadline = self._deadline.get()
         return None if deadline is None else deadline - self._now()
 
@@ -97,7 +97,7 @@ class Link:
         return self.patiently(lambda: self.client.run(call))
 
     def patiently(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer, or until the deadline that the options set."""
+        """Repeat a call while the server is away, until there is an answer or `retrySeconds` have passed."""
         deadline = self._new_deadline()
         while True:
             before = self._deadline.set(deadline if self._connection.retry_seconds else None)
@@ -112,7 +112,7 @@ class Link:
         return self._now() + self._connection.retry_seconds
 
     def given_up(self, error: SkepError) -> SkepError:
-        """The error after the last try."""
+        """The error after the last try, with its cure."""
         return SkepError(
             error.code,
             f"{error.sentence} This went on for {self._connection.retry_seconds:g} s. Is the server running, and are the URLs "
@@ -121,32 +121,31 @@ class Link:
         )
 
     def bounds(self, queue: str) -> LogBoundsResponse:
-        """Which seqs a queue's log holds."""
+        """The first and the last seq (offset) of a queue's log."""
         return self.patiently(lambda: self.client.log_bounds(queue))
 
     def bounds_of(self, queues: Sequence[str]) -> dict[str, LogBoundsResponse]:
-        """The bounds of many queues, some hundreds in a request; queues that are not there are left out."""
+        """The bounds of many queues, some hundreds in a request; queues that do not exist are left out."""
         pages = (queues[first : first + QUEUES_AT_ONCE] for first in range(0, len(queues), QUEUES_AT_ONCE))
         return {one.queue: one for page in pages for one in self.run(bounds_of_logs(page)).logs}
 
     def next_bounds(self, queue: str, after: int, wait_seconds: float) -> LogBoundsResponse:
-        """The bounds once there is something after a seq, or after so many seconds. Not tried again: it is a wait."""
+        """Wait for a message after a seq, at most so many seconds (a long poll), and return the bounds. It is not retried."""
         return self.client.log_bounds(queue, after=after, wait_seconds=wait_seconds)
 
     def first_seq_at(self, queue: str, at: datetime) -> int:
-        """The seq of the first message created at or after a time; the one to come when there is none."""
+        """The seq of the first message that was created at or after a time; the next free seq when there is none."""
         found = self.patiently(lambda: self.client.log_bounds(queue, at=at)).at_seq
         assert found is not None
         return found
 
     def last_seq_within(self, queue: str, first: int, most_bytes: int) -> int:
-        """The last seq such that the payloads from the first on have so many bytes; at least the first."""
+        """The last seq up to which the payloads, from the first seq on, have at most so many bytes; at least the first seq."""
         found = self.patiently(lambda: self.client.log_bounds(queue, first=first, max_bytes=most_bytes)).through_seq
         assert found is not None
         return found
 
     def queue_names(self) -> list[str]:
-        """The names of all queues."""
         return [queue.name for queue in self.queues()]
 
     def queues(self) -> list[ListedQueue]:
@@ -154,7 +153,7 @@ class Link:
         return self.patiently(lambda: list(self.client.queues(stats=False)))
 
     def progress(self, queue: str, group: str) -> int:
-        """How far a group has come in a queue; 0 when there is no such group."""
+        """The progress of a group in a queue (its committed offset); 0 when there is no such group."""
 
         def ask() -> int:
             try:
@@ -167,15 +166,15 @@ class Link:
         return self.patiently(ask)
 
     def report_progress(self, queue: str, group: str, seq: int) -> None:
-        """Tell how far a group has come."""
+        """Set the progress of a group, which then follows a Spark query."""
         self.patiently(lambda: self.client.report_progress(queue, group, seq))
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
-        """The batches of a stretch, in order. A stream that breaks is asked for anew from where it broke."""
+        """The batches of a range, in order. A stream that breaks is requested again from where it broke."""
         position, deadline, is_retry = log.first, self._new_deadline(), False
         while position <= log.last:
             try:
-                if is_retry:  # by a call that the deadline bounds: a stream is bounded by its silence only
+                if is_retry:  # by a call that obeys the deadline: a stream ends only by its silence
                     self._knock(deadline)
                 with self.stream(f"/api/v1/log/{path_part(log.queue)}", _log_query(log, position)) as batches:
                     for batch in batches:
@@ -189,7 +188,7 @@ class Link:
                 is_retry = True
 
     def _knock(self, deadline: float) -> None:
-        """See whether the server answers before the deadline."""
+        """Ask the server for its health; raise when it does not answer before the deadline."""
         before = self._deadline.set(deadline)
         try:
             self.client.run(ApiCall(Request("GET", "/health"), lambda _: None))
@@ -197,7 +196,7 @@ class Link:
             self._deadline.reset(before)
 
     def table(self, name: str, **query: str) -> list[pa.RecordBatch]:
-        """A page of a table."""
+        """The batches of one page of a table."""
         tries = count()
 
         def ask() -> list[pa.RecordBatch]:
@@ -210,7 +209,7 @@ class Link:
 
     @contextmanager
     def stream(self, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
-        """An Arrow stream, read while it comes."""
+        """Open an Arrow stream, from the first server that answers. It is read while it arrives."""
         target = f"{path}?{urlencode(query)}" if query else path
         request = Request("GET", target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
         failure: SkepError | None = None
@@ -235,7 +234,7 @@ class Link:
         return self.run(ApiCall(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
 
     def _pause(self, error: SkepError, deadline: float) -> None:
-        """Wait before the next try, if there is time for one."""
+        """Wait before the next try. Raise when the error is final, or when there is no time for another try."""
         if not error.retryable:
             raise error
         if self._now() + PAUSE_SECONDS > deadline:
@@ -244,7 +243,7 @@ class Link:
 
 
 def link(connection: Connection) -> Link:
-    """The link of this process; a process that was forked has its own."""
+    """The link of this process to a server; a forked process gets its own."""
     return _link(connection, os.getpid())
 
 

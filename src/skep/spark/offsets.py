@@ -1,7 +1,7 @@
-"""Offsets: one number per queue, the last seq that was read; 0 is the beginning. And how a range is split into tasks.
+"""Spark's offsets, one number per queue: the last seq that was read, or 0 before the first. And how a range is split into tasks.
 
-So an offset has the meaning of a group's progress, the lag is the last seq minus the offset, and a range from one offset to another
-holds the seqs after the first up to the second. What Spark keeps in a checkpoint also says which log each number is of.
+An offset means the same as a group's progress. The lag is the last seq minus the offset. A range from one offset to another holds the
+seqs after the first offset, up to and including the second. A checkpoint also keeps which log each number belongs to.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from msgspec import Struct
 
 ROWS_WORTH_A_TASK = 20_000
-"""Fewer rows than this are not worth a task of their own: it costs some ten milliseconds."""
+"""Fewer rows than this get no task of their own: a task costs some ten milliseconds."""
 ROWS_OF_A_TASK = 1_000_000
-"""More rows than this are too much to do again when a task fails."""
+"""About the most rows of one task: a failed task is done again from its start."""
 
 ROWS_WORTH_A_QUEUE = 500
-"""To ask the server for one more queue takes about as long as so many rows."""
+"""The cost of asking the server for one more queue, as a number of rows."""
 
 LOGS = "."
-"""Beside the queues of an offset, none of which can have this name: by queue, the log that its number is of."""
+"""The key in an offset that holds the log of each queue's number. No queue can have this name."""
 
 Offsets = dict[str, int]
 
@@ -40,28 +40,28 @@ class Stretch(Struct, frozen=True):
 
 
 def in_order(offsets: Mapping[str, int]) -> Offsets:
-    """Sorted by queue: Spark compares offsets as texts."""
+    """Offsets sorted by queue: Spark compares offsets as text."""
     return {queue: offsets[queue] for queue in sorted(offsets)}
 
 
 def noted(offsets: Mapping[str, int], logs: Mapping[str, int]) -> dict[str, Any]:
-    """Offsets as a checkpoint keeps them: a queue that is made anew begins at 1 again, and must not be taken for the old one."""
+    """Offsets as a checkpoint keeps them, with their logs: a queue that was deleted and made anew begins at 1 again."""
     return {**in_order(offsets), LOGS: in_order({queue: logs[queue] for queue in offsets if queue in logs})}
 
 
 def parted(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
-    """What a checkpoint kept: the offsets, and the logs they are of, where it is known."""
+    """The offsets that a checkpoint kept, and the logs they belong to, where these are known."""
     return {queue: offset for queue, offset in kept.items() if queue != LOGS}, kept.get(LOGS, {})
 
 
 def stretches(start: Mapping[str, int], end: Mapping[str, int]) -> list[Stretch]:
-    """What lies between two offsets, queue by queue. A queue that starts nowhere is new and read from its beginning."""
+    """The seqs between two offsets, queue by queue. A queue without a start is read from seq 1."""
     found = [Stretch(queue, start.get(queue, 0) + 1, last) for queue, last in sorted(end.items())]
     return [stretch for stretch in found if len(stretch)]
 
 
 def split(whole: list[Stretch], at_least: int | None, cores: int | None = None) -> list[Stretch]:
-    """The same seqs in even portions, in order: as many as are worth while for so many cores, or as are asked for."""
+    """Cut stretches into even parts, in order: about one for each core if there are enough rows, or as many as are asked for."""
     rows = sum(map(len, whole))
     if not rows:
         return []
@@ -72,7 +72,7 @@ def split(whole: list[Stretch], at_least: int | None, cores: int | None = None) 
 
 
 def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None) -> list[list[Stretch]]:
-    """What each task reads: parts in their order, small ones together, so that thousands of small queues are a few tasks."""
+    """The parts of each task, in order. Small parts share a task, so that thousands of small queues make a few tasks."""
     weights = [len(part) + ROWS_WORTH_A_QUEUE for part in parts]
     total = sum(weights)
     if at_least is None:
@@ -83,7 +83,7 @@ def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None)
     tasks: list[list[Stretch]] = [[] for _ in range(count)]
     before = 0
     for part, weight in zip(parts, weights, strict=True):
-        # By where its middle lies, so that equal parts go to tasks of their own.
+        # The middle of a part decides, so that parts of equal size get tasks of their own.
         tasks[(2 * before + weight) * count // (2 * total)].append(part)
         before += weight
     return [task for task in tasks if task]
@@ -96,13 +96,13 @@ def _cut(stretch: Stretch, count: int) -> list[Stretch]:
 
 
 def shares(wanted: Mapping[str, int], most: int) -> Offsets:
-    """How much each queue gets when there is less than all want: in proportion, and together no more than there is."""
+    """Divide ``most`` rows among queues in proportion to what they have; all rows when that is enough."""
     total = sum(wanted.values())
     if total <= most:
         return dict(wanted)
     given = {queue: most * amount // total for queue, amount in wanted.items()}
     left = most - sum(given.values())
-    # What rounding left goes to those who want most, so that none of many small ones waits for ever.
+    # The rows that rounding left over go to the queues with the smallest shares first, so that no small queue waits for ever.
     for queue in sorted(wanted, key=lambda queue: (given[queue], -wanted[queue], queue)):
         if left and given[queue] < wanted[queue]:
             given[queue] += 1

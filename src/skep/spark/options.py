@@ -1,6 +1,6 @@
 """The options of source and sink: parsed and checked once, on the driver. An error names the cure.
 
-Names follow Spark's Kafka source where it has one, and case does not matter, as with all options of Spark.
+Names are those of Spark's Kafka source where that has the option. Case does not matter, as with all options of Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SOURCE = (
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
-"""What Spark hands on with our own: `.load("orders")` comes as a path."""
+"""Options that Spark adds to ours: `.load("orders")` arrives as `path`."""
 SYNONYMS = {
     "servers": "url", "host": "url", "server": "url", "apikey": "token", "key": "token", "password": "token", "namespace": "tenant",
     "queues": "subscribe", "topics": "subscribe", "group": "groupId", "consumergroup": "groupId", "timeout": "retrySeconds",
@@ -42,9 +42,9 @@ SYNONYMS = {
     "numpartitions": "minPartitions", "since": "startingTimestamp", "until": "endingTimestamp", "startingposition": "startingOffsets",
     "dbtable": "table", "select": "columns",
 }  # fmt: skip
-"""Words that people try, most of them from other connectors."""
+"""Names that people try, most of them from other connectors, and our option for each."""
 OF_A_TABLE = frozenset({"provider", "owner"})
-"""What Spark hands on of a table that is made by SQL."""
+"""Options that Spark adds for a table that was made by CREATE TABLE."""
 NO_SQL_TABLE = (
     "CREATE TABLE … USING skep does not work, since Spark forgets the options of such a table. To read a queue in SQL, make a view: "
     "CREATE TEMPORARY VIEW orders USING skep OPTIONS (url 'http://127.0.0.1:6632', subscribe 'orders'). To write, use a DataFrame: "
@@ -56,11 +56,11 @@ OffsetMeaning = Literal["after", "kafka"]
 """The meaning of an offset N. `after`: everything up to seq N is read, so a read starts after N and ends with N. `kafka`: N is the
 next seq, so a read starts with N and ends before N."""
 EARLIEST, LATEST = -2, -1
-"""As the Kafka source writes them in JSON."""
+"""The numbers of Kafka's source for earliest and latest, in JSON."""
 TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
 FETCH_ROWS = 250_000
 STAGE_ROWS, STAGE_ROWS_MAX = 50_000, 100_000
-"""The latter is what a server takes at once, if it is not set up otherwise."""
+"""The maximum is the server's default limit of one bulk push (`bulk_messages`)."""
 RETRY_SECONDS = 60.0
 WAIT_SECONDS = 2.0
 
@@ -103,12 +103,12 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> str:
-        """What is subscribed to, as the user wrote it."""
+        """The subscription, as the user wrote it."""
         return ", ".join(self.queues) if self.pattern is None else f"/{self.pattern}/"
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
-    """The queue to write to, and the guarantee."""
+    """The queue to write to, and the delivery guarantee."""
 
     connection: Connection
     queue: str | None
@@ -188,7 +188,7 @@ def _subscription(said: _Said) -> tuple[tuple[str, ...], str | None]:
 def _place(
     said: _Said, end: str, default: Literal["earliest", "latest"], meaning: OffsetMeaning
 ) -> tuple[Offsets, datetime | None]:
-    """Where to start or end: by offsets, or by a time."""
+    """Where a read starts or ends: at offsets, or at a time."""
     offsets, at = said.text(f"{end}Offsets"), said.text(f"{end}Timestamp")
     if offsets is not None and at is not None:
         raise said.refusal(f"{end}Offsets", f"and {end}Timestamp exclude each other: give one of them")
@@ -207,12 +207,12 @@ def _place(
 
 
 def _of_kafka(offsets: Mapping[str, int]) -> dict[str, int]:
-    """Numbers of the next message as numbers of the last one before it; -2 and -1 mean the same in both."""
+    """Kafka's offsets (the next seq) as ours (the last seq before it); -2 and -1 mean the same in both."""
     return {queue: number if number < 0 else max(0, number - 1) for queue, number in offsets.items()}
 
 
 def _meant(name: str, known: Mapping[str, str], what: str) -> str:
-    """The right option for an unknown one."""
+    """A hint for an unknown option: the one that was probably meant."""
     for others, where in ((SINK, "a write"), (SOURCE, "a read")):
         if where != what and name in map(str.lower, others):
             return f"it is one of {where}"
@@ -225,7 +225,7 @@ def _meant(name: str, known: Mapping[str, str], what: str) -> str:
 
 
 class _Said:
-    """Options as they were given, each read once, with errors that name the option and what it may be."""
+    """The options as they were given. An error names the option and its allowed values."""
 
     def __init__(self, given: Mapping[str, str], own: tuple[str, ...], what: str) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
@@ -236,12 +236,12 @@ class _Said:
             raise SkepError(Code.INVALID_REQUEST, f"{what} has no option {name}; {_meant(name, known, what)}")
 
     def text(self, name: str) -> str | None:
-        """What was said, if anything was."""
+        """The value of an option; None when it is missing or blank."""
         value = self._given.get(name.lower())
         return value.strip() or None if value is not None else None
 
     def refusal(self, name: str, what: str) -> SkepError:
-        """The error that an option does not fit."""
+        """The error for an option with a wrong value."""
         return SkepError(Code.INVALID_REQUEST, f"the option {name} {what}")
 
     def count(self, name: str) -> int | None:
@@ -271,7 +271,7 @@ class _Said:
         return default if text is None else text.lower() == "true"
 
     def one_of(self, name: str, words: tuple[T, ...]) -> T:
-        """One of some words; the first when nothing was said."""
+        """One of some words; the first when the option is missing."""
         text = self.text(name)
         if text is None:
             return words[0]
@@ -296,7 +296,7 @@ class _Said:
         """Offsets by queue."""
         found = self._json(name, text)
         if isinstance(found, dict):
-            found.pop(LOGS, None)  # copied from the progress of a query; what is written by hand has none
+            found.pop(LOGS, None)  # there when the user copied offsets from the progress of a query
         if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
             raise self.refusal(
                 name,

@@ -19,7 +19,7 @@ log = logging.getLogger("skep.spark")
 
 
 def subscribed(link: Link, options: SourceOptions) -> tuple[str, ...]:
-    """The queues that are read, by name; those that match the pattern at this moment."""
+    """The queues to read, sorted by name: those of the option, or those that match the pattern now."""
     if options.pattern is None:
         return tuple(sorted(options.queues))
     matches = re2.compile(options.pattern).fullmatch
@@ -27,7 +27,7 @@ def subscribed(link: Link, options: SourceOptions) -> tuple[str, ...]:
 
 
 def looked(link: Link, options: SourceOptions) -> tuple[SourceOptions, dict[str, Bounds]]:
-    """What the queues hold. Where losses are allowed it goes without those that were deleted, and without their offsets."""
+    """The bounds of the queues to read. With failOnDataLoss=false, deleted queues and their offsets are left out."""
     queues = subscribed(link, options)
     found = link.bounds_of(queues)
     for queue in queues:
@@ -48,7 +48,7 @@ def _without(place: Place, lost: set[str]) -> Place:
 
 
 def gone(queue: str) -> SkepError:
-    """The error for a queue that is not there."""
+    """The error for a queue that does not exist."""
     return SkepError(
         Code.QUEUE_NOT_FOUND,
         f"there is no queue {queue!r}. Make it first (a push does), correct the option subscribe, or look whether url and "
@@ -57,7 +57,7 @@ def gone(queue: str) -> SkepError:
 
 
 def starting(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
-    """Where reading begins."""
+    """The offset after which each queue is read."""
     _check_named(options.starting, all_bounds, "startingOffsets")
     return {queue: _start_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
 
@@ -79,7 +79,7 @@ def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) ->
 
 
 def ending(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
-    """Where a read that is no stream ends."""
+    """The last seq of each queue that a batch read includes."""
     _check_named(options.ending, all_bounds, "endingOffsets")
     return {queue: _end_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
 
@@ -115,9 +115,9 @@ def _check_named(offsets: object, all_bounds: Mapping[str, Bounds], option: str)
 
 
 def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds, log: int | None = None) -> int:
-    """The offset to go on from: the same, if all that follows it is still there; else an error, or a warning and another one.
+    """The offset to go on from: the same one if no message after it was lost, else the log's beginning (an error or a warning).
 
-    With ``log`` it is known which log the offset is of, so that a queue made anew is noticed however long it has become.
+    ``log`` is the log that the offset belongs to. It tells a queue that was deleted and made anew, however long that is by now.
     """
     if log is not None and log != bounds.log:
         lose(options, remade(queue, offset))
@@ -136,7 +136,7 @@ def check_kept(options: SourceOptions, queue: str, offset: int, bounds: Bounds, 
 
 
 def remade(queue: str, offset: int) -> str:
-    """What is said of a queue that is not the one that was read before."""
+    """The text about a queue that was deleted and made anew."""
     return (
         f"the queue {queue} was deleted and made anew (or the server is another one): the offset {offset} of this query is of "
         "the log before, and what that held after it is gone"
@@ -144,19 +144,19 @@ def remade(queue: str, offset: int) -> str:
 
 
 def deleted(queue: str) -> str:
-    """What is said of a queue that was read before and is not there."""
+    """The text about a queue that was deleted."""
     return f"there is no queue {queue!r} any more: it was deleted, or url or tenant are not those of before"
 
 
 def lost(queue: str, first: int, last: int) -> str:
-    """What is said of messages that are no longer there."""
+    """The text about messages that retention or clearing has removed."""
     return (
         f"the messages {first} to {last} of {queue} have been removed by retention or by clearing before they were read"
     )
 
 
 def lose(options: SourceOptions, what: str) -> None:
-    """Fail because of lost messages, or warn when the options say so."""
+    """Fail because of lost messages; with failOnDataLoss=false only warn."""
     if not options.fail_on_data_loss:
         log.warning("%s; going on without them, since failOnDataLoss is false", what)
         return
@@ -169,7 +169,7 @@ def lose(options: SourceOptions, what: str) -> None:
 
 
 def check_checkpoint(options: SourceOptions, start: Mapping[str, int]) -> None:
-    """Refuse to go on from the offsets of a query that read other queues."""
+    """Refuse the checkpoint of a query that read other queues."""
     if options.pattern is None and (others := start.keys() - set(options.queues)):
         raise SkepError(
             Code.INVALID_REQUEST,

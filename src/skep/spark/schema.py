@@ -1,6 +1,6 @@
 """The constant schemas of Spark's reads, and the conversion of the wire's columns.
 
-Spark takes Arrow batches as they are and only if their schema is exactly the one it expects: names, order, types, nullability.
+Spark takes an Arrow batch only if its schema is exactly the expected one: names, order, types, nullability.
 Nothing here makes a Python object per message, except for headers that differ from message to message.
 """
 
@@ -35,11 +35,11 @@ MESSAGES = pa.schema(
 )
 """A message as Spark sees it."""
 FURTHER = pa.schema([("content_type", pa.string())])
-"""What comes only when `columns` asks for it."""
+"""Columns that are read only when the option `columns` names them."""
 
 
 def _hex() -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """Two bytes, as they lie in memory, to their four digits."""
+    """A table from two bytes, as they lie in memory, to their four hexadecimal digits."""
     pairs = np.arange(65_536)
     nibbles = np.stack([pairs >> 4, pairs, pairs >> 12, pairs >> 8], axis=1) & 15
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -61,7 +61,7 @@ _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def schema_of(names: Sequence[str]) -> pa.Schema:
-    """The schema of some columns of the messages, of all when none is named; the order is that of the names."""
+    """The schema of some columns of a message, in the order of the names; the usual columns when none is named."""
     return part_of(pa.schema([*MESSAGES, *FURTHER]), names) if names else MESSAGES
 
 
@@ -79,7 +79,7 @@ def part_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The schema as Spark writes it."""
+    """The schema in Spark's DDL."""
     return ", ".join(f"`{field.name}` {SQL_TYPES[field.type]}" for field in schema)
 
 
@@ -104,7 +104,7 @@ def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
 
 
 def rows_of(batch: pa.RecordBatch, queue: str, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of the log, as it comes over the wire, as one that Spark takes."""
+    """A batch of the log, from the form of the wire to the form that Spark takes."""
     columns: dict[str, pa.Array] = {}
     for field in schema:
         columns[field.name] = _column(batch, field, queue, columns)
@@ -123,24 +123,24 @@ def _column(batch: pa.RecordBatch, field: pa.Field, queue: str, before: dict[str
     if field.name == "headers":
         return header_maps(column)
     if field.name == "trace_id" and "message_id" in before and column.equals(batch.column("message_id")):
-        return before["message_id"]  # nobody gave one, most often
+        return before["message_id"]  # most messages have no trace of their own
     return fitted(column, field.type)
 
 
 def fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as another type: ids as their texts, bytes as the text they are, the rest by a cast."""
+    """A column as another type: ids in their written form, bytes as text, the rest by a cast."""
     if column.type == kind:
         return column
     if pa.types.is_fixed_size_binary(column.type) and kind == pa.string():
         return id_texts(column)
     if pa.types.is_binary(column.type) and kind == pa.string():
-        # Spark's strings are bytes. They are not looked at here, so that a payload is the same to the last byte.
+        # Spark's strings are bytes. They are not validated here, so that a payload stays the same to the last byte.
         return pa.Array.from_buffers(kind, len(column), column.buffers(), column.null_count, column.offset)
     return column.cast(kind)
 
 
 def id_texts(column: pa.FixedSizeBinaryArray) -> pa.StringArray:
-    """Ids of 16 bytes in their usual written form; null where there is none."""
+    """Ids of 16 bytes as UUID text; null stays null."""
     raw = np.frombuffer(column.buffers()[1], "<u2", 8 * len(column), 16 * column.offset).reshape(-1, 8)
     digits = _HEX[raw].view(np.uint8).reshape(-1, 32)
     texts = np.empty((len(raw), 36), np.uint8)
@@ -154,7 +154,7 @@ def id_texts(column: pa.FixedSizeBinaryArray) -> pa.StringArray:
 
 
 def header_maps(column: pa.Array) -> pa.MapArray:
-    """Headers as maps. They come as JSON, and most often many messages have the same: each text is read once."""
+    """Headers as maps. They arrive as JSON. Many messages have the same headers, so each distinct text is decoded once."""
     if column.null_count == len(column):
         return pa.nulls(len(column), HEADERS)
     coded = column.dictionary_encode()

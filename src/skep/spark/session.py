@@ -1,7 +1,6 @@
 """A Spark session that is quick to start and quick with small batches.
 
-The settings are those that made a measured difference. A session of your own needs none of them; you can copy them from
-`FAST`.
+Each setting made a measured difference. A session of your own needs none of them; you can copy them from `FAST`.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ if TYPE_CHECKING:
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 CLASS_PATH = "spark.driver.extraClassPath"
 PYTHONS = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-"""What runs tasks, and what plans the reading of data sources."""
+"""The Python of the tasks, and the Python that plans the reading of data sources."""
 GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
-"""Set where a Java runs already that a session is to have."""
+"""The environment variable that is set where the session must use a Java that runs already."""
 CONF_FOLDERS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-"""Spark puts them before its jars."""
+"""Folders that Spark puts before its jars on the class path."""
 
 FAST: dict[str, str] = {
-    # Two waits of some 40 ms that every Python task would have: on loopback TCP, and for the garbage collector.
+    # These save every Python task two waits of some 40 ms: on loopback TCP, and for the garbage collector.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "skep.spark.daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Times mean the same on every machine.
+    # A time means the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The JVM never compiles methods of more bytes, and runs them at a tenth of the speed; Spark makes several of them then.
+    # The JVM does not compile larger methods, and runs them at a tenth of the speed. With this limit Spark makes several methods.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # Spark would list the folders of a table in a task each: thousands of tasks for a lake of thousands of queues.
+    # By default Spark lists each folder of a table in a task of its own: thousands of tasks for a lake of thousands of queues.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }
-"""What every session gets."""
+"""The settings of every session."""
 
 LOCAL: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -59,16 +58,16 @@ LOCAL: dict[str, str] = {
     "spark.default.parallelism": "{cores}",
     "spark.driver.memory": "1500m",
 }
-"""What a session gets that runs on this machine alone."""
+"""The further settings of a session that runs on this machine alone."""
 
 CLUSTER: dict[str, str] = {
-    # Spark makes 200 partitions and joins those that are small, but not of what is cached, unless it is told to.
+    # Spark makes 200 partitions and joins small ones; those of a cached frame only with this setting.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
-"""What a session gets that runs elsewhere: a tenth of the tasks where there are few rows, and as many where there are many."""
+"""The further settings of a session on a cluster: a tenth of the tasks where there are few rows."""
 
 REMOTE: dict[str, str] = {name: value for name, value in (FAST | CLUSTER).items() if name.startswith("spark.sql.")}
-"""What a session on a Spark Connect server gets: all others are settled when that server is started."""
+"""The settings of a session on a Spark Connect server. All others are fixed when that server starts."""
 
 SMALL: dict[str, str] = {
     "spark.sql.adaptive.enabled": "false",
@@ -76,28 +75,28 @@ SMALL: dict[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
 }
-"""For some thousands of rows, where planning and compiling take longer than the work: less than half the time of a query with
-many joins. All of these can be set in a session that runs."""
+"""Settings for some thousands of rows, where planning and compiling take longer than the work: they halve the time of a query with
+many joins. All of them can be set in a running session."""
 
 THROUGHPUT = "-XX:+UseParallelGC"
-"""For all other runs on this machine: a third less time for rows of text than the collector that Java takes by itself."""
+"""The garbage collector of all other runs on this machine: for rows of text a third faster than Java's default."""
 
 QUICK_START: dict[str, str] = {
     JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Spark would look up and note for each step of a column which line of Python it comes from: half of the time of making it.
+    # Spark would note the line of Python for each step of a column, which doubles the time of making one.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-"""For runs of a minute or two: a third less time to start, against slower code once it is warm."""
+"""Settings for runs of a minute or two: the start takes a third less time, and the warm code is slower."""
 
 TASK_ATTEMPTS = 4
-"""As often as on a cluster by default."""
+"""How often a task is tried: Spark's default on a cluster."""
 
 CLIENT = {"grpcio": "grpc", "grpcio-status": "grpc_status", "zstandard": "zstandard"}
-"""What a Spark Connect client needs beside Spark's own package, and its modules."""
+"""The packages that a Spark Connect client needs besides pyspark, and the module of each."""
 CONNECT_PORT = 15002
 REACH_SECONDS = 10.0
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-"""Where one of them is set, a server may be reached by it only."""
+"""Environment variables of proxies. Where one is set, only the proxy may reach the server."""
 
 QUIET_LOGGER = "SQLQueryContextLogger"
 
@@ -112,8 +111,8 @@ def start_session(
 ) -> SparkSession:
     """A session on a master, by default on this machine, or on a Spark Connect server (``remote="sc://…"``).
 
-    The session of this process is used if there is one already, whatever it was started with. ``config`` is Spark's own
-    settings and has the last word.
+    If this process has a session already, that one is used, whatever it was started with. ``config`` has Spark's own settings
+    and wins over ours.
     """
     environment.check()
     from pyspark.sql import SparkSession
@@ -152,7 +151,7 @@ def settings_for(master: str, *, quick_start: bool = False) -> dict[str, str]:
 
 
 def with_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The same settings with what this package has in Java, beside what there may be of jars already."""
+    """The settings, with our jar added to the jars that they name."""
     if master.startswith("local"):
         name, between = CLASS_PATH, os.pathsep
     else:
@@ -162,8 +161,8 @@ def with_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_has(name: str) -> bool:
-    """Whether the Java of the session has one of our classes. It has what it was started with: one that is yet to start will, and
-    one that runs, of a session that ended or of `spark-submit`, may not.
+    """Whether the session's Java has one of our classes. A Java that is yet to start will have it. A running Java, of an ended session
+    or of `spark-submit`, may have been started without our jar.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
@@ -179,7 +178,7 @@ def _java_has(name: str) -> bool:
 
 
 def _sharing_options(settings: Mapping[str, str]) -> str:
-    """What has Java take Spark's classes as a session before has left them."""
+    """Java's options for sharing the classes that an earlier session loaded (see `shared_classes`)."""
     import pyspark
 
     spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -189,7 +188,7 @@ def _sharing_options(settings: Mapping[str, str]) -> str:
 
 
 def patient(master: str) -> str:
-    """A local master that runs a failed task again, as clusters do: `local[2]` would give up at the first killed worker."""
+    """A local master that retries failed tasks, as clusters do: plain `local[2]` gives up at the first killed worker."""
     inside = master.removeprefix("local[").removesuffix("]")
     if master == "local":
         inside = "1"
@@ -199,7 +198,7 @@ def patient(master: str) -> str:
 
 
 def cores_of(master: str) -> int:
-    """How many tasks run at once on a local master."""
+    """The number of tasks that a local master runs at once."""
     inside = master.partition("[")[2].rstrip("]").partition(",")[0]
     if not inside:
         return 1
@@ -207,7 +206,7 @@ def cores_of(master: str) -> int:
 
 
 def _prepare_environment(master: str) -> None:
-    """What Spark's launcher and its Python workers read before there is any session."""
+    """Set the environment variables that Spark's launcher and its Python workers read before there is a session."""
     os.environ["JAVA_HOME"] = str(java_home())
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -217,9 +216,9 @@ def _prepare_environment(master: str) -> None:
 
 @contextmanager
 def _starting_python(master: str) -> Iterator[None]:
-    """Have Spark start its Python processes as it is best here, unless somebody has named another Python.
+    """Let Spark start its Python processes by our quicker program, unless the user has named another Python.
 
-    Spark asks once, as the session starts. What this process starts later is to find the environment as it was.
+    Spark reads the variables once, when the session starts. Afterwards they have their old values for other child processes.
     """
     ours = [name for name in PYTHONS if master.startswith("local") and os.environ.get(name) == sys.executable]
     if ours:
@@ -231,7 +230,7 @@ def _starting_python(master: str) -> Iterator[None]:
 
 
 def _check_client(remote: str) -> None:
-    """Say what is missing or wrong, which Spark would do after ten minutes of trying."""
+    """Refuse a client that cannot work, at once: Spark would try for ten minutes before it says so."""
     if not remote.startswith("local"):
         _check_address(remote)
     missing = [package for package, module in CLIENT.items() if find_spec(module) is None]
@@ -261,7 +260,7 @@ def _check_address(remote: str) -> None:
 
 
 def _send_reader(session: SparkSession) -> None:
-    """Give the server the reader of messages, for this session alone; a server that takes none reads them by Spark's own functions."""
+    """Send the reader of messages (our jar) to the server, for this session alone. A server that refuses jars uses Spark's own functions."""
     from pyspark.errors import PySparkException
 
     if session.conf.get(READER_SETTING, None) is not None:
@@ -272,7 +271,7 @@ def _send_reader(session: SparkSession) -> None:
 
 
 def _silence(session: SparkSession) -> None:
-    """Errors reach the caller as exceptions; Spark would log each of them a second time."""
+    """Turn off Spark's log of errors: they reach the caller as exceptions."""
     session.sparkContext.setLogLevel("ERROR")
     jvm = session.sparkContext._jvm  # noqa: SLF001 - there is no public way to a logger
     if jvm is not None:

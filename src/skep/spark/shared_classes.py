@@ -1,8 +1,8 @@
 """Share Spark's loaded classes between Java processes (class data sharing).
 
-A session loads some 15,000 classes, one by one out of hundreds of jars, and checks each. A Java that ends can write them to a file
-as they lie in memory, and another one of the same build and with the same jars takes them from there. So the first session on a
-machine writes that file once it has ended, and those after it start, and run their first queries, in little more than half the time.
+A session loads some 15,000 classes, one by one out of hundreds of jars, and checks each. A Java that ends can write its classes to a
+file as they lie in memory. Another Java of the same build, with the same jars, loads them from that file. So the first session on a
+machine writes the file when it ends. Later sessions start, and run their first queries, in little more than half the time.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from skep.runtime.private_files import make_folder
 from skep.spark.cached import cache_folder
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""Java finds out itself whether a file fits, and goes without if not; nobody needs to read that."""
+"""Java checks by itself whether a file fits, and goes without it if not; nobody needs to read about that."""
 UNFINISHED = bytes(4)
-"""How a file begins while it is written: what tells its kind comes last."""
+"""The first bytes of an unfinished file: Java writes the magic number last."""
 UNUSED_SECONDS = 30 * 86_400
-"""So long the file of another Java or of other jars is kept. One takes about 200 MB."""
+"""How long an unused file is kept: that of another Java or of other jars. A file takes about 200 MB."""
 
 
 def sharing_options(
     java_home: Path, jars: Sequence[Path], folders: Iterable[Path] = (), environment: Mapping[str, str] | None = None
 ) -> str:
-    """What Java has to be told to take the classes of these jars from the file, or to write it; nothing where neither is possible.
+    """Java's options to load the classes of these jars from the file, or to write the file; empty where neither is possible.
 
-    ``folders`` are those that Java looks for classes in as well. It shares no classes where they hold anything.
+    ``folders`` are the other folders on the class path. Java shares no classes unless they are empty.
     """
     own = java_home / "lib" / "server" / "classes.jsa"
     try:
         if any(folder.is_dir() and any(folder.iterdir()) for folder in folders):
             return ""
-        # Ours goes on from the file of Java's own classes, which not every Java has.
+        # Our file builds on the file of Java's own classes, which not every Java has.
         digest = _digest([own, java_home / "bin" / "java", *jars])
         folder = cache_folder(environment)
         make_folder(folder)
         file = folder / f"classes-{digest}.jsa"
-    except (OSError, RuntimeError):  # as when there is no home
+    except (OSError, RuntimeError):  # for one, there is no home folder
         return ""
     if _is_whole(file):
         with suppress(OSError):
@@ -57,7 +57,7 @@ def sharing_options(
 
 
 def _digest(jars: Iterable[Path]) -> str:
-    """Another one when a jar is another one. Java would see that as well, but no new file would be written then."""
+    """A digest of the jars. Java would notice another jar, too, but would then write no new file."""
     told = [f"{jar} {jar.resolve().stat().st_mtime_ns}" for jar in jars]
     return sha256("\n".join(told).encode()).hexdigest()[:16]
 

@@ -1,10 +1,10 @@
 """`write` and `writeStream` with `format("skep")`: rows become messages, each exactly once by default (option `delivery`).
 
 Tasks stage their rows on the server, where nobody sees them, under the query, the epoch (the number of the batch), the
-partition and the attempt. The driver's commit then makes one attempt of each partition visible, all of them in one transaction
-and once per query and epoch. So whatever is tried again, killed or restarted, an epoch is there whole and once. Rows of an epoch
-that is published already are passed over, but counted: when they are not as many as then, the epoch is not the same one. They
-are not compared: a query may rightly give other rows when it is run again, and must not be stopped for that.
+partition and the attempt. The driver's commit then publishes one attempt of each partition, all of them in one transaction
+and once per query and epoch. So an epoch is there whole and once, whatever is retried, killed or restarted. Rows of an epoch
+that was published before are passed over, but counted: another number of rows, or other queues, means another epoch. Their contents
+are not compared: a query may rightly give other rows when it runs again.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ TYPES = {
     "priority": ("int", "bigint", "smallint", "tinyint"),
     "content_type": ("string",),
 }
-"""What a row may have; all but the payload may be missing or null."""
+"""The columns of a row and their types. All but the payload may be missing or null."""
 PUSH_ROWS, PUSH_BYTES = 10_000, 4 * 1024 * 1024
-"""In one push: what the server takes message by message, and half of the bytes, since headers are longer as JSON."""
+"""The most of one push: the server's limit of messages, and half of its limit of bytes, since headers are longer as JSON."""
 STAGE_BYTES = 16 * 1024 * 1024
-"""What a task gathers before it sends it; less than the server takes at once."""
+"""The bytes that a task gathers before it sends them; less than the server's limit."""
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
-"""How Spark tells tasks of a stream whose they are, over restarts the same. It tells the writer itself neither."""
+"""Spark's properties of a streaming task: its query and its batch, the same after restarts. The writer is told neither."""
 
 log = logging.getLogger("skep.spark")
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: how many rows it had and for which queues, and where they are staged, unless the epoch was
-    published already and they were passed over.
+    """A task's commit message to the driver: how many rows it had, for which queues, and where they are staged. ``passed_over`` means
+    that the epoch had been published before.
     """
 
     query: str
@@ -70,7 +70,7 @@ class Written(WriterCommitMessage):
     passed_over: bool = False
 
     def count(self, rows: Sequence[pa.RecordBatch], queue: str | None) -> None:
-        """Note rows, and where they go: to this queue if they do not say."""
+        """Count rows, and note their queues; ``queue`` is for rows that name none."""
         self.rows += sum(batch.num_rows for batch in rows)
         for batch in rows:
             named = batch.column("queue").unique().to_pylist() if "queue" in batch.schema.names else [None]
@@ -78,7 +78,7 @@ class Written(WriterCommitMessage):
 
 
 def checked(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
-    """Refuse rows that cannot become messages, before any of them is touched."""
+    """Refuse rows that cannot become messages, before any row is read."""
     if overwrite:
         raise SkepError(Code.INVALID_REQUEST, 'a queue cannot be overwritten; write with .mode("append")')
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -108,16 +108,16 @@ def checked(schema: StructType, options: SinkOptions, overwrite: bool) -> None:
 
 
 class Writing:
-    """What writers of tables and of streams have in common."""
+    """The common part of the writers of tables and of streams."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def written(self, batches: Iterator[pa.RecordBatch], query: str, epoch: int) -> Written:
-        """Stage the rows of a task, or push them where once at least is enough."""
+        """Stage the rows of a task; with delivery at-least-once, push them."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        # The number of Spark's own attempt begins anew with every restart of the driver.
+        # Spark's own attempt numbers start again with every restart of the driver.
         told = Written(query, epoch, partition, uuid4().int >> 65)
         server = link(self._options.connection)
         if self._options.delivery == "at-least-once":
@@ -132,7 +132,7 @@ class Writing:
         return told
 
     def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> None:
-        """Stage a portion, if there is anything to do: the epoch may be published meanwhile."""
+        """Stage a portion. If the epoch was published meanwhile, note that instead."""
         where = (told.query, told.epoch, told.partition, told.attempt)
         try:
             server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
@@ -151,7 +151,7 @@ class Writing:
                 told.count(rows, self._options.queue)
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], cure: str) -> None:
-        """Make visible what the tasks of an epoch staged; refuse an epoch that was another one when it was published."""
+        """Publish what the tasks of an epoch staged. Refuse an epoch that was published before with other rows."""
         told = [
             message for message in messages if isinstance(message, Written) and (message.rows or message.passed_over)
         ]
@@ -168,7 +168,7 @@ class Writing:
         check_same(told, answer or PublishedAnswer(query, epoch), cure)
 
     def forget(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop what the tasks of an epoch staged; what cannot be dropped now the server's reaper does."""
+        """Drop what the tasks of an epoch staged. If that fails, the server's reaper drops it later."""
         told = [message for message in messages if isinstance(message, Written)]
         if told and self._options.delivery == "exactly-once":
             try:
@@ -178,10 +178,10 @@ class Writing:
 
 
 class OneAhead:
-    """Sends a portion while the next one is gathered, in order: so Spark makes rows and the server keeps them at the same time.
+    """Sends a portion while the next one is gathered, so that Spark makes rows and the server stores rows at the same time.
 
-    What failed is raised by the next send, or when leaving, which waits for the last one also after an error: the next task of this
-    process has the same connection.
+    The next send, or the exit, raises the error of a failed portion. The exit always waits for the last portion, also after an
+    error: the next task of this process uses the same connection.
     """
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class OneAhead:
         return self
 
     def send(self, portion: Callable[[], None]) -> None:
-        """Wait until the portion before this one is there, and begin with this one."""
+        """Wait until the previous portion is sent, then start to send this one."""
         if self._sent is not None:
             self._sent.result()
         self._sent = self._thread.submit(portion)
@@ -206,7 +206,7 @@ class OneAhead:
 
 
 def check_same(told: Sequence[Written], answer: PublishedAnswer, cure: str) -> None:
-    """Refuse to take rows for written because others were, under the same query and epoch."""
+    """Refuse an epoch whose number of rows or whose queues differ from what was published under its number."""
     now = sum(one.rows for one in told), sorted(frozenset().union(*(one.queues for one in told)))
     then = answer.messages + answer.duplicates + answer.scheduled, sorted(answer.queues)
     if now != then:
@@ -224,7 +224,7 @@ def _said(rows: int, queues: Sequence[str]) -> str:
 
 
 class TableWriter(DataSourceArrowWriter):
-    """Writes a table: one epoch of a query of its own, or of the one that `writeId` names."""
+    """Writes a table, as the one epoch of a query. `writeId` names that query; by default it is a new one."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
@@ -250,7 +250,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing = Writing(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """In a task: stage its rows under the query and the epoch that Spark's own properties name."""
+        """In a task: stage its rows under the query and the epoch that Spark's properties name."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(QUERY_PROPERTY)
         epoch = None if context is None else context.getLocalProperty(EPOCH_PROPERTY)
@@ -277,7 +277,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in portions of so many rows and bytes at the most; a batch is cut where it alone would be too much."""
+    """Batches in portions of at most so many rows and bytes. A batch that is too large by itself is cut."""
     portion: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -294,7 +294,7 @@ def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int)
 
 
 def _halves(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut until each piece fits, or is one row: long rows may stand side by side, so their mean says nothing."""
+    """Halve a batch until each piece fits or is one row. Long rows may lie side by side, so the mean length says nothing."""
     if batch.nbytes <= most_bytes or batch.num_rows == 1:
         yield batch
         return
@@ -304,7 +304,7 @@ def _halves(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A null partition is the default one."""
+    """The batch with the default partition in place of null."""
     index = batch.schema.get_field_index("partition")
     if index < 0 or not batch.column(index).null_count:
         return batch
@@ -313,7 +313,7 @@ def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches as one Arrow stream."""
+    """Batches as the bytes of one Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:

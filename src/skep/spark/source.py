@@ -17,14 +17,14 @@ from skep.wire.log import LogBoundsResponse as Bounds
 
 
 class Part(NamedTuple):
-    """Seqs of one queue, and of which log."""
+    """Seqs of one queue, and the log they belong to."""
 
     stretch: Stretch
     log: int
 
 
 class Portion(InputPartition):
-    """What one task reads: a part of a large queue, or many small queues."""
+    """The input of one task: a part of a large queue, or many small queues."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(tuple(parts))
@@ -32,14 +32,14 @@ class Portion(InputPartition):
 
 
 class MessageReader(DataSourceReader):
-    """Reads what the log holds between two offsets, which are settled when the read is planned."""
+    """Reads the log between two offsets, which are fixed when the read is planned."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Even portions of what is there."""
+        """Even portions of the log's range."""
         server = link(self._options.connection)
         options, bounds = planning.looked(server, self._options)
         start = planning.starting(server, options, bounds)
@@ -48,19 +48,19 @@ class MessageReader(DataSourceReader):
         return portions(stretches(start, end), options.min_partitions, bounds)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a portion."""
+        """The messages of a portion; this runs in a task."""
         if isinstance(partition, Portion):
             yield from messages(link(self._options.connection), self._options, self._schema, partition)
 
 
 def portions(whole: list[Stretch], at_least: int | None, bounds: Mapping[str, Bounds]) -> list[InputPartition]:
-    """What the tasks are told."""
+    """The input of each task."""
     tasks = packed(split(whole, at_least), at_least)
     return [Portion([Part(one, bounds[one.queue].log) for one in task]) for task in tasks]
 
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:
-    """The messages of a portion as Spark takes them; always the same for the same portion."""
+    """The messages of a portion as Spark takes them: the same ones each time."""
     unread: dict[Part, int] = {}
     for part in portion.parts:
         unread[part] = yield from _messages(server, options, schema, part)
@@ -70,7 +70,7 @@ def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: P
 def _messages(
     server: Link, options: SourceOptions, schema: pa.Schema, part: Part
 ) -> Generator[pa.RecordBatch, None, int]:
-    """The messages of a part; then the first seq that was not read."""
+    """Yield the messages of a part; return the first seq that was not read."""
     stretch = part.stretch
     expected = stretch.first
     columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
@@ -89,11 +89,11 @@ def _messages(
 
 
 def check_read(server: Link, options: SourceOptions, unread: Mapping[Part, int], through: int | None = None) -> None:
-    """Notice what was taken away before it was read: the whole log, or the seqs of a part from the one that was not read on (up to
-    the last of the part, or ``through``), if the log begins later by now.
+    """Report messages that were removed before they were read: with the whole log, or because the log now begins after the first
+    unread seq of a part. ``through`` is the last seq that is meant; by default it is the last one of the part.
 
-    Else they are of partitions that were not asked for, or were taken out one by one, as dead letters are by a replay. All parts are
-    looked at together: thousands of small queues are a few requests.
+    Other missing seqs are no loss: they belong to other partitions, or were removed one by one, as a replay does with dead letters.
+    All parts are checked together, so that thousands of small queues need only a few requests.
     """
     all_bounds = server.bounds_of(list({part.stretch.queue: None for part in unread}))
     for part, first in unread.items():

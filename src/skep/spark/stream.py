@@ -1,7 +1,7 @@
-"""`spark.readStream.format("skep")`: a queue as a stream. Offsets are one number per queue; nothing is polled in vain.
+"""`spark.readStream.format("skep")`: a queue as a stream. Offsets are one number per queue.
 
-Spark asks for the latest offset again and again. When there was nothing twice in a row the answer waits, on the server, for
-the next push: so an idle query costs a request every other second, and a message is seen as soon as it is there.
+Spark asks for the latest offset again and again. When there was nothing new twice in a row, the answer waits on the server for the
+next push (a long poll). So an idle query costs a few requests every two seconds, and a new message is seen at once.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from skep.spark.watching import Watch
 from skep.wire.log import LogBoundsResponse as Bounds
 
 WATCHED_QUEUES = 16
-"""So many queues are waited for at once; with more of them, the others are seen when the wait is over."""
+"""The most queues that are waited for at once. Messages in further queues are seen when the wait is over."""
 PATTERN_SECONDS = 10.0
-"""So often it is looked for new queues that match."""
+"""How often new queues are matched with the pattern."""
 
 
 class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a log batch by batch. One lives in a process of the driver; copies of it, without state, in the tasks."""
+    """Reads logs batch by batch. One object lives beside the driver. The tasks have copies, which use none of its state."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -60,11 +60,11 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._noted(planning.starting(self._server, self._options, found), {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """From now on, what there is at this moment is all there is."""
+        """Fix the end of the stream: it ends with the messages that are there now."""
         self._target = {queue: bounds.last_seq for queue, bounds in self._look().items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What Spark passes back with each request for an offset, unless it wants everything at once."""
+        """The limit that Spark passes to `latestOffset`, unless it wants all rows at once."""
         if self._options.max_offsets is not None:
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes is not None:
@@ -72,7 +72,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch goes."""
+        """The end of the next batch."""
         done, logs = parted(start)
         planning.check_checkpoint(self._options, done)
         begin, end = self._ends(done, logs)
@@ -86,23 +86,23 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._noted(end, logs)
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The end of the log as last seen, for Spark's own figures."""
+        """The last seen end of each log, for Spark's own figures."""
         return in_order({queue: bounds.last_seq for queue, bounds in self._seen.items()}) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Even portions of a batch. After a restart the batch was planned by another process, so it is looked at again."""
+        """Even portions of a batch. After a restart another process had planned the batch, so the bounds are read first."""
         done, logs = parted(start)
         last, last_logs = parted(end)
         planning.check_checkpoint(self._options, last)
         if not self._seen:
             self._look()
         self._check_there(last, self._seen)
-        # What was to be read of a log that is not there any more cannot be; the next batch goes on with the new one.
+        # The rest of a log that was deleted cannot be read; the next batch goes on with the new log.
         last = {
             queue: seq for queue, seq in last.items() if queue in self._seen and self._is_same(queue, seq, last_logs)
         }
         begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
-        # A queue that has no start is new, and its end is where its log begins.
+        # A queue without a start is new. In this batch it also ends where its log begins.
         begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
         return portions(stretches(begin, last), self._options.min_partitions, self._seen)
 
@@ -112,22 +112,22 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return messages(self._server, self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything up to here is done with: Spark says so when it begins the next batch."""
+        """Spark calls this when it begins the next batch: everything up to this offset is done."""
         self._report(end)
 
     def stop(self) -> None:
-        """Nothing is held that would have to be given back."""
+        """There is nothing to release."""
 
     def _report(self, done: Mapping[str, Any]) -> None:
-        """Move the group. Spark never commits the last batch to its source, but where it starts from is done with, too:
-        it looks for a new batch only after the one before is in its commit log.
+        """Move the group on the server. Spark never calls `commit` for its last batch. But the start of a new batch is done, too:
+        Spark asks for a batch only after the previous one is in its commit log.
         """
         if self._options.group is None:
             return
         offsets, logs = parted(done)
         for queue, seq in offsets.items():
             seen = self._seen.get(queue)
-            # An offset of a log that was lost says nothing of the one that is there now.
+            # An offset of a deleted log says nothing about the new one.
             if seen is None or seq > seen.last_seq or logs.get(queue, seen.log) != seen.log:
                 continue
             if self._reported.get(queue) != (seen.log, seq):
@@ -143,11 +143,11 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen
 
     def _noted(self, offsets: Offsets, logs: Mapping[str, int]) -> dict[str, Any]:
-        """Offsets with the logs they are of: those that are there, and those that were."""
+        """Offsets with the logs they belong to, also logs that are gone."""
         return noted(offsets, {**logs, **{queue: bounds.log for queue, bounds in self._seen.items()}})
 
     def _check_there(self, known: Mapping[str, int], found: Mapping[str, Bounds]) -> None:
-        """A queue that was read before is lost when it is not there; one that never was is a mistake in the options."""
+        """Check that the queues exist. A missing queue that was read before is a loss; any other is a mistake in the options."""
         for queue in sorted(known.keys() - found.keys()):
             planning.lose(self._options, planning.deleted(queue))
         if self._options.pattern is None:
@@ -155,10 +155,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise planning.gone(queue)
 
     def _ends(self, done: Offsets, logs: Mapping[str, int]) -> tuple[Offsets, Offsets]:
-        """Where the next batch begins and the end of what there is; a queue that is gone stays where it was.
+        """Where the next batch begins, and where the logs end; a deleted queue keeps its offset.
 
-        Of a queue that is new this batch only notes where its log begins, and the next one reads it. So the checkpoint has a start of
-        all that is read: else what retention takes of a new queue before a batch is run again would not be missed.
+        For a new queue this batch only notes where its log begins, and the next batch reads it. So the checkpoint has a start for
+        every read. Without it, nobody would notice what retention removes from a new queue before a batch is run again.
         """
         found = self._look()
         self._check_there(done, found)
@@ -172,7 +172,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin, end
 
     def _begin(self, done: Mapping[str, int], logs: Mapping[str, int]) -> Offsets:
-        """Where to go on: after what is done, or where the log begins if that is later, or it is another one."""
+        """Where to go on: after the offset, or at the log's beginning if that is later or the log is a new one."""
         return {
             queue: planning.check_kept(self._options, queue, offset, self._seen[queue], logs.get(queue))
             if queue in self._seen
@@ -187,7 +187,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _limited(self, begin: Offsets, end: Offsets) -> Offsets:
-        """No more messages, and no more bytes, than a batch may have; each queue has its share."""
+        """Cut a batch to the limits of messages and bytes; each queue gets its share."""
         wanted = {queue: end[queue] - begin[queue] for queue in end if end[queue] > begin[queue]}
         if not wanted:
             return end
@@ -202,7 +202,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**end, **{queue: begin[queue] + count for queue, count in wanted.items()}}
 
     def _wait(self, start: Mapping[str, int]) -> None:
-        """Return when one of the queues has something new, or after a while."""
+        """Return when one of the queues has a new message, or after `waitSeconds`."""
         seconds = self._options.wait_seconds
         watched = sorted(self._seen)[:WATCHED_QUEUES]
         if not watched:
@@ -217,7 +217,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch.news(start, watched, seconds)
 
     def _news(self, queue: str, offset: int) -> int:
-        """Wait for a message after an offset; the last seq. A server that is away is the next call's business."""
+        """Wait for a message after an offset; return the last seq. On an error return the offset: the next call deals with it."""
         try:
             return self._server.next_bounds(queue, offset, self._options.wait_seconds).last_seq
         except SkepError:

@@ -19,9 +19,9 @@ _TEXT, _COUNT, _FLAG, _NUMBER = pa.string(), pa.int64(), pa.bool_(), pa.float64(
 
 LEASE_ROWS = 50_000
 LETTER_ROWS = 1_000
-"""Of one page: each may have a payload of any size."""
+"""Rows of one page; few, since a dead letter may have a payload of any size."""
 TASKS_PER_CORE = 4
-"""So many tasks share the queues: how many rows each queue has is not known before."""
+"""Several tasks for each core: how many rows a queue has is not known beforehand."""
 
 
 def _schema(**columns: pa.DataType) -> pa.Schema:
@@ -50,11 +50,11 @@ TABLES: dict[Table, pa.Schema] = {
     ),
 }  # fmt: skip
 _PLACES = {"leases": ("position", LEASE_ROWS), "dead_letters": ("seq", LETTER_ROWS)}
-"""Tables that are read queue by queue and page by page: the column to go on after, and the rows of a page."""
+"""Tables that are read queue by queue and page by page: the column that tells where the next page begins, and the rows of a page."""
 
 
 class TableReader(DataSourceReader):
-    """Reads a table: the long ones in several tasks, each with some queues, the short ones in one."""
+    """Reads a table: a long one in several tasks, each with some queues, a short one in one task."""
 
     def __init__(self, table: Table, options: SourceOptions, schema: pa.Schema) -> None:
         if options.starting_at is not None and table not in _PLACES:
@@ -64,7 +64,7 @@ class TableReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Some tasks for each core, which share the queues; or one."""
+        """For a long table, the queues of each task; else one task."""
         if self._table not in _PLACES:
             return [InputPartition(None)]
         queues = self._queues(link(self._options.connection))
@@ -72,14 +72,14 @@ class TableReader(DataSourceReader):
         return [InputPartition(tuple(queues[place::count])) for place in range(min(count, len(queues)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a queue, or of all that are wanted."""
+        """The rows of the task's queues; of a short table, all wanted rows."""
         server = link(self._options.connection)
         if self._table not in _PLACES:
             wanted = pa.array(self._queues(server), pa.string()) if self._named else None
             for batch in server.table(self._table):
                 yield self._rows(batch if wanted is None else batch.filter(pc.is_in(batch.column("queue"), wanted)))
             return
-        for queue in partition.value or ():  # None where there is no queue at all
+        for queue in partition.value or ():  # Spark makes one partition without a value where there is no queue
             try:
                 for batch in self._pages(server, queue):
                     yield self._rows(batch)
@@ -93,7 +93,7 @@ class TableReader(DataSourceReader):
         return bool(self._options.queues) or self._options.pattern is not None
 
     def _queues(self, server: Link) -> list[str]:
-        """The queues that are meant: those subscribed to, or all, for dead letters those that hold any."""
+        """The subscribed queues; without a subscription all queues, for dead letters all dead-letter queues."""
         if self._named:
             return list(planning.subscribed(server, self._options))
         return [queue.name for queue in server.queues() if self._table != "dead_letters" or queue.holds_dead_letters]

@@ -1,7 +1,7 @@
-"""Waiting for several queues at once: a long poll for each of them, and never more than one.
+"""Wait for several queues at once, with one long poll for each queue.
 
-A wait that hears of one queue ends, but the polls of the others cannot be called back. They stay, and the next wait listens to
-them too: else a busy queue among idle ones would leave polls and threads behind with every batch.
+A wait ends when one poll is answered, but the other polls cannot be cancelled. They stay open, and the next wait uses
+them. Otherwise a busy queue among idle ones would leave polls and threads behind with every batch.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 Poll = Callable[[str, int], int]
-"""Waits a while for something after a seq of a queue; the last seq there is then."""
+"""Waits for a message after a seq of a queue, for a bounded time; returns the last seq."""
 
 
 class Watch:
-    """The polls that are under way, by queue."""
+    """The open polls, by queue."""
 
     def __init__(self, poll: Poll, most_queues: int) -> None:
         self._poll = poll
@@ -24,7 +24,7 @@ class Watch:
         self._polls: dict[str, Future[int]] = {}
 
     def news(self, start: Mapping[str, int], queues: Sequence[str], seconds: float) -> bool:
-        """Whether one of these queues, or of those of an earlier wait, got something after the start within so many seconds."""
+        """Whether a queue of this wait, or of an earlier one, got a message after ``start`` within so many seconds."""
         until = time.monotonic() + seconds
         while True:
             for queue in queues:

@@ -1,1 +1,1 @@
-"""Real servers for tests and benchmarks. Needs the packages of the dev lock; the product never imports it."""
+"""Real servers for tests and benchmarks. Needs the packages of the dev lock; no other package of the product imports it."""

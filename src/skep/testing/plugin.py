@@ -1,4 +1,4 @@
-"""Fixtures for the tests of those who use Skep: a server in memory, clients of it, and a clock to hold.
+"""Fixtures for the tests of Skep's users: a server in memory, its clients, and a clock that the test moves.
 
 pytest loads this in every project where Skep is installed, so it imports nothing until a fixture is used.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SkepServer(NamedTuple):
-    """A server for one test: where it is, and the tenant of the clients, which is the one that specs are applied for."""
+    """A server for one test: its URL, its clock, and the tenant of the clients, for which specs are applied, too."""
 
     url: str
     tenant: str
@@ -25,11 +25,10 @@ class SkepServer(NamedTuple):
 
 @pytest.fixture
 def skep_clock() -> ManualClock:
-    """A clock that stands still at the time the test began, and moves only by ``advance(seconds)``; a test that asks for it has a
-    server that runs on it.
+    """A clock that stands still at the time the test began, and moves only by ``advance(seconds)``. In a test that asks for it, the
+    server runs on it.
 
-    Leases, backoff and schedules wait for it, and so does a pop that waits in vain. ``advance`` returns when the server has done
-    what became due.
+    Leases, backoff, schedules and waiting pops follow this clock. ``advance`` returns when the server has done what became due.
     """
     from skep.clock import ManualClock, SystemClock
 
@@ -43,7 +42,7 @@ def skep_server(request: pytest.FixtureRequest) -> Iterator[SkepServer]:
     from skep.model import DEFAULT_TENANT
     from skep.testing.server import running_server
 
-    # One for each test: a tenant of its own would not be enough, since specs belong to the server and their queues to `default`.
+    # One server for each test: a tenant of its own is not enough, since specs belong to the server and their queues to `default`.
     clock: Clock = request.getfixturevalue("skep_clock") if "skep_clock" in request.fixturenames else SystemClock()
     with running_server(clock=clock) as server:
         if isinstance(clock, ManualClock):

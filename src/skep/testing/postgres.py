@@ -27,7 +27,7 @@ STOP_TIMEOUT = 60.0
 POLL_SECONDS = 0.02
 PORT_ATTEMPTS = 5  # another process may take the free port that we found before PostgreSQL does
 
-# Told the server's pid, or an empty line when there is none; end of input means that the owner is gone.
+# Its input is the server's pid, or an empty line when no server runs; the end of input means that the owner is gone.
 GUARD = """
 trap '' HUP INT TERM
 while read -r line; do pid=$line; done
@@ -114,7 +114,7 @@ class PostgresServer:
                 guard.wait(STOP_TIMEOUT)
 
     def dsn(self, database: str = "postgres", *, over_socket: bool = False) -> str:
-        """Return the address of a database; by way of 127.0.0.1, or of the faster socket."""
+        """Return the dsn of a database, over 127.0.0.1 or over the faster socket."""
         if over_socket:
             return f"postgresql://{USER}@/{database}?host={quote(str(self.folder), safe='')}&port={self.port}"
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
@@ -154,7 +154,7 @@ class PostgresServer:
         )
         if self._account.user is not None and self._account.group is not None:
             os.chown(self._folder, self._account.user, self._account.group)
-        # Not synced: the data need not survive a power cut, and what the server writes later is synced by itself.
+        # Not synced: new data need not survive a power cut, and the server itself syncs what it writes later.
         options = [
             "--username",
             USER,

@@ -1,4 +1,4 @@
-"""A whole Skep server in a thread of the test's own process: a real socket, a store of your choice, a clock you hold."""
+"""A whole Skep server in a thread of the test's own process: with a real socket, and a store and clock of your choice."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from skep.webhooks.functions import FunctionsByName
 T = TypeVar("T")
 START_SECONDS = 30
 QUIET_SECONDS = 60
-"""How long a server may take for what a clock made due; a test of more than that would hang."""
+"""How long a server may take to do what is due; after that the test fails instead of hanging."""
 LOOK_SECONDS = 0.001
 
 
 class RunningServer:
-    """Where it is, and its parts for tests that look behind the wire."""
+    """A running server: its URL, and its parts for tests that look behind the wire."""
 
     def __init__(self, listener: Listener, app: HttpApp, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
         self.port = listener.port
@@ -41,15 +41,15 @@ class RunningServer:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._listener.server_state.connections)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in the server's own loop, such as a call of its engine."""
+        """Run a coroutine in the server's own loop, such as a call of its engine."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def until_quiet(self) -> None:
-        """Wait until the server has done what its clock made due: scheduled messages are in the log, old ones expired."""
+        """Wait until the server has done what is due by its clock: scheduled messages are in the log, old ones have expired."""
 
         async def quiet() -> None:
             async with asyncio.timeout(QUIET_SECONDS):
@@ -71,10 +71,10 @@ def running_server(
     access: AccessSettings | None = None,
     masters: MasterKeys | None = None,
 ) -> Iterator[RunningServer]:
-    """A server on a free port of loopback, stopped in order when left; ``environment`` has the secrets of its apps.
+    """Run a server on a free port of loopback, and stop it in order at the end of the block.
 
-    ``functions`` carry out the commands of webhooks (`skep.worker.inline`). With ``access`` it asks who comes, as these settings
-    say. ``masters`` wrap the keys of encrypted queues.
+    ``environment`` has the secrets of its apps. ``functions`` run the commands of webhooks (`skep.worker.inline`). ``access`` turns
+    on authentication. ``masters`` wrap the keys of encrypted queues.
     """
     clock = clock or SystemClock()
     started: Future[RunningServer] = Future()
@@ -102,7 +102,7 @@ def running_server(
     def body() -> None:
         try:
             asyncio.run(main())
-        except BaseException as error:  # it belongs to whoever waits for the start
+        except BaseException as error:  # the thread that waits for the start raises it
             if started.done():
                 raise
             started.set_exception(error)

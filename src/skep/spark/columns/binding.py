@@ -1,7 +1,7 @@
-"""Compute columns once that are used more than once: each gets a name in the frame, in layers where one needs another.
+"""Compute a column once that is used several times: it gets a name in the frame, in a later layer than the columns it needs.
 
-A Spark column has no names for its parts. Without this, a text that is looked at five times is made five times, and its parts five times
-five; Spark finds that out by itself only where nothing is conditional.
+A Spark column has no names for its parts. Without this, a text that is used five times is made five times, and its parts five times
+five. Spark shares them by itself only outside of conditions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Binder:
         self._count = 0
 
     def name(self, column: Column, layer: int) -> Column:
-        """The same column by a name, which is there from the next layer on."""
+        """The same column under a name, which exists from the next layer on."""
         while len(self._layers) <= layer:
             self._layers.append({})
         self._count += 1
@@ -34,13 +34,13 @@ class Binder:
         return F.col(name)
 
     def bind(self, value: Value) -> Value:
-        """The same value, its columns named."""
+        """The same value with named columns."""
         column = self.name(value.column, value.layer)
         null = None if value.null is None else self.name(value.null, value.layer)
         return replace(value, column=column, null=null, base=None, path="", keys=None, layer=value.layer + 1)
 
     def applied(self, frame: DataFrame) -> DataFrame:
-        """A frame with all the names."""
+        """The frame with all named columns."""
         for layer in self._layers:
             frame = frame.withColumns(layer)
         return frame
@@ -48,7 +48,7 @@ class Binder:
 
 @dataclass(frozen=True)
 class MessageColumns:
-    """What expressions read of a message. ``plain`` is true where no text has a character that JSON escapes."""
+    """The columns of a message that expressions read. ``plain`` is true where no text has a character that JSON escapes."""
 
     frame: DataFrame
     payload: Column

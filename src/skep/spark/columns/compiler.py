@@ -1,6 +1,6 @@
-"""The compiler: a checked tree to a column, node by node.
+"""The compiler: from a checked tree to a column, node by node.
 
-`&&`, `||`, `all` and `exists` need no care: where one side decides, SQL's three-valued logic does not ask for the other either.
+`&&`, `||`, `all` and `exists` need no care: in SQL's three-valued logic, too, one side may decide alone.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from skep.spec.instants import parse_duration, parse_time
 from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
 
 EXPANSION_MAX = 4_000
-"""How many columns an expression may become. Dynamic types multiply, and the code that Spark makes of them has a limit too."""
+"""The most columns of an expression. Dynamic types multiply, and Spark's generated code has a limit, too."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """An expression as a column. ``sure`` is where it may be used: a message, or a list in it, may be too long for the budget.
+    """An expression as a column. ``sure`` tells where it may be used: a message, or a list in it, may be too long for the budget.
 
-    ``copies`` means that its texts need no escapes where those of the message need none.
+    ``copies`` means that its texts need JSON escapes only where those of the message do.
     """
 
     expression: Expression
@@ -68,12 +68,12 @@ class Compiled:
 
 
 LITERALS_MAX = 8
-"""How many lists and maps may be written within each other. A column names each of its items twice, to see whether it is there and to
-take it, so that the text of a column could double with each level."""
+"""The most levels of nested list and map literals. A column uses each item twice, to test it and to take it, so its text could
+double with each level."""
 
 
 def compile_column(expression: Expression, message: MessageColumns) -> Compiled:
-    """An expression over a message; raises `Uncompiled` with the reason when it is left to the evaluator."""
+    """Compile an expression over a message. Raises `Uncompiled` with the reason when it is left to the evaluator."""
     found = reach(expression.tree)
     if not found.length:
         raise Uncompiled("it could take more than its budget on messages of any length")
@@ -88,7 +88,7 @@ def compile_column(expression: Expression, message: MessageColumns) -> Compiled:
 
 
 def _literal_levels(tree: Node) -> int:
-    """How many lists and maps an expression writes within each other."""
+    """The levels of nested list and map literals in an expression."""
     return isinstance(tree, ListOf | MapOf) + max(map(_literal_levels, children(tree)), default=0)
 
 
@@ -105,7 +105,7 @@ class _Compiler:
         self._layers = [0]
 
     def value(self, node: Node, bound: dict[int, Value]) -> Value:
-        """The value of a node, named unless it is simple or depends on an element of a list."""
+        """The value of a node. It gets a name unless it is simple or depends on an element of a list."""
         self._made += 1
         if self._made > EXPANSION_MAX:
             raise Uncompiled("it is too large")
@@ -168,7 +168,7 @@ class _Compiler:
             return Value(map_of(STRING, JSON), F.try_variant_get(F.parse_json(F.lit("{}")), "$", "map<string,variant>"))
         values = [self.value(value, bound) for _, value in node.entries]
         type_, columns = _common(values)
-        # Of two equal keys Spark keeps neither but throws, so they are compared before the map is made.
+        # Spark throws when two keys are equal, so they are compared before the map is made.
         distinct = F.size(F.array_distinct(F.array(*keys))) == len(keys)
         pairs = [column for pair in zip(keys, columns, strict=True) for column in pair]
         safe_keys = [F.when(distinct, key).otherwise(F.lit(f"{index}")) for index, key in enumerate(keys)]
@@ -221,7 +221,7 @@ class _Compiler:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether a part of an expression depends on a variable of a comprehension around it."""
+    """Whether a part of an expression depends on the variable of a comprehension around it."""
     parts = list(walk(node))
     inside = {one.slot for one in parts if isinstance(one, Comprehension)}
     return any(one.slot not in inside for one in parts if isinstance(one, Bound))
@@ -239,7 +239,7 @@ def _elements(over: Value, in_order: bool) -> Value:
             return Value(list_of(STRING), F.map_keys(over.column))
         case Kind.JSON:
             keys = F.map_keys(as_map(over))
-            # A variant's keys are in another order than the message's.
+            # The keys of a variant are not in the order of the message.
             keys = F.when(F.size(keys) <= 1, keys) if in_order else keys
             return Value(list_of(JSON), F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant"))))
     return Value(list_of(JSON), nothing(list_of(JSON)))
@@ -279,7 +279,7 @@ def _finite(values: list[Value]) -> bool:
 
 
 def _common(values: list[Value]) -> tuple[Type, list[Column]]:
-    """Values in one type: their own, or json."""
+    """The common type of values (their own, or json), and their columns in it."""
     first = values[0].type
     if all(value.type == first and value.null is None for value in values):
         return first, [value.column for value in values]
@@ -312,14 +312,14 @@ def _ternary(condition: Value, then: Value, otherwise: Value) -> Value:
 
 
 def _alike(value: Value, other: Value) -> Value:
-    """A json beside a plain value is most likely of the same type; where it is not, the evaluator knows."""
+    """A json value beside a plain one, taken as the same type, which it most likely is. Elsewhere the evaluator decides."""
     if value.kind is Kind.JSON and other.kind in (Kind.STRING, Kind.INT, Kind.BOOL) and other.null is None:
         return Value(other.type, taken_as(value, other.type))
     return value
 
 
 def _spelled_out(node: FunctionCall) -> Value | None:
-    """A time or duration that is written in the expression."""
+    """The value of a time or duration that is written out in the expression."""
     if node.function not in ("timestamp", "duration") or not isinstance(node.arguments[0], Literal):
         return None
     text = node.arguments[0].value
@@ -335,7 +335,7 @@ def _spelled_out(node: FunctionCall) -> Value | None:
 
 
 def _literal_in(node: FunctionCall, item: Value) -> Column | None:
-    """``field in ['a', 'b']``, the frequent case, which Spark has a quick way for."""
+    """``field in ['a', 'b']``, a frequent case, by Spark's quick `isin`."""
     container = node.arguments[1]
     if not isinstance(container, ListOf) or item.kind is not Kind.STRING or item.null is not None:
         return None

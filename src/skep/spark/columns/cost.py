@@ -1,7 +1,8 @@
 """The largest cost of an evaluation, by the length of the message. Beyond the budget only the evaluator can decide.
 
-The evaluator stops after so many steps (`skep.spec.scope`), and a column does not count. So for each expression there is a length
-of messages, and if need be of the lists it goes over, up to which no message can make it take that many; others go to the evaluator.
+The evaluator stops when its budget of steps is spent (`skep.spec.scope`), but a column does not count steps. So for each expression
+there is a length of messages, and if need be of the lists it iterates over, up to which no message can exceed the budget. Longer
+messages go to the evaluator.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from skep.spec.scope import search_units as part_search_units
 from skep.spec.types import TEXTUAL, Kind, holds
 
 LENGTHS = tuple(1 << power for power in range(20, 6, -1))
-"""The lengths of messages that are tried, in bytes."""
+"""The tried lengths of messages, in bytes."""
 ENOUGH_BYTES = 16_384
 ELEMENTS = (None, 1_000, 200, 50, 20)
-"""How many elements a list may have, as far as lists are looked at before; None does not look."""
+"""The tried limits of elements in a list; None is no limit."""
 
 _PLAIN = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.DURATION, Kind.NULL})
 _PLAIN_SIZE = 40
@@ -42,7 +43,7 @@ _SIZE_MAX = 1e12
 
 
 class Reach(NamedTuple):
-    """Up to which length of messages in bytes, and of the lists and maps among their fields, an expression keeps its budget."""
+    """The length of messages in bytes, and of the lists and maps among their fields, up to which an expression keeps its budget."""
 
     length: int
     elements: int | None
@@ -51,7 +52,7 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """At most so many steps, for a result of at most that many characters and elements, so many of them at its top."""
+    """The most steps of an evaluation, the largest size of its result (characters and elements), and the most elements at its top level."""
 
     steps: float
     size: float
@@ -59,7 +60,7 @@ class Bounds:
 
 
 def reach(tree: Node) -> Reach:
-    """How far an expression may be trusted; of length 0 when not at all."""
+    """The reach of an expression; of length 0 when no message is safe."""
     lists = frozenset(_iterated(tree))
     best = Reach(0, None, lists)
     for elements in ELEMENTS if lists else ELEMENTS[:1]:
@@ -113,7 +114,7 @@ class _Bounding:
     def _variable(self, node: Variable) -> Bounds:
         if node.type.kind in _PLAIN:
             return Bounds(TIME_UNITS if node.type.kind is Kind.TIME else 0, _PLAIN_SIZE)
-        count = self._length / 2 + 1  # an element takes two characters at least
+        count = self._length / 2 + 1  # an element takes at least two characters
         if node.type.kind not in (Kind.LIST, Kind.MAP):
             return Bounds(0, self._length, count)
         if self._elements is not None:
@@ -121,7 +122,7 @@ class _Bounding:
         return Bounds(count * (1 + TIME_UNITS) if holds(node.type, Kind.TIME) else count, self._length, count)
 
     def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
-        """Many small elements, and a large one: no other way to share out the same text costs more than both together."""
+        """The cost of many small elements plus that of one large element: no division of the same text costs more."""
         over = self.bounds(node.range, bound)
         parts = [part for part in (node.predicate, node.transform) if part is not None]
         small = [self.bounds(part, {**bound, node.slot: 2}) for part in parts]
@@ -158,7 +159,7 @@ class _Bounding:
                 steps += TIME_UNITS + sizes[0]
             case "[]" | "dyn":
                 return Bounds(steps, sizes[0], arguments[0].count)
-        # Building a text takes a step for 32 characters; comparing and adding lists one for each element.
+        # Building a text takes a step for 32 characters; comparing and adding lists takes one for each element.
         if kinds <= _PLAIN:
             own = 0.0
         elif kinds <= _PLAIN | TEXTUAL or node.function == "join":
@@ -169,7 +170,7 @@ class _Bounding:
 
 
 def _matching(pattern: Node, text_bytes: int) -> float:
-    """What a search costs; a pattern that comes with the message is left to the evaluator in any case."""
+    """The cost of a search. A pattern that comes with the message is left to the evaluator in any case."""
     return search_units(compiled(str(pattern.value)).size, text_bytes) if isinstance(pattern, Literal) else 0
 
 

@@ -29,7 +29,7 @@ FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[e
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python takes for white space, all of it up to U+3000; Spark would trim blanks only."""
 DIGITS_CERTAIN = 15
-"""A number of no more digits has one spelling; with more, Java before 19 may give one digit too many."""
+"""Up to so many characters a float has one spelling; beyond, Java before 19 may print one digit too many."""
 
 
 def size(value: Value) -> Value:
@@ -57,18 +57,18 @@ def _of_texts(type_: Type, function: Callable[..., Column]) -> Function:
 
 
 def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
-    """The quick way for texts without other letters, which Spark would change too."""
+    """Change ASCII letters only. Spark's own function is quicker, but right only for texts that are all ASCII."""
     return F.when(F.octet_length(text) == F.length(text), ascii_way).otherwise(F.translate(text, from_, to))
 
 
 def lower(value: Value) -> Value:
-    """A string with A to Z made small."""
+    """A string with A to Z in lower case."""
     (text,) = _texts(value)
     return Value(STRING, _ascii_only(text, F.lower(text), string.ascii_uppercase, string.ascii_lowercase))
 
 
 def upper(value: Value) -> Value:
-    """A string with a to z made large."""
+    """A string with a to z in upper case."""
     (text,) = _texts(value)
     return Value(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
 
@@ -164,7 +164,7 @@ def _read_int(text: Column) -> Column:
 
 
 def to_double(value: Value) -> Value:
-    """A float."""
+    """A float, also from an int or a spelling."""
     match value.kind:
         case Kind.INT:
             return Value(FLOAT, value.column.cast("double"))
@@ -214,7 +214,7 @@ def _since_1970(seconds: Column) -> Column:
 
 
 def to_duration(value: Value) -> Value:
-    """A duration. Its spellings are many; one that is not written in the expression itself is read by the evaluator."""
+    """A duration. It has many spellings; the evaluator reads those that are not literals of the expression."""
     return value if value.kind is Kind.DURATION else Value(DURATION, nothing(DURATION))
 
 
@@ -239,4 +239,4 @@ FUNCTIONS: dict[str, Function] = {
     "string": to_string, "int": to_int, "double": to_double, "bool": to_bool, "timestamp": to_time, "duration": to_duration,
     "dyn": lambda value: value, **{name: part(name) for name in (*OF_TIME, *OF_BOTH)},
 }  # fmt: skip
-"""All but the operators, and `matches`, which needs its pattern and not its column."""
+"""All functions but the operators and `matches`, which needs the pattern itself and not its column."""

@@ -1,4 +1,4 @@
-"""Times and durations in columns: microseconds since 1970, and their spellings. No session's time zone has a say in it."""
+"""Times and durations in columns: microseconds since 1970, and their spellings. The session's time zone does not matter."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _THOUSAND = " ".join(f"{number:03}" for number in range(1_000))
 TIME_PATTERN = (
     r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])\z"
 )
-"""The usual spelling. Whoever writes times otherwise is understood by the evaluator."""
+"""The usual spelling of a time. The evaluator reads the others."""
 
 
 def micros_of(value: datetime) -> int:
-    """A time as columns hold it."""
+    """A time as microseconds since 1970."""
     return (value - _EPOCH) // MICROSECOND
 
 
 def parse_time(text: Column) -> Column:
-    """A time from its usual spelling; no value for another one, or a day that does not exist."""
+    """A time from its usual spelling; no value for other spellings, or for a day that does not exist."""
     micros = F.unix_micros(F.when(text.rlike(TIME_PATTERN), text.try_cast("timestamp")))
     return within_years(micros)
 
 
 def within_years(micros: Column) -> Column:
-    """The same time, if it lies in the years 1 to 9999."""
+    """The time if it lies in the years 1 to 9999, else no value."""
     return F.when(micros.between(FIRST, LAST), micros)
 
 
 def within_span(micros: Column) -> Column:
-    """The same duration, if it is one that expressions know."""
+    """The duration if it is not too long for expressions, else no value."""
     return F.when(micros.between(-LONGEST, LONGEST), micros)
 
 
 def within_difference(micros: Column) -> Column:
-    """The same duration, if two times may be so far apart."""
+    """The difference of two times if it is not too long, else no value."""
     return F.when(micros.between(-FURTHEST, FURTHEST), micros)
 
 
@@ -76,7 +76,7 @@ def whole(micros: Column, unit: int) -> Column:
 
 
 def floor(micros: Column, unit: int) -> Column:
-    """The same, rounded down."""
+    """How often a unit goes into microseconds, rounded down."""
     return whole(micros - F.pmod(micros, F.lit(unit).cast("bigint")), unit)
 
 
@@ -111,7 +111,7 @@ def part_of_duration(name: str, micros: Column) -> Column:
 
 
 def _digits(numbers: str, number: Column) -> Column:
-    """Two or three digits, looked up: padding goes through a text character by character."""
+    """Two or three digits, from a table: padding is slower, since it goes character by character."""
     return F.get(F.split(F.lit(numbers), " "), number.cast("int"))
 
 

@@ -1,4 +1,4 @@
-"""A whole mapping as one column: the JSON text of a command's input, null where any of its fields has no value."""
+"""A whole mapping as one column: the JSON text of a command's input, null where a field has no value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skep.spec.types import STRING, Kind
 
 
 class MappedColumn(NamedTuple):
-    """The column, the frame it is for, and what it left to the evaluator: the expressions by field, each with the reason."""
+    """The column, its frame, and the fields that are left to the evaluator, each with the reason."""
 
     column: Column
     frame: DataFrame
@@ -41,7 +41,7 @@ def mapping_column(mapping: InputMapping, message: MessageColumns) -> MappedColu
     constants = {name: encoded(value).decode() for name, value in mapping.constants.items()}
     fits = message.binder.name(message.fits, 0)
     sure = reduce(lambda one, other: one & other, [one.sure for one in found.values()], fits)
-    # Nearly all messages have nothing that JSON escapes; the text of the others is made in a slower way.
+    # Nearly all messages need no JSON escapes; the text of the others is made in a slower way.
     plain = _object(found, constants, plain=True)
     made = F.when(sure & message.plain, plain).when(sure, _object(found, constants, plain=False))
     return MappedColumn(made, message.binder.applied(message.frame), left_out)
@@ -54,7 +54,7 @@ def _field(expression: Expression, message: MessageColumns) -> Compiled:
 
 
 def _object(fields: Mapping[str, Compiled], constants: Mapping[str, str], plain: bool) -> Column:
-    """The text of an object: null as soon as one of its parts is, which concat_ws would pass over."""
+    """The text of an object; null when one of its parts is null, which concat_ws would skip."""
     parts: list[Column | str] = []
     for name, one in fields.items():
         parts += [f",{encoded(name).decode()}:", *json_parts(one.value, one.expression.wanted, plain and one.copies)]
@@ -64,7 +64,7 @@ def _object(fields: Mapping[str, Compiled], constants: Mapping[str, str], plain:
 
 
 def _merged(parts: list[Column | str]) -> list[Column | str]:
-    """The same text in fewer parts."""
+    """The same parts, with neighbouring constants joined."""
     merged: list[Column | str] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):

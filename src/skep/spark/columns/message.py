@@ -1,8 +1,8 @@
-"""A message's payload as typed columns, and whether it surely fits its type: read once, looked at as strictly as msgspec does.
+"""A message's payload as typed columns, and whether it surely fits its type, as strictly as msgspec checks it.
 
-`from_json` with a schema is the quickest reader that Spark has, and a lenient one: it takes numbers for strings, lets unknown and repeated
-keys and whatever follows the object pass, and does not tell null from absent. What it does not see is found in the text. Where any
-doubt is left, `fits` is not true, and the evaluator has the word.
+`from_json` with a schema is Spark's quickest reader, but a lenient one: it takes numbers for strings, accepts unknown and repeated
+keys and text after the object, and does not tell null from absent. The checks here find these cases in the text. Where any doubt is
+left, `fits` is not true, and the evaluator decides.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from skep.spec.ir import ExtraFields, Queue
 from skep.spec.types import FLOAT, JSON, STRING, Field, Kind, Type
 
 READ, TEXT, EARLY = "__skep_read", "__skep_text", "__skep_early_"
-"""Columns that a frame has besides its own while its payloads are read."""
+"""Columns that are added to a frame while its payloads are read."""
 END = "skep:end"
 TEXTS = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM, Kind.TIME})
-"""What is a string in JSON."""
+"""The kinds that are strings in JSON."""
 DEPTH_BYTES, BRACKETS_MAX = 1_500, 400
-"""Payloads of more bytes may be nested more deeply than Python follows; with no more brackets than this they are not."""
+"""A longer payload may be nested more deeply than Python can follow, unless it has at most so many brackets."""
 
 _OPTIONS = {
     "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt", "allowNonNumericNumbers": "false", "allowSingleQuotes": "false",
@@ -38,26 +38,26 @@ _ESCAPE = r"\\(?:u[0-9a-fA-F]{4}|.)"
 _UNSURE_ESCAPE = (
     r"\\u00[0-7]|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-"""Letters that need no escape, such as could spell a key, and halves of characters."""
+"""Escapes of letters that need none, which could spell a key, and halves of surrogate pairs."""
 _SCALAR_IN_LIST = r"[\[,]\s*(?:[-0-9{\[]|true|false)"
 
 
 def message_columns(frame: DataFrame, queue: Queue, payload: str = "payload") -> MessageColumns:
-    """A frame with what is needed to read its payloads, and the columns over it: by the session's reader if it has one."""
+    """The columns of a frame's messages: by our reader in Java if the session has it, else by Spark's own functions."""
     if can_read(queue) and has_reader(frame.sparkSession):
         return read_columns(frame, queue, payload)
     return parsed_columns(frame, queue, payload)
 
 
 def parsed_columns(frame: DataFrame, queue: Queue, payload: str = "payload") -> MessageColumns:
-    """The same by nothing but Spark's own functions."""
+    """The columns of a frame's messages by Spark's own functions."""
     text = F.col(payload)
     escaped = F.contains(text, F.lit("\\"))
     cleaned = F.when(escaped, F.regexp_replace(text, _ESCAPE, "\x01")).otherwise(text)
     whole = F.concat(F.lit('{"m":'), text, F.lit(f',"{END}":7}}'))
     sound = F.is_valid_utf8(text) & _is_shallow(text)
     if not queue.message_type or queue.extra_fields is ExtraFields.ALLOW:
-        sound &= ~F.contains(text, F.lit(END))  # elsewhere it is a key too many
+        sound &= ~F.contains(text, F.lit(END))  # in other queues it is an unknown key
     sound &= F.when(escaped, ~text.rlike(_UNSURE_ESCAPE)).otherwise(F.lit(True))
     if not queue.message_type:
         read = frame.withColumns({READ: F.try_parse_json(whole), TEXT: cleaned})
@@ -77,7 +77,7 @@ def parsed_columns(frame: DataFrame, queue: Queue, payload: str = "payload") -> 
     else:
         fits &= _keys_are_unique(whole)
     values = {name: field.value for name, field in fields.items()}
-    # A default that has to be escaped is not seen in the message.
+    # The text of the message does not show whether a default needs escapes.
     spoilt = any(
         field.default is not UNSET and "\\" in _encoded(field.default) for field in queue.message_type.values()
     )
@@ -102,30 +102,30 @@ def _is_shallow(text: Column) -> Column:
 
 
 def _no_infinity(variant: Column) -> Column:
-    """A number that is too large for a float is no JSON for Python, and infinite for Spark."""
+    """Whether all numbers are finite: one that is too large for a float is no JSON for Python, but infinite for Spark."""
     return ~F.contains(F.to_json(variant), F.lit("Infinity"))
 
 
 def _quotes(text: Column) -> Column:
-    """The number of quotes in a JSON text that has no escapes: two for each key, and two for each string."""
+    """The number of quotes in a JSON text without escapes: two for each key, and two for each string."""
     return F.octet_length(text) - F.octet_length(F.replace(text, F.lit('"'), F.lit("")))
 
 
 def _keys_are_known(fields: list[_TypedField]) -> Column:
-    """Whether there are as many quotes in the text as the fields that are there account for, so no key besides or twice."""
+    """Whether the text has no unknown or repeated key: then it has exactly the quotes of the fields that are there."""
     nested = [field.nested_text() for field in fields if field.is_nested()]
     counted = [field.quotes(nested) for field in fields]
     return _quotes(F.col(TEXT)) == reduce(lambda one, other: one + other, counted)
 
 
 def _keys_are_unique(whole: Column) -> Column:
-    """Whether no object has a key twice, which a variant does not take; the text is read a second time for that."""
+    """Whether no object has a key twice: a variant refuses that. The text is parsed a second time for this."""
     variant = F.try_parse_json(whole)
     return variant.isNotNull() & _no_infinity(variant)
 
 
 def _read_as(type_: Type) -> str:
-    """What `from_json` reads a field as: where it would turn one type into another, a variant."""
+    """The SQL type that `from_json` reads a field as: a variant where it would convert types."""
     if type_.kind is Kind.TIME:
         return "string"
     if type_.kind is Kind.LIST and type_.element is not None:
@@ -136,7 +136,7 @@ def _read_as(type_: Type) -> str:
 
 
 class _TypedField:
-    """One field of a message as `from_json` gave it."""
+    """One field of a message, as `from_json` returned it."""
 
     def __init__(self, name: str, field: Field, column: Column, binder: Binder) -> None:
         self._name = name
@@ -167,13 +167,13 @@ class _TypedField:
         return F.to_json(self._column, {"ignoreNullFields": "false"})
 
     def nested_text(self) -> Column:
-        """Its JSON without escapes."""
+        """The JSON of the value without escapes."""
         written = self._nested
         assert written is not None
         return F.when(F.contains(written, F.lit("\\")), F.regexp_replace(written, _ESCAPE, "\x01")).otherwise(written)
 
     def quotes(self, nested: list[Column]) -> Column:
-        """How many quotes its key and its value have in the message."""
+        """The number of quotes of its key and its value in the message."""
         type_ = self._field.type
         if self.is_nested():
             own = F.coalesce(_quotes(self.nested_text()), F.lit(0))
@@ -186,7 +186,7 @@ class _TypedField:
         return self._of_key(nested) + own
 
     def _of_key(self, nested: list[Column]) -> Column:
-        """2 when the message has the key, 0 when it has not, nothing when that is not certain."""
+        """2 when the message has the key, 0 when it has not, null when that is not certain."""
         if self._field.required:
             return F.lit(2)
         mentioned = F.lit(2)
@@ -198,10 +198,10 @@ class _TypedField:
         )
 
     def fits(self) -> Column:
-        """Whether the value is of the type."""
+        """Whether the value has the type."""
         there = self._column.isNotNull() & F.coalesce(self._looked_at(), F.lit(False))
         if self._field.default is not UNSET:
-            # Null and absent look alike, and are not.
+            # Null and absent look alike here, but only absent takes the default.
             return there | (self._column.isNull() & ~self._mentioned)
         if self._field.type.optional:
             return F.when(self._column.isNull(), F.lit(True)).otherwise(there)
@@ -219,7 +219,7 @@ class _TypedField:
         return _fits(self._column, type_)
 
     def _bound_value(self, binder: Binder) -> Value:
-        """What expressions read."""
+        """The value that expressions read."""
         type_, column = self._field.type, self._column
         if self._default is not None:
             column = F.coalesce(column, self._default)
@@ -237,7 +237,7 @@ def _encoded(value: object) -> str:
 
 
 def _may_be_other(text: Column) -> Column:
-    """Whether a string that `from_json` gave may have been a number, a bool, a list or an object."""
+    """Whether a string of `from_json` may have been a number, a bool, a list or an object."""
     first = F.ascii(text)
     return first.between(45, 57) | (first == 91) | (first == 123) | text.isin("true", "false")
 
@@ -245,7 +245,7 @@ def _may_be_other(text: Column) -> Column:
 def _fits(column: Column, type_: Type) -> Column:
     match type_.kind:
         case Kind.UUID | Kind.ENUM | Kind.TIME:
-            # None of these spellings is that of a number, but an enum may have such words.
+            # A uuid or time never looks like a number, but a word of an enum may.
             fits = fitting_text(column, type_).isNotNull()
             return fits & ~_may_be_other(column) if type_.kind is Kind.ENUM else fits
         case Kind.STRING:
@@ -302,7 +302,7 @@ def _fits_variant_or_null(item: Column, type_: Type) -> Column:
 
 
 def _converted(column: Column, type_: Type) -> Column:
-    """What `from_json` gave, as columns hold it."""
+    """A result of `from_json` in the SQL type that columns hold."""
     if type_.kind is Kind.TIME:
         return parse_time(column)
     if type_.kind is Kind.LIST and type_.element is not None:

@@ -1,6 +1,6 @@
-"""Operators in columns. Each looks at the types it is given, like those of `skep.spec.operations`; nothing here throws.
+"""The operators of expressions as columns. Each checks the types of its values, as in `skep.spec.operations`; nothing here throws.
 
-Spark's ANSI mode fails a whole job for one overflow, so only functions that answer null are used: `try_add` and its kin.
+In ANSI mode one overflow fails a whole job of Spark, so only functions that return null are used: `try_add` and its kin.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def arithmetic(sign: str, left: Value, right: Value) -> Value:
         case _, Kind.INT, Kind.INT:
             return Value(INT, _whole(sign, one, other))
         case (("+" | "-" | "*" | "/"), Kind.FLOAT, Kind.FLOAT):
-            # A division by zero is infinite or no number, depending on signs: the evaluator knows.
+            # A division by zero is infinite or NaN, depending on signs: the evaluator decides.
             signs = {"+": one + other, "-": one - other, "*": one * other, "/": F.try_divide(one, other)}
             return Value(FLOAT, signs[sign], finite=False)
         case "+", Kind.STRING, Kind.STRING:
@@ -70,7 +70,7 @@ def _whole(sign: str, one: Column, other: Column) -> Column:
             return F.try_multiply(one, other)
         case "%":
             return F.try_mod(one, other)
-    # What would throw is divided by null instead.
+    # A divisor that would throw becomes null.
     divisor = F.when((other != 0) & (other != -1), other)
     return F.when(other == -1, F.try_subtract(F.lit(0).cast("bigint"), one)).otherwise(
         F.call_function("div", one, divisor)
@@ -78,7 +78,7 @@ def _whole(sign: str, one: Column, other: Column) -> Column:
 
 
 def _of_json(sign: str, left: Value, right: Value) -> Value:
-    """One side or both may be anything: the other side says what is meant, or the first type that both are."""
+    """One side or both are json. The type of the other side decides, or the first type that both values have."""
     known = left.type if left.kind is not Kind.JSON else right.type if right.kind is not Kind.JSON else None
     if known is not None:
         if known.kind in (Kind.TIME, Kind.DURATION):
@@ -110,7 +110,7 @@ def negate(value: Value) -> Value:
 
 
 def truth(value: Value) -> Column:
-    """A bool; where it is none, no value."""
+    """The value as a bool; no value for other types."""
     return taken_as(value, BOOL)
 
 
@@ -144,7 +144,7 @@ def _ordered_json(compare: Compare, left: Value, right: Value) -> Column:
 
 
 def _numbers(compare: Compare, left: Value, right: Value) -> Column:
-    """Two numbers as floats. Spark thinks that NaN is the largest of all and equals itself; that is left to the evaluator."""
+    """Compare two numbers as floats. For Spark, NaN is the largest number and equals itself, so NaN is left to the evaluator."""
     one, other = as_number(left), as_number(right)
     found = compare(one, other)
     doubtful = [F.isnan(column) for column, value in ((one, left), (other, right)) if not value.finite]
@@ -201,7 +201,7 @@ def _null_of(value: Value) -> Column:
 
 
 def _equal_json(other: Value, json: Value) -> Column:
-    """A json on the right; on the left anything."""
+    """Whether any value equals a json."""
     there = json.column.isNotNull()
     match other.kind:
         case Kind.JSON | Kind.LIST | Kind.MAP:
@@ -220,7 +220,7 @@ def _equal_json(other: Value, json: Value) -> Column:
 
 
 def _equal_deep(left: Value, right: Value) -> Column:
-    """Two json by their texts, where keys are in order. Texts that differ may still be equal numbers, so floats are not decided."""
+    """Compare two json by their texts, where keys are sorted. Different texts may be equal floats; such json has no value here."""
     if not (left.finite and right.finite):
         return nothing(BOOL)
     one, other = F.to_json(left.column), F.to_json(right.column)
@@ -255,7 +255,7 @@ def within(item: Value, container: Value) -> Column:
 def _in_list(item: Value, container: Value) -> Column:
     element = container.type.element or JSON
     if item.type == element and item.null is None and element.kind in (Kind.STRING, Kind.INT, Kind.BOOL):
-        return F.array_contains(container.column, item.column)  # compiled, as functions of functions are not
+        return F.array_contains(container.column, item.column)  # Spark compiles this, but no higher-order functions
     found = F.exists(container.column, lambda one: equal(item, Value(element, one, finite=False)))
     return F.when(item.there(), found)
 

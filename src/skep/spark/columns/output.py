@@ -1,4 +1,4 @@
-"""Values as JSON text, for the input of a command or any row of JSON, and held against the type they are meant for."""
+"""Values as JSON text, for the input of a command or any row of JSON, and checked against the wanted type."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from skep.spec.types import STRING, Kind, Type, holds
 
 UUID_PATTERN = r"\A[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\z"
 UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
-"""What JSON escapes."""
+"""The characters that JSON escapes."""
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
 def json_text(value: Value, wanted: Type | None, plain: bool = False) -> Column:
     """The value as JSON; no value where it does not fit ``wanted``.
 
-    ``plain`` promises that no text of the message has a character that JSON escapes, so that texts are copied as they are.
+    ``plain`` promises that no text of the message has a character that JSON escapes; then texts are copied.
     """
     text = _fitting(value, wanted, plain) if wanted is not None else _written(value, plain)
     if value.null is None:
@@ -37,7 +37,7 @@ def json_text(value: Value, wanted: Type | None, plain: bool = False) -> Column:
 
 
 def json_parts(value: Value, wanted: Type | None, plain: bool) -> list[Column | str]:
-    """The same in parts that are put together later."""
+    """The value as JSON, in parts that are joined later."""
     fits = wanted is None or wanted.kind in (Kind.STRING, Kind.JSON) or _is_known(value.known, wanted)
     if plain and fits and value.kind is Kind.STRING and value.null is None:
         return ['"', value.column, '"']
@@ -48,7 +48,7 @@ def quoted(text: Column, plain: bool) -> Column:
     """A string in quotes."""
     if plain:
         return _in_quotes(text)
-    # What is inside of the brackets starts and ends with a quote, so nothing else is trimmed.
+    # The text between the brackets starts and ends with a quote, so only the brackets are trimmed.
     return F.when(text.isNotNull(), F.btrim(F.to_json(F.array(text)), F.lit("[]")))
 
 
@@ -81,7 +81,7 @@ def _number(value: Value) -> Column:
 
 
 def _json(value: Value) -> Column:
-    """A json. A variant does not tell 1.0 from 1 when it is written, so those with such floats are left out."""
+    """A json as text. A variant writes 1.0 as 1, so json with such floats has no value here."""
     kind = spelled(value)
     floats = kind.rlike(r"DECIMAL\([0-9]+,0\)|DOUBLE|VARIANT|ARRAY<.*DECIMAL")
     return F.when(~floats, F.to_json(value.column))
@@ -124,12 +124,12 @@ def _fitting(value: Value, wanted: Type, plain: bool) -> Column:
 
 
 def _is_known(known: Type | None, wanted: Type) -> bool:
-    """Whether a string was held to the type, or to a narrower one, when it was read."""
+    """Whether a string was checked against the type, or a narrower one, when it was read."""
     return known is not None and known.kind is wanted.kind and set(known.choices) <= set(wanted.choices)
 
 
 def _fits_inside(given: Type, wanted: Type) -> bool:
-    """Whether elements fit by their types alone; what would have to be looked at one by one is left to the evaluator."""
+    """Whether elements fit by their types alone. Elements that would have to be checked one by one are left to the evaluator."""
     one, other = given.element, wanted.element
     if one is None or other is None or (wanted.key is not None and wanted.key.kind is not Kind.STRING):
         return False
@@ -141,7 +141,7 @@ def _fits_inside(given: Type, wanted: Type) -> bool:
 
 
 def fitting_text(text: Column, wanted: Type) -> Column:
-    """A string if it is one of the type's."""
+    """The string if it fits the type, else no value."""
     if wanted.kind is Kind.UUID:
         return F.when(text.rlike(UUID_PATTERN), text)
     if wanted.kind is Kind.ENUM:

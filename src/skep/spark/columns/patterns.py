@@ -1,6 +1,6 @@
-r"""Patterns of RE2 as patterns of Java, for those that mean the same in both and that Java cannot run away with.
+r"""Patterns of RE2 as patterns of Java, where both mean the same and Java needs no exponential time.
 
-What is let through: plain characters, `.`, classes of characters and ranges, `\d \w \s` and their opposites, `^` and `$`,
+What is translated: plain characters, `.`, classes of characters and ranges, `\d \w \s` and their opposites, `^` and `$`,
 groups, alternatives, and repetitions that are not themselves repeated. Everything else is left to the evaluator.
 """
 
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 SHORT_CHARACTERS = 200
-"""How long a text may be for a pattern with two or three open repetitions: Java tries all ways to share it between them."""
+"""The longest text for a pattern with two or three open repetitions: Java tries all ways to divide it between them."""
 REPETITIONS_MAX = 3
 
 _CLASSES = {
@@ -35,7 +35,7 @@ def to_java(pattern: str) -> JavaPattern | None:
         text = translation.run()
     except (ValueError, IndexError):
         return None
-    # Only \n ends a line in RE2, which `.` does not match; Java knows others unless it is told so.
+    # In RE2 only \n ends a line, and `.` does not match it; Java knows more line ends without (?d).
     return JavaPattern(f"(?d){text}", translation.open_repetitions > 1)
 
 

@@ -1,7 +1,7 @@
-"""Messages read by the reader that comes with this package (`skep/spark/jvm`, in Java): one pass over the bytes, no checks after it.
+"""Messages read by this package's own reader (in Java, `skep/spark/jvm`): one pass over the bytes, and no checks after it.
 
-It is there in sessions of `skep.spark.session` and wherever its jar and its catalog were given to Spark. Where it is not, messages are
-read by Spark's own functions, with the same results.
+Sessions of `skep.spark.session` have the reader, and any session with its jar and its catalog. In other sessions Spark's own functions
+read messages, with the same results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _known: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
 def has_reader(spark: SparkSession) -> bool:
-    """Whether a session has the reader: it is asked once, since a setting alone does not mean that the jar is there."""
+    """Whether a session has the reader. It is tried once: the setting alone does not mean that the jar is there."""
     if spark not in _known:
         _known[spark] = spark.conf.get(READER_SETTING, None) is not None and _answers(spark)
     return _known[spark]
@@ -46,7 +46,7 @@ def _answers(spark: SparkSession) -> bool:
 
 
 def can_read(queue: Queue) -> bool:
-    """Whether the reader knows all of a message type: there is one, and nothing in its lists and maps may be null but json."""
+    """Whether the reader can read a message type: it has fields, and nothing in its lists and maps may be null, except json."""
     fields = queue.message_type
     names = {name.lower() for name in fields}
     return 0 < len(names) == len(fields) <= FIELDS_MAX and all(_is_known(field.type) for field in fields.values())
@@ -61,13 +61,13 @@ def _is_known(type_: Type) -> bool:
 
 
 def read_columns(frame: DataFrame, queue: Queue, payload: str) -> MessageColumns:
-    """A frame whose messages are read, and the columns over it."""
+    """The columns of a frame's messages, by the reader."""
     text = F.col(payload)
     described = [_described(name, field) for name, field in queue.message_type.items()]
     function = function_name({"fields": described, "open": queue.extra_fields is ExtraFields.ALLOW})
     row = F.col(READ)
     values = {name: _value(row[name], field) for name, field in queue.message_type.items()}
-    # A default that has to be escaped is not seen in the message.
+    # The text of the message does not show whether a default needs escapes.
     defaults = [field.default for field in queue.message_type.values() if field.default is not UNSET]
     spoilt = any(b"\\" in msgspec.json.encode(default) for default in defaults)
     plain = F.lit(False) if spoilt else F.coalesce(row[PLAIN], F.lit(False))
@@ -76,7 +76,7 @@ def read_columns(frame: DataFrame, queue: Queue, payload: str) -> MessageColumns
 
 
 def _described(name: str, field: Field) -> dict[str, object]:
-    # Null and absent look alike in a column, so where there is a default, null is left to the evaluator.
+    # Null and absent look alike in a column. So where there is a default, null is left to the evaluator.
     nullable = field.type.optional and (field.default is UNSET or field.default is None)
     return {"name": name, "required": field.required, "nullable": nullable, **_shape(field.type)}
 
@@ -91,7 +91,7 @@ def _shape(type_: Type) -> dict[str, object]:
 
 
 def _value(column: Column, field: Field) -> Value:
-    """What expressions read: the field, or its default where the message has none."""
+    """The value that expressions read: the field, or its default where the message lacks it."""
     type_ = held(field.type)
     if field.default is not UNSET and field.default is not None:
         column = F.coalesce(column, _constant(field.default, field.type))
@@ -102,7 +102,7 @@ def _value(column: Column, field: Field) -> Value:
 
 
 def _constant(default: object, type_: Type) -> Column:
-    """A default as the reader would have it."""
+    """A default in the SQL type of the reader."""
     sql = sql_type(held(type_))
     if type_.kind is Kind.TIME:
         return F.lit(micros_of(parse_time(str(default)))).cast(sql)

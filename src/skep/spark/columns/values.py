@@ -1,14 +1,14 @@
-"""Values in columns: which SQL type holds which type of the spec, and how one is looked at as another without changing it.
+"""Values in columns: the SQL type of each type of the spec, and how a value is taken as another type without a conversion.
 
 | spec | SQL |
 |---|---|
 | string, uuid, enum | string |
 | int, float, bool | bigint, double, boolean |
 | time, duration | bigint, in microseconds |
-| list<T>, map<K, T> | array, map<string, …>; what may be null in them is kept as json |
+| list<T>, map<K, T> | array, map<string, …>; elements that may be null are json |
 | json | variant |
 
-A null column means "no value here" (see the package). The null of CEL is said beside it, by `Value.null`; a variant has one of its own.
+A null column means "no value here" (see the package). `Value.null` says where the value is CEL's null; a variant has its own null.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skep.spark.jvm import function_name
 from skep.spec.types import BOOL, FLOAT, INT, JSON, STRING, TEXTUAL, Kind, Type, holds, list_of, map_of
 
 LARGE = 9.2e18
-"""From here on, a number of a variant may have been an int that is longer than 64 bits."""
+"""From here on, a number of a variant may have been an int of more than 64 bits."""
 
 _SQL = {
     Kind.STRING: "string", Kind.INT: "bigint", Kind.FLOAT: "double", Kind.BOOL: "boolean", Kind.TIME: "bigint",
@@ -37,11 +37,11 @@ class Uncompiled(Exception):  # noqa: N818 - it says what is so, and nothing is 
 
 @dataclass(frozen=True)
 class Value:
-    """A column with the type it is of. ``null`` is true where the value is CEL's null, None where it never is.
+    """A column with its type. ``null`` is true where the value is CEL's null, and None if it never is.
 
-    ``finite`` is False for floats that may be no number. Of a json, ``base`` and ``path`` say where it was taken from, so that one
-    call follows a whole path. ``layer`` says how many layers of names must be there before it (see `binding`). ``known`` is the type
-    that a string was held to when it was read, ``keys`` are the path of a json as functions of ours take it (see `of_json`).
+    ``finite`` is False for floats that may be infinite or NaN. ``base`` and ``path`` tell where a json was taken from, so that one
+    call follows a whole path. ``layer`` is the number of layers of names that it needs (see `binding`). ``known`` is the type that a
+    string was checked against when it was read. ``keys`` is the path of a json for our own functions (see `of_json`).
     """
 
     type: Type
@@ -56,11 +56,10 @@ class Value:
 
     @property
     def kind(self) -> Kind:
-        """What kind of value it is."""
         return self.type.kind
 
     def there(self) -> Column:
-        """Whether it has a value, be it null."""
+        """Whether it has a value; CEL's null is one."""
         return (
             self.column.isNotNull()
             if self.null is None
@@ -69,7 +68,7 @@ class Value:
 
 
 def held(type_: Type) -> Type:
-    """The type that a column holds for one of the spec: texts are strings, and what may be null inside of something is json."""
+    """The type that a column holds for a type of the spec: uuids and enums are strings, and elements that may be null are json."""
     if type_.kind in TEXTUAL:
         return STRING
     if type_.kind is Kind.LIST:
@@ -105,19 +104,19 @@ def json_null() -> Column:
 
 
 def of_json(base: Column, path: str = "$", keys: tuple[str, ...] | None = None) -> Value:
-    """What is at a path of a variant; ``keys`` are the same path where the session has functions of ours to follow it."""
+    """The json at a path of a variant. ``keys`` is the same path, given if the session has our own functions."""
     column = base if path == "$" else F.try_variant_get(base, path, "variant")
     return Value(JSON, column, base=base, path=path, keys=keys)
 
 
 def at_keys(value: Value, asked: str) -> Column:
-    """What a function of ours says of a path."""
+    """The result of one of our own functions for the path of a json."""
     assert value.base is not None
     return F.call_function(function_name({asked: value.keys}), value.base)
 
 
 def taken(value: Value, sql: str) -> Column:
-    """What a json is when Spark casts it: some types turn into others by that, so who asks looks at the kind as well."""
+    """A json cast by Spark. The cast may convert types, so the caller also checks the kind."""
     base = value.base if value.base is not None else value.column
     return F.try_variant_get(base, value.path or "$", sql)
 
@@ -128,48 +127,48 @@ def spelled(value: Value) -> Column:
 
 
 def as_text(value: Value) -> Column:
-    """A string. Nothing but a string can be cast to bytes, so this takes one call."""
+    """A json as a string. Only a string can be cast to bytes, so this takes one call."""
     if value.keys is not None:
         return at_keys(value, "text")
     return taken(value, "binary").cast("string")
 
 
 def as_int(value: Value) -> Column:
-    """An int."""
+    """A json as an int."""
     return F.when(spelled(value) == "BIGINT", taken(value, "bigint"))
 
 
 def is_float(value: Value) -> Column:
-    """Whether it is a float, or an int of more than 64 bits."""
+    """Whether a json is a float, or an int of more than 64 bits."""
     kind = spelled(value)
     return kind.startswith("DECIMAL") | (kind == "DOUBLE")
 
 
 def as_float(value: Value) -> Column:
-    """A float, without those that a variant does not tell from others: minus zero, and ints of more than 64 bits."""
+    """A json as a float. Zeros, and numbers that may be ints of more than 64 bits, have no value: a variant does not tell these apart."""
     number = taken(value, "double")
     return F.when(is_float(value) & (F.abs(number) < LARGE) & (number != 0.0), number)
 
 
 def as_number(value: Value) -> Column:
-    """An int or a float, as a float."""
+    """A number as a float."""
     if value.kind is Kind.JSON:
         return F.coalesce(as_int(value).cast("double"), as_float(value))
     return value.column.cast("double")
 
 
 def as_bool(value: Value) -> Column:
-    """A bool."""
+    """A json as a bool."""
     return F.when(spelled(value) == "BOOLEAN", taken(value, "boolean"))
 
 
 def as_list(value: Value) -> Column:
-    """A list of json."""
+    """A json as a list of json."""
     return taken(value, "array<variant>")
 
 
 def as_map(value: Value) -> Column:
-    """A map to json. Its keys are in the order of the alphabet, not in the message's."""
+    """A json as a map of json. Its keys are sorted, not in the order of the message."""
     return taken(value, "map<string,variant>")
 
 
@@ -184,7 +183,7 @@ _AS: dict[Kind, Callable[[Value], Column]] = {
 
 
 def taken_as(value: Value, wanted: Type) -> Column:
-    """The value's column if it is of that type; where it is not, there is no value."""
+    """The column of a value if it has the type, else no value."""
     if value.kind is wanted.kind:
         if value.type != wanted and value.kind in (Kind.LIST, Kind.MAP):
             return _inside_as(value, wanted)
@@ -203,7 +202,7 @@ def taken_as(value: Value, wanted: Type) -> Column:
 
 
 def _inside_as(value: Value, wanted: Type) -> Column:
-    """A list or map whose elements are looked at as another type; one that is not of it leaves no value."""
+    """A list or map with its elements taken as another type; no value when one element does not have it."""
     given, inner = value.type.element or JSON, wanted.element or JSON
     if given == inner:
         return value.column
@@ -219,7 +218,6 @@ def _inside_as(value: Value, wanted: Type) -> Column:
 
 
 def as_json(value: Value) -> Value:
-    """The value as a json."""
     match value.kind:
         case Kind.JSON:
             return value
@@ -239,7 +237,7 @@ def as_json(value: Value) -> Value:
 
 
 def constant(value: object) -> Value:
-    """A plain value that is the same for every message."""
+    """A constant of an expression."""
     match value:
         case None:
             return Value(Type(Kind.NULL), nothing(STRING), F.lit(True))

@@ -1,6 +1,6 @@
-"""What this package has in Java: its sources, its jar (made by `dev/jar.sh`), and what Spark has to be told to have it.
+"""The Java part of this package: its sources, its jar (made by `dev/jar.sh`), and the Spark settings that load it.
 
-There is a reader of messages, and there are local files without a process for each.
+It has a reader of messages, and a local file system that starts no process for each file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": LOCAL_FILES_CLASS,
     "spark.hadoop.fs.AbstractFileSystem.file.impl": f"{LOCAL_FILES_CLASS}$InContext",
 }
-"""For sessions that keep checkpoints and lakes on this machine, and have the jar on their class path from the start."""
+"""Settings of sessions that keep checkpoints and lakes on this machine. The jar must be on the class path from the start."""
 
 
 def function_name(document: object) -> str:
-    """The name of a function of the reader's catalog: a document that says what it is to read."""
+    """The name of a function in the reader's catalog. The name is itself a JSON document, which says what the function reads."""
     text = msgspec.json.encode(document).decode()
     return f"{READER_CATALOG}.`{text.replace('`', '``')}`"

@@ -1,8 +1,8 @@
 """archive: messages as the lake keeps them, in types that every reader of Parquet knows.
 
-The payload stays byte by byte what was pushed, so that it can be replayed. It is text where it is valid UTF-8, as JSON always is;
-any other bytes are in `payload_bytes`, since readers refuse texts that are none. `with_body` makes a VARIANT of the text, which is
-quick to query but sorts keys and writes `1.0` as `1`. A payload that is no JSON has no body.
+The payload stays the same to the last byte, so that it can be replayed. The column `payload` has it where it is valid UTF-8, as JSON
+always is. Other bytes are in `payload_bytes`, since readers refuse invalid text. `with_body` makes a VARIANT of the payload: quick to
+query, but with sorted keys, and `1` for `1.0`. A payload that is no JSON has no body.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LAKE_TYPES = (
     "generation int, partition string, seq bigint, message_id string, transaction_id string, trace_id string, payload string, "
     "payload_bytes binary, headers map<string,string>, created_at timestamp, queue string, date string"
 )
-"""The columns of the lake's files and folders as Spark reads them. Files of the first format lack some, which are null then."""
+"""The columns of the lake's files and folders as Spark reads them. Columns that files of the first format lack are null."""
 FIRST = 1
-"""The generation of a queue that was never made anew."""
+"""The generation of a queue that was never deleted and made anew."""
 COMPARED = ("queue", "seq", "message_id")
 
 
 def archive(messages: DataFrame, generations: Mapping[str, int] | None = None) -> DataFrame:
-    """Messages with the date they were pushed on (UTC), and the generation of their queue where it is not the first."""
+    """Messages as the lake keeps them: with the date of the push (UTC), and the generation of their queue."""
     later = {queue: number for queue, number in (generations or {}).items() if number != FIRST}
     generation = F.coalesce(by_queue(later, "int"), F.lit(FIRST)) if later else F.lit(FIRST)
     added = {"date": date_pushed(), "generation": generation, **divided(F.col("payload"))}
@@ -39,38 +39,38 @@ def archive(messages: DataFrame, generations: Mapping[str, int] | None = None) -
 
 
 def divided(payload: Column) -> dict[str, Column]:
-    """A payload as text, or as bytes where it is no valid text."""
+    """A payload as two columns: text, or bytes where it is not valid UTF-8."""
     is_text = F.is_valid_utf8(payload)
     return {"payload": F.when(is_text, payload), "payload_bytes": F.when(~is_text, payload.cast("binary"))}
 
 
 def no_rows(spark: SparkSession) -> DataFrame:
-    """What a read of the lake finds where there is nothing."""
+    """An empty frame with the columns of the lake."""
     return undivided(spark.createDataFrame([], LAKE_TYPES))
 
 
 def undivided(rows: DataFrame) -> DataFrame:
-    """Rows of the lake with one payload, as a read of the queue has it, and with a generation, which the first format lacks."""
+    """Rows of the lake with one payload column, as a read of the queue has it, and with a generation, which the first format lacks."""
     whole = F.coalesce("payload", F.col("payload_bytes").cast("string"))
     first = F.coalesce("generation", F.lit(FIRST))
     return rows.withColumns({"payload": whole, "generation": first, "date": F.to_date("date")}).drop("payload_bytes")
 
 
 def with_body(rows: DataFrame) -> DataFrame:
-    """Rows with their payload to be queried: `try_variant_get(body, '$.total', 'double')`."""
+    """Rows with their payload as a VARIANT to query: `try_variant_get(body, '$.total', 'double')`."""
     return rows.withColumn("body", F.try_parse_json("payload"))
 
 
 def by_queue(values: Mapping[str, int], kind: str) -> Column:
-    """A number for each queue, null for others. One literal, however many queues: a plan of thousands is too deep for Spark."""
+    """The number of a row's queue; null for other queues. It is one literal: a plan with thousands of conditions is too deep for Spark."""
     return F.from_json(F.lit(json.dumps(dict(values))), f"map<string,{kind}>")[F.col("queue")]
 
 
 def compared(logged: DataFrame, lake: DataFrame, ranges: DataFrame) -> DataFrame:
     """Per queue, how many messages the log and the lake have in some ranges, and how many the lake lacks or has twice.
 
-    ``ranges`` are `queue, generation, after, through`: the seqs after the one up to the other. They are joined, since a condition
-    for each of thousands of queues is more than Spark can plan.
+    ``ranges`` has `queue, generation, after, through`: the seqs after `after`, up to `through`. The ranges are joined, since Spark
+    cannot plan a condition for each of thousands of queues.
     """
     meant = F.broadcast(ranges.withColumnRenamed("queue", "of").withColumnRenamed("generation", "of_generation"))
     is_meant = (
@@ -91,5 +91,5 @@ def compared(logged: DataFrame, lake: DataFrame, ranges: DataFrame) -> DataFrame
 
 
 def date_pushed() -> Column:
-    """The day a message was pushed in UTC, whatever the session's time zone is."""
+    """The day of a push in UTC, whatever the session's time zone is."""
     return date_of(F.unix_micros("created_at"))

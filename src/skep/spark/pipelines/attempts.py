@@ -1,10 +1,9 @@
-"""Which delivery each message had: the lease history, which has a row per call, spread over the messages it speaks of.
+"""The deliveries of each message: the lease history has a row per settling call, which is spread over its messages here.
 
-A row names the first and last seq, how many messages and how many of them were completed. In an ordered queue these are the
-messages of that partition from the first to the last, the completed ones before the others. Where messages of a lease were
-settled out of order, or the queue is unordered, a row may cover a message that another row speaks of, too; a message counts
-as completed when the first row says so. Retention takes messages away from the head of a log: when the first of a row is gone,
-so are those that were before the others that are left.
+A row has the first and last seq, the number of messages, and how many of them were completed. In an ordered queue these are the
+messages of the partition from the first seq to the last, the completed ones first. Where messages of a lease were settled out of
+order, or the queue is unordered, several rows may cover a message; it counts as completed from the first row that says so. Retention
+removes messages from the head of a log. So when the first message of a row is gone, the missing ones were all before those that are left.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 BIN_SEQS = 1024
-"""Rows and messages meet in bins of so many seqs, since a join by range alone compares everything with everything."""
+"""Leases and messages are joined by bins of so many seqs: a join by range alone compares everything with everything."""
 
 RELEASED = "released"
-"""A delivery that reached nobody: it counts nowhere."""
+"""The outcome of a delivery that reached nobody. It is not counted."""
 
 
 def attempts(messages: DataFrame, leases: DataFrame) -> DataFrame:
-    """One row per message and delivery: where it is, whose it was, `attempt, leased_at, settled_at, outcome` and `position`.
+    """One row per message and delivery: the message, the group, and `attempt, leased_at, settled_at, outcome` and `position`.
 
-    ``outcome`` is what became of this message: `completed`, `retried`, `expired` or `dead`.
+    ``outcome`` is the outcome of this message: `completed`, `retried`, `expired` or `dead`.
     """
     spread = in_bins(leases.where(F.col("outcome") != RELEASED))
     logged = messages.select("queue", "partition", "seq", "trace_id", "created_at").withColumn(
@@ -57,7 +56,7 @@ def in_bins(leases: DataFrame) -> DataFrame:
 
 
 def seconds_between(earlier: str, later: str) -> Column:
-    """How long it is from one time to another; never below 0, though clocks may disagree."""
+    """The seconds from one time to another; 0 where clocks disagree."""
     return F.greatest(F.lit(0.0), F.unix_micros(F.col(later)) / 1e6 - F.unix_micros(F.col(earlier)) / 1e6)
 
 

@@ -1,7 +1,7 @@
-"""Commands: the messages of a queue as what its `map_to` makes of them, and those that cannot be mapped with the reason.
+"""Commands: the messages of a queue, mapped by its `map_to`. Messages that cannot be mapped are rejected with the reason.
 
-The mapping is one column, without Python for each row. A row for which the column has no value, because the message does not fit or
-because only the evaluator can tell, goes to the evaluator in the same pass; so the outcome is the worker's for every message.
+The mapping is one column, without Python for each row. Where the column has no value, because the message does not fit or because
+only the evaluator can tell, the row goes to the evaluator in the same pass. So every message has the same outcome as with a worker.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from skep.spec import App
 from skep.spec.types import STRING
 
 KEPT = ("queue", "partition", "seq", "message_id", "transaction_id", "trace_id", "created_at")
-"""What both frames keep of a message, as far as it is there."""
+"""The columns of a message that both frames keep, if they are there."""
 _INPUT, _DOUBTFUL, _VERDICT = "__skep_input", "__skep_doubtful", "__skep_verdict"
 
 
 @dataclass(frozen=True)
 class Commands:
-    """What became of a queue's messages.
+    """The outcomes of a queue's messages.
 
-    ``outcomes`` has a row for each of them, in one pass: `input` or `error` is null. ``commands`` and ``rejects`` are its two halves; whoever
-    writes both persists ``outcomes`` before, or reads the queue twice. ``left_out`` names the fields that the evaluator makes for
+    ``outcomes`` has a row for each message; `input` or `error` is null. ``commands`` and ``rejects`` are its two halves. If you write
+    both, persist ``outcomes`` first, or the queue is read twice. ``left_out`` names the fields that the evaluator makes for
     every message, and why.
     """
 
@@ -39,19 +39,19 @@ class Commands:
 
     @property
     def commands(self) -> DataFrame:
-        """`entity`, `command` and `input` (JSON), beside what is kept of the message."""
+        """`entity`, `command` and `input` (JSON), besides the kept columns of the message."""
         kept = [name for name in self.outcomes.columns if name in KEPT]
         return self.outcomes.where("error is null").select(*kept, "entity", "command", "input")
 
     @property
     def rejects(self) -> DataFrame:
-        """`payload`, `code`, `error`, `field`, `expression` and `value`, beside what is kept of the message."""
+        """`payload`, `code`, `error`, `field`, `expression` and `value`, besides the kept columns of the message."""
         kept = [name for name in self.outcomes.columns if name in KEPT]
         told = ("payload", "code", "error", "field", "expression", "value")
         return self.outcomes.where("error is not null").select(*kept, *told)
 
     def explain(self) -> str:
-        """How it is done, in words."""
+        """Tell in words which fields columns make, and which the evaluator makes."""
         if not self.left_out:
             return "every field is made by columns; messages that columns have no value for go to the evaluator"
         lines = [f"  {name}: {reason}" for name, reason in self.left_out.items()]
@@ -71,10 +71,10 @@ def commands(messages: DataFrame, app: App, queue: str, *, payload: str = "paylo
         column, left_out, frame = made.column, made.left_out, made.frame
     except Uncompiled as reason:
         column, left_out, frame = nothing(STRING), {"message_type": str(reason)}, messages
-    # The evaluator is given what columns have no value for, and nothing of the rest.
+    # Only the payloads for which the column has no value go to the evaluator.
     frame = frame.select(*kept, F.col(payload).alias("payload"), column.alias(_INPUT))
-    # The number of the partition is none but Spark's: what depends on it is not moved behind the rows' way to Python,
-    # on which all payloads would have to come along.
+    # Spark does not move an expression with the partition's id behind the Python step. Without it, all payloads would
+    # go to Python.
     is_doubtful = F.col(_INPUT).isNull() & (F.spark_partition_id() >= 0)
     doubtful = F.when(is_doubtful, F.coalesce(F.col("payload"), F.lit("")))
     frame = frame.select(*kept, _INPUT, doubtful.alias(_DOUBTFUL))

@@ -1,7 +1,7 @@
 """dead-letters: dead letters grouped by their error, and the payload fields that set each group apart.
 
-Two errors are the same when they differ only in numbers, ids and quoted texts. What sets a group apart is a field of the
-payload whose value, or the shape of whose value, most of its letters have and few healthy messages of the same queue have.
+Two errors are the same when they differ only in numbers, ids and quoted texts. A field of the payload sets a group apart when
+most letters of the group, and few healthy messages of the same queue, have the same value in it, or a value of the same shape.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ PLACEHOLDERS = (
 NO_ERROR = "(no error was given)"
 NO_JSON = "(no JSON)"
 EVERY = "every"
-"""The kind of a feature that every row has: how many have it says how many rows there are."""
+"""The kind of a feature that every row has; it counts the rows."""
 LONGEST_VALUE = 200
 DEPTH = 3
-"""So deep into the payload fields are compared."""
+"""The levels of the payload whose fields are compared."""
 TREND_PARTS = 12
 LEAST_GAP = 0.5
-"""By more than this share a field has to be so among dead letters than among healthy messages, to be named."""
+"""A field is named when its share among dead letters is larger by more than this than among healthy messages."""
 MOST_FIELDS = 5
 SAMPLE_MESSAGES = 10_000
-"""So many healthy messages of each queue are compared with, spread over its log."""
+"""The most healthy messages of a queue that are compared, spread over its log."""
 
 
 def pattern(error: Column) -> Column:
-    """The first line of an error, which a traceback may follow, without what differs from message to message."""
+    """The first line of an error, without what differs from message to message. A traceback may follow that line."""
     text = F.substring_index(F.coalesce(error, F.lit(NO_ERROR)), "\n", 1)
     for regex, word in PLACEHOLDERS:
         text = F.regexp_replace(text, regex, word)
@@ -40,17 +40,17 @@ def pattern(error: Column) -> Column:
 
 
 def fingerprint(error: Column) -> Column:
-    """Twelve digits that are the same for errors of one pattern."""
+    """Twelve hexadecimal digits that are the same for errors of one pattern."""
     return F.substring(F.sha2(pattern(error), 256), 1, 12)
 
 
 def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
     """One row per queue, group and pattern of error, those with most letters first.
 
-    ``messages`` are the messages of the queues the letters came from; those that died are left out of them. ``trend`` counts
-    the letters in twelve equal parts of the time from the first to the last letter of all, ``fields`` names what sets them apart.
+    ``messages`` are messages of the letters' queues; those that died are left out. ``trend`` counts the letters in twelve equal
+    parts of the time from the first letter of all to the last. ``fields`` has the fields that set the group apart.
     """
-    # Payloads are any bytes, and readers of the table refuse texts that are none.
+    # A payload may be any bytes, and readers of the table refuse invalid text.
     letters, messages = (rows.withColumn("payload", F.make_valid_utf8("payload")) for rows in (letters, messages))
     marked = letters.select(
         "*", pattern(F.col("error")).alias("pattern"), fingerprint(F.col("error")).alias("fingerprint")
@@ -90,14 +90,14 @@ def most_frequent(found: DataFrame, count: int = 10) -> DataFrame:
 
 
 def _trend(at: Column) -> Column:
-    """How many letters came in each part of the time from the first letter of all to the last."""
+    """The number of letters in each part of the time from the first letter of all to the last."""
     width = F.greatest(F.lit(1), F.col("end") - F.col("begin")) / TREND_PARTS
     place = F.least(F.lit(TREND_PARTS - 1), F.floor((at - F.col("begin")) / width))
     return F.array(*[F.count_if(place == part).cast("int") for part in range(TREND_PARTS)])
 
 
 def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame:
-    """What the letters of a group have in common that healthy messages have not."""
+    """The fields that the letters of a group have in common and healthy messages have not."""
     dead = marked.select("source_queue", "source_seq").distinct()
     healthy = _sampled(
         messages.select(F.col("queue").alias("source_queue"), F.col("seq").alias("source_seq"), "payload")
@@ -105,7 +105,7 @@ def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame
         .join(dead, ["source_queue", "source_seq"], "leftanti")
     )
     usual = _features(healthy, ["source_queue"]).withColumnsRenamed({"count": "healthy_count", "size": "healthy"})
-    # A feature that no healthy message has is told by there being healthy messages at all.
+    # Where no healthy message has a feature, its share is 0, provided that there are healthy messages.
     sizes = usual.where(F.col("kind") == EVERY).select("source_queue", F.col("healthy").alias("healthy_size"))
     common = (
         _features(marked, keys)
@@ -117,7 +117,7 @@ def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame
         .withColumn("gap", F.col("dead_share") - F.col("healthy_share"))
         .where(F.col("gap") > LEAST_GAP)
     )
-    # A field is named once: by its value where that tells as much as its shape.
+    # A field is named once: by its value where that sets the group apart as much as its shape.
     best = Window.partitionBy(*keys, "field").orderBy(F.desc("gap"), F.desc("kind"), "value")
     kept = common.withColumn("among", F.row_number().over(best)).where(F.col("among") == 1)
     named = F.struct((-F.col("gap")).alias("order"), "field", "kind", "value", "dead_share", "healthy_share")
@@ -126,13 +126,13 @@ def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame
 
 
 def _sampled(healthy: DataFrame) -> DataFrame:
-    """At most so many messages of each queue, the same ones every time."""
+    """A sample of the messages of each queue, the same one every time."""
     spread = Window.partitionBy("source_queue").orderBy(F.xxhash64("source_seq"))
     return healthy.withColumn("place", F.row_number().over(spread)).where(F.col("place") <= SAMPLE_MESSAGES)
 
 
 def _features(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """How many of the rows have each field with each value, and with each shape of a value; `size` is how many rows there are."""
+    """How many rows have each field at all, with each value, and with each shape of a value; `size` is the number of rows."""
     unread = F.array(F.struct(F.lit("payload").alias("field"), F.lit(NO_JSON).alias("value")))
     fields = F.filter(
         F.coalesce(_leaves(F.col("payload")), unread), lambda one: F.length(one["value"]) <= LONGEST_VALUE
@@ -160,7 +160,7 @@ def shape(value: Column) -> Column:
 
 
 def _leaves(payload: Column) -> Column:
-    """The fields of a JSON object with their values as text; null when it is none. Deeper ones have a dot in their name."""
+    """The fields of a JSON object with their values as text; null for other JSON. The name of a nested field has a dot."""
 
     def level(text: Column, before: Column | None, depth: int) -> Column:
         entries = F.map_entries(F.from_json(text, "map<string,string>"))

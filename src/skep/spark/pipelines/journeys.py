@@ -1,8 +1,8 @@
 """journeys: the way of each trace through the queues, and its outcome.
 
-A hop is a message and a group that reads it. What pushed a message is not written down anywhere, but the times tell: a push in
-the transaction of an ack has the very time of that ack, and any other push falls into the time someone worked on the hop
-before. Following that back from what ended last gives the critical path: the hops that decided how long it all took.
+A hop is a message and a group that reads it. The server does not store which hop pushed a message, but the times tell: a push in
+the transaction of an ack has exactly the time of that ack, and any other push falls into the time of work on the previous hop.
+Following the causes back from the hop that ended last gives the critical path: the hops that decided how long the journey took.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ HOP = (
 TRY = ("position", "leased_at", "settled_at", "outcome")
 """The fields of a try: a delivery that has ended. The position in the lease history tells it from others."""
 PLACE = ("trace_id", "queue", "seq", "group")
-"""What tells hops apart."""
+"""The identity of a hop."""
 TRIED = (*PLACE, "partition", "created_at", *TRY)
 STEP = ("queue", "seq", "group", "wait_seconds", "work_seconds", "pause_seconds")
 TRIES = "array<struct<position:bigint,leased_at:timestamp,settled_at:timestamp,outcome:string>>"
 NONE = -1
 AGED = -1
-"""The position of a death of old age, which is in no lease history."""
+"""The position of an expiry, which is not in the lease history."""
 
 
 def hops(
@@ -40,16 +40,16 @@ def hops(
     known: DataFrame | None = None,
     groups: DataFrame | None = None,
 ) -> DataFrame:
-    """One row per message and group that has it, or is to get it: its state, and how long it waited and was worked on.
+    """One row per message and group that got it or will get it: its state, and the times of waiting and of work.
 
-    ``state`` is `done`, `dead`, `open` (delivered, not settled), `waiting` (not delivered yet), or `unread` where no group
-    reads the queue. ``pause_seconds`` is the time between attempts. A group that went past a message in its partition without
-    ever getting it was not meant (a replayed dead letter is for one group), and has no hop for it. Which messages grew too old
-    to be delivered only ``dead_letters`` tell.
+    ``state`` is `done`, `dead`, `open` (delivered, not completed), `waiting` (not delivered yet), or `unread` where no group
+    reads the queue. ``pause_seconds`` is the time between attempts. A group that passed a message in its partition without
+    ever getting it has no hop for it (a replayed dead letter is for one group). Only ``dead_letters`` tell which messages expired
+    before their delivery.
 
-    What was found before can be given as ``known``; leases then need to be only those since, and may be some that were seen
-    before. Messages whose hops are known have `seen` true, where there is such a column. ``groups`` (`queue, group`) are those
-    there are, where these leases do not name them all.
+    ``known`` has the hops of earlier passes; then only newer leases are needed, and some old ones do no harm. Messages whose hops
+    are known have `seen` true, if there is such a column. ``groups`` (`queue, group`) are all groups, where these leases do not
+    name them all.
     """
     tried = attempts(messages, leases).select(*TRIED)
     if groups is None:
@@ -84,12 +84,12 @@ def hops(
 
 
 def expired(dead_letters: DataFrame) -> DataFrame:
-    """The letters that no lease tells of: of messages that grew too old while they waited for a group."""
+    """The letters that have no lease: of messages that expired while they waited for a group."""
     return dead_letters.where((F.col("reason") == DeadReason.EXPIRED.value) & (F.col("group") != ""))
 
 
 def _aged(dead_letters: DataFrame) -> DataFrame:
-    """Deaths of old age as tries that nobody made."""
+    """Expired messages as tries without a delivery."""
     told = {
         "queue": F.col("source_queue"), "seq": F.col("source_seq"), "position": F.lit(AGED).cast("bigint"),
         "leased_at": F.lit(None).cast("timestamp"), "settled_at": F.col("failed_at"), "outcome": F.lit("dead"),
@@ -98,7 +98,7 @@ def _aged(dead_letters: DataFrame) -> DataFrame:
 
 
 def _pairs(messages: DataFrame, tried: DataFrame, known: DataFrame | None, groups: DataFrame) -> DataFrame:
-    """Which message may have a hop for which group."""
+    """The pairs of message and group that may be a hop."""
     place = ("trace_id", "queue", "seq", "partition", "created_at")
     fresh = messages.where(~F.col("seen")) if "seen" in messages.columns else messages
     pairs = fresh.select(*place).join(groups, "queue", "left").select(*place, "group")
@@ -111,7 +111,7 @@ def _pairs(messages: DataFrame, tried: DataFrame, known: DataFrame | None, group
 
 
 def _tries(tried: DataFrame, known: DataFrame | None) -> DataFrame:
-    """What was tried, each once: what was found before holds, since neighbours that it was told from may be gone."""
+    """Each try once. A known try wins over a fresh one, since the messages that decided its outcome may be gone."""
     fresh = tried.select(*PLACE, *TRY, F.lit(1).alias("rank"))
     if known is not None:
         before = known.select(*PLACE, F.explode("tries").alias("one"))
@@ -130,7 +130,7 @@ def _told() -> list[Column]:
         F.min(F.when(done, F.col("settled_at"))).alias("done_at"),
         F.max("settled_at").alias("last_at"),
         F.max(F.when(F.col("outcome") == "dead", 1).otherwise(0)).alias("died"),
-        # Summed in one order, so that the same tries have the same sum to the last bit.
+        # Summed in a fixed order, so that the same tries have the same sum to the last bit.
         _work_of(F.array_sort(F.collect_list(F.struct(*TRY)))).alias("work_seconds"),
         F.array_sort(F.collect_list(F.struct(*TRY))).alias("tries"),
     ]
@@ -144,7 +144,7 @@ def _work_of(tries: Column) -> Column:
 
 
 def hops_of(found: DataFrame) -> DataFrame:
-    """The hops of journeys, each a row again."""
+    """The hops of journeys, one row each."""
     return found.select("trace_id", F.explode("hops").alias("hop")).select("trace_id", "hop.*")
 
 
@@ -158,8 +158,8 @@ def journeys(
 ) -> DataFrame:
     """One row per trace, with its hops in order and its critical path.
 
-    ``state`` is `broken` when a message of it died and no later one of the same queue and partition took its place, `open` when
-    something of it is still to do, else `done`. ``known`` are journeys as they were before, to be gone on with; see `hops`.
+    ``state`` is `broken` when a message died and no later message of the same queue, partition and group took its place, `open` when
+    a hop is open or waiting, else `done`. ``known`` are the journeys of an earlier pass, which are continued; see `hops`.
     """
     ordered = F.array_sort(F.collect_list(F.struct(*HOP)))
     before = None if known is None else hops_of(known)
@@ -193,7 +193,7 @@ def slowest(found: DataFrame, count: int = 10) -> DataFrame:
 
 
 def broken(found: DataFrame) -> DataFrame:
-    """The journeys that ended with a dead letter, the newest first, and which hop it was."""
+    """The broken journeys, the newest first, with the queue of their last dead letter."""
     dead = F.filter("hops", lambda hop: hop["state"] == "dead")
     return (
         found.where(F.col("state") == "broken")
@@ -203,7 +203,7 @@ def broken(found: DataFrame) -> DataFrame:
 
 
 def by_queue(found: DataFrame) -> DataFrame:
-    """How much of the critical paths was spent in each queue and group: where it pays to be quicker."""
+    """The time that critical paths spent in each queue and group, the longest first."""
     steps = found.select("trace_id", F.explode("critical_path").alias("step")).select("trace_id", "step.*")
     return (
         steps.groupBy("queue", "group")
@@ -220,7 +220,7 @@ def _end(hop: Column) -> Column:
 
 
 def _causes() -> Column:
-    """For each hop the place of the hop during which it was pushed; NONE for the first of a journey."""
+    """For each hop, the place of the hop during which it was pushed; NONE where there is no such hop."""
 
     def cause(hop: Column, place: Column) -> Column:
         before = F.slice("hops", F.lit(1), place)
@@ -240,7 +240,7 @@ def _causes() -> Column:
 
 
 def _path() -> Column:
-    """The places of the hops of the critical path: back from what ended last, cause by cause."""
+    """The places of the hops on the critical path: back from the hop that ended last, cause by cause."""
     ends = F.transform("hops", lambda hop, place: F.struct(_end(hop).alias("at"), place.alias("place")))
     last = F.array_max(ends)["place"]
     start = F.struct(F.array(last).alias("path"), F.get("causes", last).alias("at"))
@@ -260,7 +260,7 @@ def _step(hop: Column) -> Column:
 
 
 def _state() -> Column:
-    """A dead hop is made good by a later message of the same queue and partition that is done: a replay."""
+    """The state of a journey. A later message of the same queue, partition and group (a replay) replaces a dead hop."""
 
     def lost(hop: Column) -> Column:
         again = F.exists(

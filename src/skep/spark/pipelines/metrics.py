@@ -1,8 +1,8 @@
 """metrics: what happened per window of time, queue, partition bucket and group, and how long it took.
 
-Everything is counted by when it happened: pushes by the time of the push, deliveries by the time they ended. So a window can
-be computed again at any time from the same rows, and data that comes late belongs where it belongs: `late_since` says from
-where windows have to be computed anew.
+Everything is counted at the time when it happened: a push at its time, a delivery at its end. So a window can be computed again
+at any time from the same rows, and late data goes into the right window. `late_since` tells from where windows have to be
+computed again.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def metrics(
 ) -> DataFrame:
     """One row per window, queue, bucket and group, with counts and latencies in seconds.
 
-    ``window`` is a duration of Spark's, or None for all of the time in one row. A message counts as pushed once for every
-    group of its queue (and with no group when there is none), so that a row's figures can be set against each other.
-    ``groups`` (`queue, group`) are those there are, where these leases do not name them all. ``buckets`` divides the partitions of a queue by the CRC-32 of their names. With ``totals`` there are also rows of all time
-    together, which have no window.
+    ``window`` is a duration in Spark's words, or None for one row over all time. A message counts as pushed once for every
+    group of its queue (and once without a group when there is none), so that the figures of a row can be compared.
+    ``groups`` (`queue, group`) are all groups, where these leases do not name them all. ``buckets`` divides the partitions of a
+    queue by the CRC-32 of their names. ``totals`` adds rows over all time, which have no window.
     """
     ended = leases.where(F.col("outcome") != RELEASED)
     facts = [
@@ -61,7 +61,7 @@ def metrics(
     by_window = [F.col(name) for name in KEYS]
     grouped = every.groupingSets([by_window, by_window[2:]], *by_window) if totals else every.groupBy(*by_window)
     together = grouped.agg(*_sums(), *_quantiles())
-    # A lease that ended with one message retried and another buried is `retried` in the history; the letters know better.
+    # A lease with one message retried and another buried is `retried` in the history; the dead letters correct that.
     dead = F.greatest("buried", "letters")
     retried = F.greatest(F.lit(0), F.col("open") - (dead - F.col("buried")))
     names = [f"{name}_{label}_seconds" for name in LATENCIES for label in QUANTILES]
@@ -70,15 +70,15 @@ def metrics(
 
 
 def late_since(newest: datetime, window_seconds: float, late_seconds: float) -> datetime:
-    """From which window on a run computes anew, when the run before saw times up to ``newest``: earlier ones are final."""
+    """The first window that is not final, when the previous run saw times up to ``newest``."""
     reach = newest - timedelta(seconds=late_seconds)
     return reach - timedelta(seconds=reach.timestamp() % window_seconds)
 
 
 def with_groups(found: DataFrame, groups: DataFrame) -> DataFrame:
-    """Metrics as they are once there are these groups (`queue, group`): what was pushed counts for each of them.
+    """The metrics after these groups (`queue, group`) have appeared: pushes count for each of them.
 
-    So windows that nothing else can change any more need not be computed anew when a group begins to read.
+    So final windows need not be computed again when a new group begins to read.
     """
     pushes = found.where(F.col("pushed") > 0).select(*KEYS[:4], "pushed").distinct()
     there = found.select("queue", "bucket", "group", "window_start")
@@ -135,7 +135,7 @@ def _letters(dead_letters: DataFrame, window: str | None, buckets: int) -> DataF
 
 
 def _windowed(column: str, window: str | None) -> Sequence[Column]:
-    """Begin and end of the window a time is in; null when all time is one."""
+    """Begin and end of the window that a time is in; null without windows."""
     if window is None:
         return F.lit(None).cast("timestamp").alias("window_start"), F.lit(None).cast("timestamp").alias("window_end")
     found = F.window(column, window)
@@ -147,7 +147,7 @@ def _bucket(buckets: int) -> Column:
 
 
 def _facts(frame: DataFrame) -> DataFrame:
-    """The columns that all facts have; those that this one says nothing of are null."""
+    """The common columns of all facts; the missing ones are null."""
     return frame.select(
         *[
             (F.col(name) if name in frame.columns else F.lit(None)).cast(kind).alias(name)

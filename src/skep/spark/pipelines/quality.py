@@ -1,7 +1,7 @@
 """Quality: a queue's checks on the rows of any pipeline that has their payloads, counted in the same pass.
 
-A check that does not hold, or has no value for a message, is noted beside the row with the reason. What a row with a failed `drop` is,
-is quarantined; `warn` only counts; `fail` lets the row pass and the run end badly, which is for whoever runs it to do.
+A check that does not hold, or has no value for a message, is noted beside the row with the reason. A row that fails a `drop` check is
+quarantined. `warn` only counts. `fail` lets the row pass; the caller then lets the run fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from skep.spec.types import BOOL
 from skep.spec.variables import of_queue
 
 FAILED = "failed_checks"
-"""The column of checks that a row failed: an array of `check`, `on_fail` and `error`, empty for a good row."""
+"""The column of failed checks: an array of `check`, `on_fail` and `error`, empty for a good row."""
 ROWS = "rows"
 _FAILED_TYPE = "array<struct<check:string,on_fail:string,error:string>>"
 _JUDGED_TYPE = "array<struct<check:string,error:string>>"
@@ -35,24 +35,24 @@ _HOLDS, _DOUBTFUL, _VERDICT = "__skep_holds_", "__skep_doubtful", "__skep_verdic
 
 @dataclass(frozen=True)
 class Quality:
-    """Rows with what they failed. ``left_out`` names the checks that the evaluator makes for every row, and why."""
+    """Rows with their failed checks. ``left_out`` names the checks that the evaluator makes for every row, and why."""
 
     rows: DataFrame
     left_out: dict[str, str]
 
     @property
     def kept(self) -> DataFrame:
-        """The rows that go on, as they came."""
+        """The rows that pass, with their own columns."""
         return self.rows.where(~_has(OnFail.DROP)).drop(FAILED)
 
     @property
     def quarantined(self) -> DataFrame:
-        """The rows that were dropped, with what they failed."""
+        """The dropped rows, with their failed checks."""
         return self.rows.where(_has(OnFail.DROP))
 
 
 class CheckResult(Struct, frozen=True):
-    """How a check went over a whole run."""
+    """The result of a check over a whole run."""
 
     check: str
     on_fail: OnFail
@@ -68,10 +68,10 @@ class CheckResult(Struct, frozen=True):
 def quality(
     rows: DataFrame, app: App, queue: str, *, payload: str = "payload", observe: Observation | str | None = None
 ) -> Quality:
-    """The rows with what they failed of a queue's checks.
+    """The rows with the checks of a queue that they failed.
 
-    With ``observe``, how many rows failed which check is counted while they pass: by an `Observation` in a batch, by a name that the
-    progress of a streaming query has its figures under.
+    With ``observe``, failures are counted by check while the rows pass: in an `Observation` of a batch, or under a name in the
+    progress of a streaming query.
     """
     spec = app.queues.get(queue)
     if spec is None or not spec.checks:
@@ -90,7 +90,7 @@ def quality(
 
 
 def results(app: App, queue: str, counted: Mapping[str, int]) -> list[CheckResult]:
-    """What was counted, by check: from ``Observation.get``, or a query's progress."""
+    """The counts by check, from ``Observation.get`` or from a query's progress."""
     checks = app.queues[queue].checks
     rows = counted.get(ROWS) or 0
     return [CheckResult(name, check.on_fail, rows, counted.get(name) or 0) for name, check in checks.items()]
@@ -117,7 +117,7 @@ def _with_checks(rows: DataFrame, spec: Queue, payload: str) -> tuple[DataFrame,
 
 
 def _failed(checks: Mapping[str, Check]) -> Column:
-    """What columns found where they were sure of all checks, else what the evaluator found."""
+    """The failed checks: from columns where they are sure of all checks, else from the evaluator."""
     unmet = [
         F.when(
             ~F.col(f"{_HOLDS}{name}"),

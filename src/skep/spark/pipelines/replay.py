@@ -1,7 +1,7 @@
 """replay: rows of the lake as messages to push again.
 
-The transaction id is made of queue, generation and seq, so that a row that is replayed a second time, by a run that was ended and started
-anew, is a duplicate within the queue's deduplication window and stored once.
+The transaction id (idempotency key) is made of queue, generation and seq. So when a run is ended and started again, a row that it
+pushes twice is a duplicate, and is stored once within the queue's deduplication window.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def replay(
 ) -> DataFrame:
     """The rows for which ``where`` holds as new messages, in the order of their queue and seq.
 
-    ``payload`` is what they carry instead of their own, ``to`` the queue they go to instead of their own. Another ``label`` makes
-    them other messages than those of a replay before. `source_queue`, `source_generation` and `source_seq` say where they are from.
+    ``payload`` replaces their payload, ``to`` their queue. Another ``label`` makes them other messages than those of an earlier
+    replay. `source_queue`, `source_generation` and `source_seq` tell where they come from.
     """
     chosen = rows if where is None else rows.where(where)
-    # The seqs of a queue that was made anew begin at 1 again, and are of other messages.
+    # After a queue was deleted and made anew, its seqs begin at 1 again and name other messages.
     is_later = "generation" in rows.columns
     later = F.when(F.col("generation") > 1, F.concat(F.lit("generation "), "generation")) if is_later else F.lit(None)
     origin = F.concat_ws("/", F.lit(label), F.col("queue"), later, F.col("seq").cast("string"))

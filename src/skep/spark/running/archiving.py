@@ -16,12 +16,12 @@ from skep.wire.log import LogBoundsResponse as Bounds
 
 ONCE = "every message is in the lake, once"
 SEVERAL_QUEUES = 2
-"""From so many queues on, it is no accident that all of them are others."""
+"""When so many queues are all other queues than before, that is no accident."""
 RANGES = "queue string, generation int, after bigint, through bigint"
 
 
 class Work(Struct):
-    """What is to be archived: how far each log goes, from where the lake goes on, and which generation of the queue that is."""
+    """The work of a pass, by queue: the bounds of the log, the last seq in the lake, and the generation of the queue."""
 
     bounds: dict[str, Bounds]
     start: dict[str, int]
@@ -33,7 +33,7 @@ class Work(Struct):
 
 
 def run_archive(context: Context) -> None:
-    """Everything up to where the logs go now, then compaction and a look whether what is new is there."""
+    """Archive the logs up to their present ends, then compact the lake and verify the new messages."""
     with context.stage("archive") as stage:
         rewritten = context.lake.upgrade(context.spark)
         stage.note = f"{rewritten} files brought into the present format" if rewritten else ""
@@ -49,7 +49,7 @@ def run_archive(context: Context) -> None:
             stage.lag = sum(context.run.lag.values())
             context.tell(stage)
         stage.lag = stage.lag or 0
-        # Where nothing was added nothing has changed; an audit looks at all, also at what runs without compaction left.
+        # Only folders with new messages have changed. An audit looks at all folders, also at those that earlier runs did not compact.
         looked_at = None if context.wishes.audit else context.lake.touched()
         if context.wishes.compact and (looked_at is None or looked_at):
             fewer = context.lake.compact(context.spark, looked_at)
@@ -62,7 +62,7 @@ def run_archive(context: Context) -> None:
 
 
 def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
-    """After which seq of each queue the lake goes on."""
+    """The work of this pass. A queue that cannot be archived fails alone."""
     work = Work({}, {}, {})
     hidden, together = context.hidden(), context.inputs.looked_at_together()
     check_same_server(context, together)
@@ -83,9 +83,9 @@ def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
 
 
 def check_same_server(context: Context, there: Mapping[str, Bounds]) -> None:
-    """Refuse a server that has several queues of the lake, and none of them as the lake knows it: it is likely to be another one.
+    """Refuse a server on which several queues of the lake exist, and each is another queue of the same name: probably it is another server.
 
-    One queue that is another is a queue that was made anew. That all of them were, somebody has to say.
+    A single such queue was deleted and made anew. If all of them were, the user has to say so (--all-remade).
     """
     known = [queue for queue in there if context.lake.log_of(queue) is not None]
     same = [queue for queue in known if context.lake.log_of(queue) == there[queue].log]
@@ -100,7 +100,7 @@ def check_same_server(context: Context, there: Mapping[str, Bounds]) -> None:
 
 
 def starting(context: Context, stage: Stage, queue: str, held: Bounds) -> int:
-    """After which seq of a queue the lake goes on; an error when that cannot be."""
+    """The last seq of a queue that is in the lake, or was deleted before it could be; an error when the two do not fit together."""
     through = context.lake.through(queue)
     if through is not None and through > held.last_seq:
         raise SkepError(
@@ -132,7 +132,7 @@ def _tell_anew(context: Context, stage: Stage, queue: str, generation: int) -> N
 
 
 def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) -> dict[str, int]:
-    """Up to which seq the next batch goes; only queues that have something are in it."""
+    """The last seq of each queue in the next batch; queues without new messages are left out."""
     left, end = most, {}
     for queue, held in bounds.items():
         count = min(left, held.last_seq - start[queue])
@@ -143,7 +143,7 @@ def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) 
 
 
 def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
-    """No more of a batch than the lake takes in bytes: of each queue its share, and at least one message."""
+    """Cut a batch to the lake's limit of bytes: each queue gets an equal share, and at least one message."""
     if context.lake.batch_bytes is None or not end:
         return end
     share = max(1, context.lake.batch_bytes // len(end))
@@ -152,8 +152,8 @@ def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dic
 
 
 def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], failed: FailedQueues) -> dict[str, int]:
-    """Archive a batch up to these seqs, and tell up to which it was done. When it fails because of a queue, half of it is tried, and
-    the other half, until that queue is found: the rest goes on without it.
+    """Archive a batch up to these seqs; return the seqs that were reached. When a queue makes it fail, the batch is halved again and
+    again until that queue is found. The other queues go on without it.
     """
     start = {queue: work.start[queue] for queue in end}
     logs = {queue: work.bounds[queue].log for queue in end}
@@ -182,17 +182,17 @@ def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], 
 def verify(
     context: Context, stage: Stage, work: Work, after: Mapping[str, int], folders: Collection[str] | None
 ) -> None:
-    """Whether the lake has every message of the logs after some seqs, once.
+    """Check that the lake has every message after some seqs exactly once.
 
-    A message lies in the folder of its queue and of the day of its push. So what is new is found, also twice, in the folders that this
-    pass has added to, and the others need not be opened.
+    A message is in the folder of its queue and of the day of its push. So a new message, and a duplicate of it, can only be in the
+    folders that this pass has written to. Other folders are not opened.
     """
     start = {queue: max(after.get(queue, 0), held.first_seq - 1) for queue, held in work.bounds.items()}
     end = {queue: held.last_seq for queue, held in work.bounds.items() if held.last_seq > start[queue]}
     if not end:
         return
     start = {queue: start[queue] for queue in end}
-    # What retention takes away meanwhile need not be compared.
+    # Messages that retention removes meanwhile are not compared.
     logged = context.inputs.messages(COMPARED, start, end, fails=False)
     ranges = [(queue, work.generations[queue], start[queue], seq) for queue, seq in end.items()]
     meant = context.spark.createDataFrame(ranges, RANGES)
@@ -213,7 +213,7 @@ def verify(
 
 
 def _report_progress(context: Context, end: Mapping[str, int]) -> None:
-    """Let the group on the server follow, which retention waits for."""
+    """Move the group on the server; retention waits for it."""
     if context.wishes.group is not None:
         for queue, seq in end.items():
             context.inputs.link.report_progress(queue, context.wishes.group, seq)

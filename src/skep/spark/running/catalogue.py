@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Struct, frozen=True):
-    """A pipeline: what it is called, what it does, where it is, and which tables it writes. This loads nothing of Spark."""
+    """A pipeline: its name, what it does, the place of its function, and the tables it writes. This loads nothing of Spark."""
 
     name: str
     about: str
@@ -23,7 +23,7 @@ class Pipeline(Struct, frozen=True):
     writes: Sequence[str]
 
     def load(self) -> Callable[[Context], None]:
-        """What runs it."""
+        """The function that runs it."""
         module, _, name = self.home.partition(":")
         run: Callable[[Context], None] = getattr(import_module(f"skep.spark.running.{module}"), name)
         return run
@@ -41,7 +41,6 @@ PIPELINES = (
 
 
 def find(name: str) -> Pipeline:
-    """The pipeline of a name."""
     for pipeline in PIPELINES:
         if pipeline.name == name.replace("_", "-"):
             return pipeline

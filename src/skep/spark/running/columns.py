@@ -1,4 +1,4 @@
-"""The columns of tables for lineage: in Spark's types where these are the same everywhere, else in the types of the files."""
+"""The columns of tables for lineage: with Spark's types where the schema is fixed, else with the types of the Parquet files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skep.spark.tables import TABLES
 
 
 def columns_of(name: str) -> dict[str, str]:
-    """Those of a queue, or of a table of the server."""
+    """The columns of a queue, or of a table of the server."""
     schema = TABLES.get(name, MESSAGES)  # type: ignore[call-overload] # any other name is a queue
     return {field.name: SQL_TYPES[field.type] for field in schema}
 
 
 def columns_in(folder: Path, name: str) -> dict[str, str]:
-    """Those of a table of the lake."""
+    """The columns of a table of the lake."""
     if name == "messages":
         from skep.spark.pipelines.archive import LAKE_TYPES
 

@@ -1,7 +1,7 @@
-"""Batches of commands: each is written under a name made of the checkpoint's own name and the batch's number.
+"""Batches of commands. The name of a batch is the checkpoint's name and the batch's number.
 
-Over Spark Connect the server calls this, in a process of its own, with nothing of the run but what is pickled with it. So what is
-to be known of a batch goes into a file beside the checkpoint, which the run reads, wherever the batch was written.
+Over Spark Connect the Spark server calls this, in another process, with nothing of the run but its pickled fields. So the outcome of
+a batch goes into a file beside the checkpoint, and the run reads it there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOLD = ("field", "expression", "value")
 """The fields of an error that a dead letter shows besides its text."""
 TOLD_CHARACTERS = 500
 LETTER_SEQS = 1_000
-"""Rejected messages of so many seqs are buried in one call: where it begins and ends does not depend on which these are."""
+"""Rejected messages are buried in calls of so many seqs, so that the same calls are made when a batch is repeated."""
 
 
 class Note(Struct, frozen=True):
@@ -42,13 +42,13 @@ class Note(Struct, frozen=True):
     rows: int
     rejected: int
     letters_in: str | None = None
-    """The queue of the dead letters, if there are any."""
+    """The dead-letter queue, if there are dead letters."""
     lost: int = 0
-    """So many of the rejected are no dead letters."""
+    """How many rejected messages did not become dead letters."""
 
 
 class CommandBatches(Struct, frozen=True, kw_only=True):
-    """Writes the batches of a queue's messages as commands."""
+    """Writes the messages of a queue as commands, batch by batch."""
 
     app: str
     """The spec, as JSON."""
@@ -56,13 +56,13 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
     to: str | None
     connection: Connection
     root: Path
-    """Where the checkpoint is."""
+    """The folder of the checkpoint."""
     name: str
-    """That of the checkpoint."""
+    """The name of the checkpoint."""
     tables: Path
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write a batch; done again it replaces or repeats what it wrote, and adds nothing."""
+        """Write a batch. When it is written again, it replaces or repeats its output and adds nothing."""
         self._check_seen()
         made = commands(batch, from_json(self.app), self.queue)
         outcomes = made.outcomes.persist()
@@ -93,7 +93,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
         try:
             writer.option("queue", to).option("writeId", write_id).mode("append").save()
         except Exception as error:
-            # What is raised on the driver's Python side of a write comes back from Spark as text.
+            # Spark turns an error of the writer's Python code into text.
             if f"{Code.EPOCH_PUBLISHED}: " not in str(error):
                 raise
             raise SkepError(
@@ -116,14 +116,14 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
 
 
 def taken_notes(root: Path) -> Iterator[Note]:
-    """The outcomes of the batches since the last call."""
+    """The outcomes of the batches since the last call; their files are deleted."""
     for file in sorted((root / NOTES).glob("*.json")):
         yield msgspec.json.decode(file.read_bytes(), type=Note)
         file.unlink()
 
 
 def write_table(tables: Path, frame: DataFrame, target: Path) -> int:
-    """Write a folder whole, in the place of what an earlier try may have left there; how many rows it has."""
+    """Write a folder aside, then put it in place of the one that an earlier try left there; return the number of rows."""
     fresh = tables / OWN / "fresh-part"
     rows = write_rows(frame, fresh)
     replace_folder(fresh, target)
@@ -143,7 +143,7 @@ def _as_messages(made: DataFrame) -> DataFrame:
 
 
 def _why() -> Column:
-    """What went wrong, and with what: for people, and to be searched for."""
+    """The error of a dead letter: the code and the text, then the field, expression and value."""
     said = [F.concat(F.lit(f"{name} "), F.substring(name, 1, TOLD_CHARACTERS)) for name in TOLD]
     rest = F.concat_ws(
         ", ", *[F.when(F.coalesce(name, F.lit("")) != "", part) for name, part in zip(TOLD, said, strict=True)]

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_ROWS_SHOWN = 50
-"""Of one table in the report."""
+"""The most rows of one table in the report."""
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """How a run was asked for."""
+    """The options of a run."""
 
     every_seconds: float | None = None
-    """None: all there is, then end."""
+    """The seconds from one pass to the next; None: one pass, then end."""
     max_rows: int = 1_000_000
-    """So many rows make a batch at the most."""
+    """The most rows of a batch."""
     group: str | None = None
     compact: bool = True
     verify: bool = True
-    """Whether what a run archived is compared with the logs."""
+    """Whether the newly archived messages are compared with the logs."""
     audit: bool = False
-    """Whether all messages of the lake are compared, not only the new ones."""
+    """Whether all archived messages are compared with the logs."""
     plain: Sequence[str] = ()
     """Encrypted queues whose payloads may be written to the lake as plain text."""
     window: str = "1 minute"
@@ -48,7 +48,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     buckets: int = 1
     allow_loss: bool = False
     all_remade: bool = False
-    """Whether it is known that all queues of the lake were deleted and made anew."""
+    """The user knows that all queues of the lake were deleted and made anew."""
     checkpoint: str | None = None
     where: str | None = None
     mapping: str | None = None
@@ -59,11 +59,11 @@ class Wishes(Struct, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
     app: App | None = None
-    """The spec, for pipelines that run what one declares."""
+    """The spec, for the pipelines `commands` and `quality`."""
 
 
 class Watcher(Protocol):
-    """Who is told how it goes on."""
+    """Hears of the progress of a run."""
 
     def stage(self, stage: Stage) -> None:
         """Something of a stage has changed."""
@@ -76,22 +76,22 @@ class Context(Struct, kw_only=True):
     inputs: Inputs
     lake: Lake
     tables: Path
-    """Where tables that are computed go."""
+    """The folder of computed tables."""
     wishes: Wishes
     run: Run
     watchers: Sequence[Watcher]
     now: Callable[[], float] = time.monotonic
     at: str = ""
-    """The stage that is under way."""
+    """The name of the running stage."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
-        """A stage of the run: timed, shown, and marked as failed when it raises. A stage that comes again goes on."""
+        """Run a stage: time it, show it, and mark it as failed when it raises. In later passes the same stage goes on."""
         found = [stage for stage in self.run.stages if stage.name == name]
         stage = found[0] if found else Stage(name=name)
         if not found:
             self.run.stages.append(stage)
-        if stage.status == "failed":  # begun anew: why it failed is told elsewhere
+        if stage.status == "failed":  # it starts again: the reason of the failure is told elsewhere
             stage.note = ""
         stage.status = "running"
         stage.began_at, self.at = stage.began_at or datetime.now(UTC), name
@@ -101,7 +101,7 @@ class Context(Struct, kw_only=True):
             yield stage
             stage.status = "ok"
         except KeyboardInterrupt:
-            # Passes that go on and on are ended so: what this one left undone, the next run does.
+            # Ctrl-C is how repeated passes end: the next run does what this pass left undone.
             stage.status = "failed" if self.wishes.every_seconds is None else "ok"
             stage.note = "interrupted"
             raise
@@ -120,11 +120,11 @@ class Context(Struct, kw_only=True):
             watcher.stage(stage)
 
     def hidden(self) -> dict[str, Sealed]:
-        """The queues whose payloads must not be written to the lake, since they are encrypted."""
+        """The encrypted queues whose payloads must not be written to the lake."""
         return hidden(self.inputs.sealed(), self.wishes.plain)
 
     def check(self, stage: Stage, name: str, held: bool, figures: str = "", severity: Severity = "fail") -> None:
-        """Note whether something holds; a check that comes again replaces the one before."""
+        """Note the result of a check; it replaces the result of an earlier pass."""
         made = Check(stage=stage.name, name=name, held=held, figures=figures, severity=severity)
         self.run.checks = [one for one in self.run.checks if (one.stage, one.name) != (stage.name, name)] + [made]
 
@@ -138,16 +138,16 @@ class Context(Struct, kw_only=True):
         self.run.tables.append(Table(title=title, columns=list(columns), rows=rows, note=note))
 
     def read(self, *datasets: Dataset) -> None:
-        """Note for the lineage what was read."""
+        """Note the datasets that were read, for the lineage."""
         self.run.inputs = _with(self.run.inputs, datasets, self.at)
 
     def wrote(self, *datasets: Dataset) -> None:
-        """Note for the lineage what was written."""
+        """Note the datasets that were written, for the lineage."""
         self.run.outputs = _with(self.run.outputs, datasets, self.at)
 
 
 def _with(datasets: Sequence[Dataset], more: Sequence[Dataset], stage: str) -> list[Dataset]:
-    """The datasets with some more, in the place of what the same stage told of them before."""
+    """The datasets with some more added; they replace earlier notes of the same stage."""
     mine = [msgspec.structs.replace(dataset, stage=stage) for dataset in more]
     same = {(one.stage, one.namespace, one.name) for one in mine}
     return [*(one for one in datasets if (one.stage, one.namespace, one.name) not in same), *mine]

@@ -1,7 +1,7 @@
 """The lake as a Delta table, written through `deltalake`: also on object stores, and for readers that know Delta.
 
-How far each queue is in it is part of the same commit, as Delta's own transaction ids: the application is the queue, the version
-the last seq. So a batch is in it whole or not at all, and once. Each generation of a queue is an application of its own, whose
+The last archived seq of each queue is part of the same commit, as a transaction id of Delta: the application is the queue, the
+version is the seq. So a batch is in the table whole or not at all, and once. Each generation of a queue is another application, whose
 seqs begin at 1 again.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOG, GENERATION = "-log", "-generation"
 BATCH_BYTES = 256 * 1024**2
-"""A batch goes through the memory of this process, so it has no more payloads than this."""
+"""The most payloads of a batch: they go through the memory of this process."""
 
 
 class DeltaLake:
@@ -34,23 +34,20 @@ class DeltaLake:
         self.root = root if "://" in root else str(Path(root).absolute() / "messages")
         self._tenant = tenant
         self._known: dict[str, int | None] = {}
-        """How far each queue was when this process last looked or wrote."""
+        """The last archived seq of each queue when this process last read or wrote it."""
         self._opened: DeltaTable | None = None
         self._touched: set[str] = set()
 
     def through(self, queue: str) -> int | None:
-        """The last seq of a queue that is in it."""
         table = self._table()
         self._known[queue] = self._through(table, queue)
         return self._known[queue]
 
     def log_of(self, queue: str) -> int | None:
-        """Which log of a queue is in it."""
         table = self._table()
         return None if table is None else table.transaction_version(self._application(queue, LOG))
 
     def generation_of(self, queue: str) -> int:
-        """Which of its logs."""
         return self._generation(self._table(), queue)
 
     def append(
@@ -60,7 +57,7 @@ class DeltaLake:
         logs: Mapping[str, int] | None = None,
         generations: Mapping[str, int] | None = None,
     ) -> int:
-        """One commit with the rows and how far each queue is then; refused when somebody else has written meanwhile."""
+        """Commit the rows together with the last seqs. Refused when another process has written meanwhile."""
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
@@ -79,7 +76,7 @@ class DeltaLake:
         later = {queue: number for queue, number in sorted(given.items()) if number != FIRST}
         marks += [Transaction(self._application(queue, GENERATION), number) for queue, number in later.items()]
         try:
-            # By the version that was looked at: two that write the same queue from there cannot both be committed.
+            # This writes from the version that was read: of two writers of the same queue only one can commit.
             write_deltalake(
                 table or self.root, rows, mode="append", schema_mode="merge", partition_by=list(PARTITION_COLUMNS),
                 commit_properties=CommitProperties(app_transactions=marks),
@@ -107,11 +104,10 @@ class DeltaLake:
         return FIRST if found is None else found
 
     def upgrade(self, spark: SparkSession) -> int:  # noqa: ARG002 - a table of Delta gets new columns with the next batch
-        """Nothing is left to do: rows of before have no values in the new columns."""
+        """There is nothing to do: old rows have null in the new columns."""
         return 0
 
     def touched(self) -> set[str]:
-        """The folders that commits of this process went to."""
         found, self._touched = self._touched, set()
         return found
 
@@ -124,7 +120,7 @@ class DeltaLake:
         return int(figures["numFilesRemoved"]) - int(figures["numFilesAdded"])
 
     def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
-        """What is in it: Spark reads the files that the table's newest version names."""
+        """The rows of the table; Spark reads the files of its newest version."""
         if folders is not None and not folders:
             return no_rows(spark)
         table = self._table()
@@ -141,7 +137,7 @@ class DeltaLake:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
-        if self._opened is not None:  # what is new in its log is read, and not all of it for each queue
+        if self._opened is not None:  # reads only the new entries of Delta's log
             self._opened.update_incremental()
             return self._opened
         try:
@@ -152,7 +148,7 @@ class DeltaLake:
 
 
 def _folder(file: str) -> str:
-    """The folder of a file, which is of one queue and one date."""
+    """The folder of a file: that of one queue and one date."""
     return file.rpartition("/")[0]
 
 

@@ -1,4 +1,4 @@
-"""Running dead-letters: read, compute, keep as a table, and show."""
+"""Run `dead-letters`: read the letters, group them, keep the groups as a table, and show them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEALTHY_MESSAGES = 100_000
 
 
 def run_dead_letters(context: Context) -> None:
-    """Why messages were given up on, as it is now."""
+    """Group the present dead letters by their errors."""
     with context.stage("dead-letters") as stage:
         hidden = context.hidden()
         dead = _without_payloads(context.inputs.dead_letters(), hidden).cache()
@@ -31,7 +31,7 @@ def run_dead_letters(context: Context) -> None:
         context.read(server_dataset(context, "dead_letters", stage.rows_in))
         found = letters.dead_letter_groups(dead, _healthy(context, [queue for queue in died if queue not in hidden]))
         table = _keep(context, stage, "dead_letters", found)
-        # There may be as many groups as letters: all of them are in the table, and only the first come to the driver.
+        # There may be as many groups as letters: the table has all of them, and only the first ones come to the driver.
         _show_dead_letters(context, letters.most_frequent(table, MOST_SHOWN).collect())
         more = stage.rows_out > MOST_SHOWN
         stage.note = f"the {MOST_SHOWN} most frequent of {stage.rows_out} errors are shown" if more else ""
@@ -41,14 +41,14 @@ def run_dead_letters(context: Context) -> None:
 
 
 def _without_payloads(dead: DataFrame, hidden: Collection[str]) -> DataFrame:
-    """The letters without the payloads of encrypted queues, which are compared with nothing and shown nowhere."""
+    """The letters without the payloads of encrypted queues, which must not be compared or shown."""
     if not hidden:
         return dead
     return dead.withColumn("payload", F.when(~F.col("source_queue").isin(sorted(hidden)), F.col("payload")))
 
 
 def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
-    """What letters are compared with: the newest messages of the queues they come from, as far as these are still there."""
+    """The messages to compare the letters with: the newest ones of the queues that they come from."""
     bounds = {queue: held for queue, held in context.inputs.bounds().items() if queue in queues}
     end = {queue: held.last_seq for queue, held in bounds.items() if held.last_seq >= held.first_seq}
     start = {queue: max(bounds[queue].first_seq - 1, last - HEALTHY_MESSAGES) for queue, last in end.items()}
@@ -58,7 +58,7 @@ def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
 
 
 def _keep(context: Context, stage: Stage, name: str, frame: DataFrame) -> DataFrame:
-    """Write a table whole, beside the one that is there, then put it in its place."""
+    """Replace a table of the lake, and return it."""
     stage.rows_out = write_table(context.tables, frame.coalesce(1), context.tables / name)
     table = context.spark.read.parquet(uri(context.tables / name))
     stage.batches += 1

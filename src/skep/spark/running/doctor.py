@@ -1,4 +1,4 @@
-"""Is this machine fit to run pipelines? Each check looks at one thing and says in plain words what to do when it is not well."""
+"""Check whether this machine can run pipelines. Each finding that is not well names the cure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from skep.spark.java import NoJavaError, ask, java_home
 
 NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "grpcio": "grpc"}
 OPTIONAL = ("deltalake", "grpcio")
-"""For --format delta, and for --remote."""
+"""Needed only for --format delta and for --remote."""
 LITTLE_MEMORY_BYTES = 2 * 1024**3
 NO_MEMORY_BYTES = 1024**3
 
 
 def examine(url: str, tenant: str, token: str | None, lake: str = ".") -> list[Finding]:
-    """Everything that `skep pipeline run` would need."""
+    """The findings about everything that `skep pipeline run` needs."""
     folder = fitness.folder("lake", Path(lake), "name another folder with --lake")
     return [*python(), *packages(), *java(), *memory(), *folder, *server(url, tenant, token)]
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter, which the tasks run with, too."""
+    """The interpreter, and whether the tasks run with the same one."""
     yield fitness.python()
     given = os.environ.get("PYSPARK_PYTHON")
     if given is not None and Path(given).resolve() != Path(sys.executable).resolve():
@@ -42,7 +42,7 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """What the extra `spark` brings."""
+    """The packages of the extra `spark`."""
     for name, module in NEEDED.items():
         if find_spec(module) is None:
             yield Finding(name, "warn" if name in OPTIONAL else "fail", "not installed", cure([name]))
@@ -85,7 +85,7 @@ def memory() -> Iterator[Finding]:
 
 
 def available_memory() -> int:
-    """Bytes that could be had without swapping, and that this process's group may have."""
+    """The bytes that are free without swapping, within the limit of this process's cgroup."""
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
     free = int(lines["MemAvailable"].split()[0]) * 1024
     try:
@@ -97,7 +97,7 @@ def available_memory() -> int:
 
 
 def server(url: str, tenant: str, token: str | None) -> Iterator[Finding]:
-    """Whether the server answers, and knows us."""
+    """Whether the server answers, and accepts the token."""
     from skep.client import Client
 
     urls = [one.strip() for one in url.split(",") if one.strip()]

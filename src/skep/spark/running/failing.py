@@ -12,7 +12,7 @@ from skep.spark.running.said import code_of, told
 
 TITLE = "Queues that failed"
 OF_ALL = frozenset({Code.QUEUE_NOT_FOUND, Code.UNAUTHENTICATED})
-"""A name that was written wrong, and a key that no queue takes, fail the run. So does a server that is away."""
+"""Errors of the whole run: a mistyped name, and a key that no queue accepts. A server that is away also fails the run."""
 
 
 class FailedQueues:
@@ -24,13 +24,13 @@ class FailedQueues:
         self.errors: dict[str, SkepError] = {}
 
     def note(self, queue: str, error: Exception) -> None:
-        """A queue failed; a queue that was deleted meanwhile is missed, and no failure."""
+        """Note that a queue failed. A queue that was deleted meanwhile has not failed, it is missed."""
         if not self._context.inputs.miss(queue):
             self.errors[queue] = SkepError(code_of(error) or Code.INTERNAL, told(error))
 
     @contextmanager
     def alone(self, queue: str) -> Iterator[None]:
-        """What is done here is about one queue: its errors are its own."""
+        """The errors of this block belong to one queue."""
         try:
             yield
         except SkepError as error:
@@ -39,7 +39,7 @@ class FailedQueues:
             self.errors[queue] = error
 
     def settle(self) -> None:
-        """Tell which queues failed. When no other is left, the run has failed with the first error."""
+        """Report the queues that failed. When all queues failed, raise the first error."""
         if not self.errors:
             return
         rows = [(queue, str(error.code), error.message) for queue, error in sorted(self.errors.items())]
@@ -55,7 +55,7 @@ class FailedQueues:
 
 
 def is_of_a_queue(error: Exception) -> bool:
-    """Whether an error that came by way of Spark is about a queue that was read, and not about Spark, the lake or the server."""
+    """Whether an error that Spark passed on is about a queue, and not about Spark, the lake or the whole server."""
     code = code_of(error)
     if code is None or isinstance(error, SkepError):
         return False

@@ -1,4 +1,4 @@
-"""How figures are written where people read them."""
+"""Figures as text for people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ MOST_NAMES = 20
 
 
 def seconds_text(value: float | None) -> str | None:
-    """A duration, with a unit that suits it."""
+    """A duration with a suitable unit; None stays None."""
     return None if value is None else duration(value)
 
 
 def duration(value: float) -> str:
-    """The same, of one that is known."""
+    """A duration with a suitable unit."""
     if value == 0:
         return "0 s"
     if value < 1:

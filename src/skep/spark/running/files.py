@@ -1,4 +1,4 @@
-"""Files of the lake: written by Spark, seen and moved by this process, and on the disk before anything counts on them."""
+"""Files of the lake: Spark writes them, this process checks and moves them, and syncs them (fsync) before anything relies on them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KEPT_AT_ONCE = 16
 
 
 def uri(path: Path) -> str:
-    """The path as Spark has to be told it: its own file system may be another one, such as that of a Hadoop cluster."""
+    """The path as a URI for Spark, whose default file system may be another one, such as that of a Hadoop cluster."""
     return f"file://{path.absolute()}"
 
 
 def write_rows(rows: DataFrame, folder: Path, by: Sequence[str] = (), options: Mapping[str, str] | None = None) -> int:
-    """Write rows into a fresh folder, as Parquet; how many they were.
+    """Write rows into a fresh folder, as Parquet; return their number.
 
-    INVALID_REQUEST when they are not seen from here: what Spark wrote on the disks of other machines must not count as written.
+    INVALID_REQUEST when this process does not see all of them: rows on the disks of other machines must not count as written.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
@@ -49,9 +49,9 @@ def write_rows(rows: DataFrame, folder: Path, by: Sequence[str] = (), options: M
 
 
 def read_rows(spark: SparkSession, path: str, texts: Sequence[str]) -> DataFrame:
-    """The rows of some files; folders of these names are texts, or a queue that is named 2026 would be read as a number.
+    """The rows of a table. The columns in ``texts`` come from folder names and are read as text: a queue named 2026 is no number.
 
-    A setting would do it, too, but not over Spark Connect, where files are looked at only when they are read.
+    A setting could do this, too, but not over Spark Connect, which looks at files only when they are read.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -61,7 +61,7 @@ def read_rows(spark: SparkSession, path: str, texts: Sequence[str]) -> DataFrame
 
 
 def replace_folder(fresh: Path, target: Path) -> None:
-    """Put a folder in the place of another; when that was interrupted, calling it again does the rest."""
+    """Put a folder in place of another. After an interruption, calling it again does the rest."""
     if not fresh.exists():
         return
     old = target.with_name(f"_{target.name}.old")
@@ -75,7 +75,7 @@ def replace_folder(fresh: Path, target: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file, so that it is the old or the new one at any time, also after the power failed."""
+    """Replace a file atomically: at any time it is the old or the new one, also after a power failure."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
         file.write(data)
@@ -86,7 +86,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def keep(path: Path) -> None:
-    """Make sure that it is on the disk."""
+    """Sync a file or folder to the disk (fsync)."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -95,7 +95,7 @@ def keep(path: Path) -> None:
 
 
 def keep_all(paths: Collection[Path]) -> None:
-    """Make sure that all of them are on the disk. Several are waited for at once: a disk writes down many in one go."""
+    """Sync many files or folders, several at once: a disk syncs many in one go."""
     with ThreadPoolExecutor(min(KEPT_AT_ONCE, max(1, len(paths)))) as pool:
         list(pool.map(keep, paths))
 

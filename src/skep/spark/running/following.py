@@ -1,7 +1,7 @@
 """Run `journeys`: a pass continues the journeys with new messages or deliveries, and leaves the others as they are.
 
-A journey keeps its hops, and a hop each delivery it had by its place in the lease history. So what is read a second time adds nothing,
-and what the server has forgotten since is still there.
+A journey keeps its hops, and a hop keeps its deliveries by their positions in the lease history. So a delivery that is read twice
+counts once, and one that the server has deleted since is still there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNTRACED = (
 )
 MADE_WITH = "2"
 SHOWN_HOURS = 24
-"""Of runs that go on and on, the report is of the journeys that began in these last hours."""
+"""In repeated passes, the report shows the journeys that began in so many last hours."""
 
 
 def run_journeys(context: Context) -> None:
@@ -52,7 +52,7 @@ def run_journeys(context: Context) -> None:
             .distinct()
         )
         known = old.join(concerned, "trace_id", "left_semi").cache()
-        # Messages that retention took away after they were leased are known from their hops.
+        # Messages that retention has removed since are known from their hops.
         remembered = travelled.hops_of(known).select(*TRACED).distinct().withColumn("seen", F.lit(True))
         if through is not None:
             messages = messages.unionByName(remembered.join(messages, ["queue", "seq", "trace_id"], "left_anti"))
@@ -73,20 +73,20 @@ def run_journeys(context: Context) -> None:
 
 
 def untraced(journeys: DataFrame, count: int) -> str:
-    """What to do when no trace leads from one message to another; nothing to say when one does."""
+    """The hint for traces that each have only one message; empty when a trace has more."""
     if not count or not journeys.where(F.col("messages") > 1).isEmpty():
         return ""
     return f"{count:,} journeys of one message each: {UNTRACED}"
 
 
 def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapping[str, int] | None]:
-    """What happened since the pass before, and the seqs it had seen; all there is, when groups or queues are new."""
+    """The activity since the previous pass, and the seqs that it had seen; all activity when groups or queues are new."""
     queues = context.inputs.queues
     since = since_of(before, context, MADE_WITH)
     if before is not None and since is not None:
         happened = context.inputs.activity(since, before.through)
         reach = before.grown(queues, happened, MADE_WITH)
-        # A group that is new is to get every message there is; a log that is shorter than it was is another log.
+        # A new group may get every message. A log that is shorter than before is another log.
         same = all(happened.through.get(queue, 0) >= before.through[queue] for queue in queues)
         same = same and before.is_of(happened.logs)
         if reach.known_groups == before.known_groups and same:
@@ -96,7 +96,7 @@ def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapp
 
 
 def _awaiting(old: DataFrame, leases: DataFrame) -> DataFrame:
-    """The traces of journeys that leases may have changed: a lease speaks of a message of theirs, or has gone past one that waits."""
+    """The traces of unfinished journeys that leases may have changed: a lease covers one of their messages, or has passed a waiting one."""
     reached = leases.groupBy("queue", "partition").agg(F.min("first_seq").alias("from"), F.max("last_seq").alias("to"))
     hops = travelled.hops_of(old.where(F.col("state") != "done")).select(
         "trace_id", "queue", "partition", "seq", "state"
@@ -107,7 +107,7 @@ def _awaiting(old: DataFrame, leases: DataFrame) -> DataFrame:
 
 
 def _is_seen(through: Mapping[str, int] | None) -> Column:
-    """Whether the hops of a message are known."""
+    """Whether an earlier pass has seen a message."""
     if not through:
         return F.lit(False)
     return F.coalesce(F.col("seq") <= by_queue(through, "bigint"), F.lit(False))

@@ -24,24 +24,24 @@ TRACED = ("queue", "partition", "seq", "trace_id", "created_at")
 BURIED = ("source_queue", "source_seq", "group", "partition", "trace_id", "reason", "created_at", "failed_at")
 TRACED_SCHEMA = "queue string, partition string, seq bigint, trace_id string, created_at timestamp"
 MOST_STRETCHES = 8
-"""So many parts of a log are read at the most; what lies between them is read where there are more."""
+"""The most parts of a log that are read separately. Where there are more, the gaps between some of them are read, too."""
 
 
 class Activity(NamedTuple):
-    """What happened in some queues: leases and dead letters since a time, the messages that leases speak of, and those pushed since."""
+    """The activity of some queues: leases and dead letters since a time, the messages of these leases, and new messages."""
 
     messages: DataFrame
     leases: DataFrame
     dead_letters: DataFrame
     through: dict[str, int]
-    """The last seq of each queue that was looked at."""
+    """The last seq of each queue."""
     logs: dict[str, int]
-    """Which log of each queue that was."""
+    """The log of each queue."""
     groups: list[tuple[str, str]]
     as_of: datetime | None
-    """What had happened on the server by then is in it, but for what was committed late."""
+    """All activity up to this instant is included, except what was committed late."""
     rows: dict[str, int]
-    """How many rows of what were read."""
+    """The numbers of messages and leases that were read."""
 
 
 class Inputs:
@@ -63,7 +63,7 @@ class Inputs:
         self.link: Link = link(connection)
         self.queues: list[str] = []
         self.gone: set[str] = set()
-        """Queues that were read and then deleted. One that is made anew is another, and left out."""
+        """Queues that were deleted during the run. A new queue of the same name is left out, too."""
         self._missed: list[str] = []
         self._sealed: Mapping[str, Sealed] | None = None
         self._known: set[str] = set()
@@ -71,7 +71,7 @@ class Inputs:
         self.refresh(queues)
 
     def refresh(self, queues: Sequence[str]) -> list[str]:
-        """Look anew: which queues there are, and what happened in them. Tells which of those that were read are gone."""
+        """Forget the known activity and list the queues again; return the queues that were deleted."""
         for _, _, activity in self._seen:
             activity.messages.unpersist()
             activity.leases.unpersist()
@@ -81,13 +81,13 @@ class Inputs:
         lost = sorted({*self.take_missed(), *(self._known - there).intersection(self.queues)})
         self.gone |= set(lost)
         self._known |= there
-        # One that was named and never was there stays: what reads it says so.
+        # A queue that the user named and that never existed stays: reading it raises the error.
         self.queues = [queue for queue in queues or sorted(there) if queue not in self.gone | self._skip]
         self._sealed = None
         return lost
 
     def sealed(self) -> Mapping[str, Sealed]:
-        """The queues with payloads that the server keeps encrypted, and why."""
+        """The queues whose payloads the server keeps encrypted, and why."""
         if self._sealed is None:
             self._sealed = sealed(self.link.queues())
         return self._sealed
@@ -102,15 +102,13 @@ class Inputs:
         return True
 
     def bounds(self) -> dict[str, Bounds]:
-        """How far each log goes now; a queue that was deleted meanwhile is missed."""
+        """The present bounds of each log, without queues that were deleted meanwhile."""
         together = self.looked_at_together()
         found = {queue: together.get(queue) or self.bounds_of(queue) for queue in list(self.queues)}
         return {queue: one for queue, one in found.items() if one is not None}
 
     def looked_at_together(self) -> dict[str, Bounds]:
-        """How far the logs go now, by a request for some hundreds of them. Those that are not in it are to be asked for alone: what is
-        wrong with one queue is told of that queue then.
-        """
+        """The present bounds of the logs, some hundreds in a request. Ask for a missing queue alone, so that its error names that queue."""
         try:
             return self.link.bounds_of(self.queues)
         except SkepError as error:
@@ -119,7 +117,7 @@ class Inputs:
             return {}
 
     def bounds_of(self, queue: str) -> Bounds | None:
-        """How far a log goes now; None when it was deleted meanwhile."""
+        """The present bounds of a log; None when the queue was deleted meanwhile."""
         try:
             return self.link.bounds(queue)
         except SkepError as error:
@@ -128,7 +126,7 @@ class Inputs:
             raise
 
     def miss(self, queue: str) -> bool:
-        """Whether a queue was deleted since the run began; it is left out from then on."""
+        """Whether a queue was deleted since the run began. If so, it is left out from now on."""
         if queue not in self._known or self._is_there(queue):
             return False
         if queue in self.queues:
@@ -138,7 +136,7 @@ class Inputs:
         return True
 
     def take_missed(self) -> list[str]:
-        """The queues that were missed since this was asked last."""
+        """The queues that were found deleted since the last call."""
         missed, self._missed = self._missed, []
         return missed
 
@@ -150,7 +148,7 @@ class Inputs:
         *,
         fails: bool | None = None,
     ) -> DataFrame:
-        """The messages after some seqs up to others; all there are when none are given."""
+        """The messages after the seqs ``start`` up to the seqs ``end``; without them, all messages."""
         queues = list(end if end is not None else self.queues)
         reader = self._reader(self._fails if fails is None else fails).option("subscribe", json.dumps(queues))
         if columns:
@@ -162,9 +160,9 @@ class Inputs:
         return reader.load()
 
     def activity(self, since: datetime | None = None, through: Mapping[str, int] | None = None) -> Activity:
-        """What happened since a time, and all messages after some seqs: read once a pass, however many pipelines want it.
+        """The activity since a time, and all messages after some seqs. It is read once a pass, for all pipelines.
 
-        With neither it is all that the server knows.
+        Without both it is all that the server has.
         """
         through = through or {}
         for known_since, known_through, known in self._seen:
@@ -197,7 +195,7 @@ class Inputs:
             of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
         took = timedelta(seconds=time.monotonic() - began)
         letters = self.dead_letters(since).select(*BURIED).cache()
-        # A group all of whose messages grew too old has no leases.
+        # A group whose messages all expired has no leases.
         unleased = (
             expired(letters).select(F.col("source_queue").alias("queue"), "group").withColumn("settled_at", F.lit(None))
         )
@@ -214,7 +212,7 @@ class Inputs:
             if held.last_seq >= held.first_seq
         }
         messages = self._stretches(stretches).cache()
-        # What was committed before the logs were looked at, or before the leases were, has been seen.
+        # Everything that was committed before the logs, or before the leases, were read is included.
         instants = [held.last_created_at for held in bounds.values() if held.last_created_at is not None]
         instants += [row["newest"].astimezone(UTC) - took for row in groups if row["newest"] is not None]
         return Activity(
@@ -227,12 +225,12 @@ class Inputs:
     def _wanted(
         self, queue: str, held: Bounds, since: datetime | None, through: Mapping[str, int], named: Sequence[Stretch]
     ) -> list[Stretch]:
-        """Which parts of a log are needed: what leases name, and what is new or was pushed since."""
+        """The needed parts of a log: the messages of leases, and those that are new or were pushed since then."""
         after = through.get(queue, 0)
         whole = Stretch(held.first_seq, held.last_seq)
-        if since is None or not 0 < after <= whole.last:  # never seen, or made anew since then
+        if since is None or not 0 < after <= whole.last:  # never seen, or deleted and made anew since then
             return [whole]
-        # Where nothing was pushed since then, the server need not be asked for the place of that time.
+        # Where nothing was pushed since then, the server need not be asked for the seq of that time.
         is_quiet = held.last_created_at is not None and held.last_created_at < since
         begin = whole.last + 1 if is_quiet else self.link.first_seq_at(queue, since)
         pushed = Stretch(min(after + 1, begin), whole.last)
@@ -244,18 +242,18 @@ class Inputs:
             parts = {queue: each[place] for queue, each in wanted.items() if place < len(each)}
             start = {queue: part.first - 1 for queue, part in parts.items()}
             end = {queue: part.last for queue, part in parts.items()}
-            # What retention takes away meanwhile is no loss: these tables are of what is known.
+            # What retention removes meanwhile is no loss for these tables.
             found = found.unionByName(self.messages(TRACED, start, end, fails=False))
         return found
 
     def dead_letters(self, since: datetime | None = None) -> DataFrame:
-        """What was given up on, and is neither replayed nor purged."""
-        # A queue and its dead-letter queue name the same letters.
+        """The present dead letters of the queues."""
+        # The same letter comes with its queue and with its dead-letter queue.
         letters = self._table("dead_letters", since).dropDuplicates(["queue", "seq"])
         return letters.where(letters["source_queue"].isin(self.queues))
 
     def _table(self, name: str, since: datetime | None) -> DataFrame:
-        # A queue that is deleted meanwhile is no loss here, either.
+        # A queue that is deleted meanwhile is no loss here.
         reader = self._reader(False).option("table", name).option("subscribe", json.dumps(self.queues))
         return (reader if since is None else reader.option("startingTimestamp", since.isoformat())).load()
 

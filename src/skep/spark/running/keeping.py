@@ -1,7 +1,7 @@
-"""Tables that are computed pass by pass: kept in folders, of which a pass replaces those it changed, and how far each table is.
+"""Tables that are computed pass by pass: a pass replaces the folders that it changed, and notes how far the table reaches.
 
-A pass writes the changed folders aside, puts them in their places one by one, and notes last how far the table is then. When it is
-killed before that, the next one goes on from the old note and computes the same rows again: that changes nothing where they are
+A pass writes the changed folders aside, puts them in place one by one, and writes the note last. A pass that is killed before that
+leaves the old note. The next pass goes on from it and computes the same rows again, which changes nothing where they are
 already there.
 """
 
@@ -28,30 +28,30 @@ REACH = "_reach.json"
 
 
 class Reach(Struct, kw_only=True, frozen=True):
-    """How far a table is: the next pass reads on from here."""
+    """How far a table reaches: the next pass goes on from here."""
 
     made_with: str
-    """What its rows depend on beside what happened: with other wishes all is read anew."""
+    """The options that its rows depend on. With other options everything is read again."""
     through: dict[str, int] = field(default_factory=dict)
-    """The last seq of each queue that was seen."""
+    """The last seen seq of each queue."""
     logs: dict[str, int] = field(default_factory=dict)
-    """Which log of each queue that seq is of."""
+    """The log that each of these seqs belongs to."""
     known_groups: list[tuple[str, str]] = field(default_factory=list)
-    """Queue and group of all leases that were seen."""
+    """Queue and group of all seen leases."""
     as_of: dict[str, datetime] = field(default_factory=dict)
-    """What had happened in each queue by then was seen, but for what was committed late."""
+    """The instant up to which each queue was seen, except what was committed late."""
 
     def is_of(self, logs: Mapping[str, int]) -> bool:
-        """Whether the seqs are of these logs: a queue that was made anew has another, also when it is as long by now."""
+        """Whether the seqs belong to these logs: a queue that was deleted and made anew has another log, whatever its length."""
         return all(self.logs.get(queue, log) == log for queue, log in logs.items())
 
     def covers(self, queues: Collection[str], made_with: str) -> bool:
-        """Whether all of these queues were seen before, with the same wishes."""
+        """Whether all of these queues were seen before, with the same options."""
         seen = all(queue in self.through and queue in self.as_of for queue in queues)
         return bool(queues) and seen and self.made_with == made_with
 
     def grown(self, queues: Collection[str], seen: Activity, made_with: str) -> Reach:
-        """How far it is after one more look at some queues."""
+        """How far the table reaches after one more look at some queues."""
         instants = {} if seen.as_of is None else dict.fromkeys(queues, seen.as_of)
         return Reach(
             made_with=made_with, through=self.through | seen.through, logs=self.logs | seen.logs,
@@ -61,7 +61,7 @@ class Reach(Struct, kw_only=True, frozen=True):
 
 
 class KeptTable:
-    """A table of the lake, in folders by one column."""
+    """A computed table of the lake, in folders by one column."""
 
     def __init__(self, spark: SparkSession, tables: Path, name: str, folder: str) -> None:
         self._spark = spark
@@ -71,14 +71,14 @@ class KeptTable:
         self._recover()
 
     def reach(self) -> Reach | None:
-        """How far it is; None when there is nothing to go on from."""
+        """How far the table reaches; None when there is no note."""
         try:
             return msgspec.json.decode((self.path / REACH).read_bytes(), type=Reach)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
     def rows(self, like: DataFrame) -> DataFrame:
-        """What is in it, with the folders as a column; nothing when it is empty or was of another form."""
+        """The rows, with the folders as a column; none when the table is empty or has other columns."""
         empty = self._spark.createDataFrame([], like.schema)
         if not any(self.path.glob(f"{self.folder}=*/*.parquet")):
             return empty
@@ -87,7 +87,7 @@ class KeptTable:
         return found.select(*like.columns) if same else empty
 
     def replace(self, rows: DataFrame, folders: Iterable[str], reach: Reach) -> None:
-        """Put these rows in the place of all that is in some folders, then note how far the table is."""
+        """Replace the contents of some folders by these rows, then write the note."""
         write_rows(rows.repartition(self.folder), self._fresh, [self.folder])
         made = {unquote(one.name.partition("=")[2]): one for one in self._fresh.glob(f"{self.folder}=*")}
         for name in {*folders, *made}:
@@ -97,12 +97,12 @@ class KeptTable:
             else:
                 shutil.rmtree(target, ignore_errors=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        for stray in self.path.glob("*.parquet"):  # of a version that kept no folders
+        for stray in self.path.glob("*.parquet"):  # of an older version, which had no folders
             stray.unlink()
         write_whole(self.path / REACH, msgspec.json.encode(reach))
 
     def _recover(self) -> None:
-        """A folder that was moved away, and whose successor did not come: the last pass was killed just then."""
+        """Put back the folders that a killed pass had moved away and not yet replaced."""
         for old in self.path.glob("_*.old"):
             target = old.with_name(old.name[1:].removesuffix(".old"))
             if target.exists():

@@ -1,11 +1,11 @@
-"""The lake as Parquet: folders per queue and date that anyone can read, and one small file that says how far each queue is in it.
+"""The lake as Parquet: folders per queue and date that anyone can read, and one small file with the last archived seq of each queue.
 
-Whatever happens, each message is in it once. A batch is written aside; then `_skep/state.json` is replaced, which names its files
-and how far each queue is then: that is the commit. Only then do the files go to their places, and if that is interrupted, the next
-run does the rest. A batch that was not committed is written anew from the same seqs. No checkpoint is needed besides, and none
-can be lost: the log is in order and without gaps, so how far the lake is says what comes next.
+Whatever happens, each message is in the lake once. A batch is written aside. Then `_skep/state.json` is replaced, which names the
+batch's files and the last seqs: that is the commit. Only then are the files moved to their places; if that is interrupted, the next
+run does the rest. A batch that was not committed is written again from the same seqs. There is no further checkpoint that could
+be lost: the log is in order and without gaps, so the last archived seq tells what comes next.
 
-Files have to be moved at once and for good, so the lake is on a file system (a local or a network one); on object stores use Delta.
+Moving a file must be atomic and durable, so the lake is on a file system (a local or a network one); on object stores use Delta.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT = 2
-"""The first one had a VARIANT, which only Spark reads, and no generations."""
+"""The present format. The first one had a VARIANT, which only Spark reads, and no generations."""
 OWN = "_skep"
-"""Spark and other readers skip names that begin so."""
+"""The folder of our own files. Spark and other readers skip names that begin with an underscore."""
 MESSAGES = "messages"
 DISTINCT = {
     f"parquet.enable.dictionary#{column}": "false"
     for column in ("seq", "message_id", "transaction_id", "trace_id", "payload", "payload_bytes")
 }
-"""Few values are there twice in a queue: to look for them among all others is a tenth of the work of writing."""
+"""Parquet options that turn off dictionaries for columns with few repeated values: a tenth of the work of writing."""
 SMALL_BYTES = 32 * 1024**2
 TARGET_BYTES = 256 * 1024**2
 MANY_FILES = 8
-"""A folder with so many small files is compacted."""
+"""From so many small files on, a folder is compacted."""
 ORDER = ("generation", "seq")
 
 
 class Move(Struct, frozen=True):
-    """A file that belongs to a committed batch, and where it goes."""
+    """A file of a committed batch, and its place."""
 
     source: str
     target: str
 
 
 class State(Struct, kw_only=True):
-    """What is committed."""
+    """The committed state of the lake."""
 
     format: int = FORMAT
     tenant: str
@@ -71,28 +71,28 @@ class State(Struct, kw_only=True):
     through: dict[str, int] = field(default_factory=dict)
     """The last seq of each queue that is in the lake."""
     logs: dict[str, int] = field(default_factory=dict)
-    """Which log of each queue these seqs are of."""
+    """The log that each of these seqs belongs to."""
     generations: dict[str, int] = field(default_factory=dict)
-    """How many logs of that queue the lake has, where it is more than one: these seqs are of the last."""
+    """How many logs of a queue the lake has, where it has several; the last seq belongs to the last log."""
     moves: list[Move] = field(default_factory=list)
     removals: list[str] = field(default_factory=list)
-    """Files whose rows are in those that are moved."""
+    """Files to delete: the moved files have their rows."""
 
 
 class Lake(Protocol):
-    """Where messages are kept for good."""
+    """The place where messages are kept for good."""
 
     batch_bytes: int | None
-    """So many bytes of payloads make a batch at the most; None when only their number counts."""
+    """The most bytes of payloads in a batch; None when only the number of rows counts."""
 
     def through(self, queue: str) -> int | None:
-        """The last seq of a queue that is in it; None when there is none."""
+        """The last archived seq of a queue; None when there is none."""
 
     def log_of(self, queue: str) -> int | None:
-        """Which log of a queue is in it; None when that is not known."""
+        """The log of a queue that was archived last; None when that is not known."""
 
     def generation_of(self, queue: str) -> int:
-        """The how manieth log of a queue that is: 1, and one more each time the queue was made anew."""
+        """The number of that log: 1, and one more each time the queue was deleted and made anew."""
 
     def append(
         self,
@@ -101,19 +101,19 @@ class Lake(Protocol):
         logs: Mapping[str, int] | None = None,
         generations: Mapping[str, int] | None = None,
     ) -> int:
-        """Add all messages of the frame, which are those up to these seqs of these logs, at once; how many there were."""
+        """Add a batch of messages atomically; return their number. ``through`` has the last seq of each queue in it."""
 
     def upgrade(self, spark: SparkSession) -> int:
-        """Bring files of the first format into the present one; how many there were."""
+        """Rewrite files of the first format in the present one; return their number."""
 
     def compact(self, spark: SparkSession, folders: Collection[str] | None = None) -> int:
-        """Make few large files of many small ones, in some folders or in all; how many files there are less."""
+        """Make few large files of many small ones, in some folders or in all; return by how many files there are fewer."""
 
     def touched(self) -> set[str]:
-        """The folders, each of a queue and a date, that messages were added to since this was asked last."""
+        """The folders (each of one queue and date) that got messages since the last call."""
 
     def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
-        """What is in some folders, or all that is in it."""
+        """The messages of some folders, or all messages."""
 
 
 class ParquetLake:
@@ -130,15 +130,12 @@ class ParquetLake:
         self._finish()
 
     def through(self, queue: str) -> int | None:
-        """The last seq of a queue that is in it."""
         return self._state.through.get(queue)
 
     def log_of(self, queue: str) -> int | None:
-        """Which log of a queue is in it."""
         return self._state.logs.get(queue)
 
     def generation_of(self, queue: str) -> int:
-        """Which of its logs."""
         return self._state.generations.get(queue, FIRST)
 
     def append(
@@ -148,7 +145,7 @@ class ParquetLake:
         logs: Mapping[str, int] | None = None,
         generations: Mapping[str, int] | None = None,
     ) -> int:
-        """Write a batch aside, commit it, put it in its place."""
+        """Write a batch aside, commit it, and move it to its place."""
         given = {queue: self.generation_of(queue) for queue in through} | dict(generations or {})
         with setting(messages.sparkSession, *UNSORTED):
             rows, moves = self._stage(archive(messages, given))
@@ -160,7 +157,7 @@ class ParquetLake:
         return rows
 
     def upgrade(self, spark: SparkSession) -> int:
-        """Rewrite files of the first format, some hundred megabytes at a time; a run that is killed leaves the rest to the next."""
+        """Rewrite old files, some hundred megabytes at a time. A killed run leaves the rest to the next run."""
         if self._state.format == FORMAT:
             return 0
         old = [file for file in sorted((self.root / MESSAGES).rglob("*.parquet")) if not _is_present(file)]
@@ -179,7 +176,7 @@ class ParquetLake:
         return len(old)
 
     def _stage(self, rows: DataFrame) -> tuple[int, list[tuple[Path, Path]]]:
-        """Write rows aside: how many there are, and which file goes where."""
+        """Write rows aside; return their number, and the place of each file."""
         staging = self._own / "staging"
         count = write_rows(rows, staging, PARTITION_COLUMNS, DISTINCT)
         moves = []
@@ -189,12 +186,11 @@ class ParquetLake:
         return count, moves
 
     def touched(self) -> set[str]:
-        """The folders that batches went to."""
         found, self._touched = self._touched, set()
         return found
 
     def compact(self, spark: SparkSession, folders: Collection[str] | None = None) -> int:
-        """Make one large file of the small ones of a folder, where there are many; large ones stay as they are."""
+        """Join the small files of a folder where there are many. Large files stay as they are."""
         fewer, there = 0, self.root / MESSAGES
         for folder in sorted(there.glob("*/*") if folders is None else (there / name for name in folders)):
             small = [file for file in sorted(folder.glob("*.parquet")) if file.stat().st_size < SMALL_BYTES]
@@ -203,13 +199,13 @@ class ParquetLake:
         return fewer
 
     def read(self, spark: SparkSession, folders: Collection[str] | None = None) -> DataFrame:
-        """What is in it. Only the folders that are meant are listed, and only their files opened."""
+        """The messages. Only the wanted folders are listed, and only their files are opened."""
         if folders is not None and not folders:
             return no_rows(spark)
         folder = self.root / MESSAGES
         if not folder.is_dir():
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
-        # Folders are texts by the schema, or a queue that is named 2026 would be read as a number.
+        # The schema makes folder names text: a queue named 2026 is no number.
         meant = [folder] if folders is None else [folder / name for name in sorted(folders)]
         reader = spark.read.option("basePath", uri(folder)).schema(LAKE_TYPES)
         return undivided(reader.parquet(*map(uri, meant)))
@@ -229,7 +225,7 @@ class ParquetLake:
         return len(made)
 
     def _commit(self, moves: Sequence[tuple[Path, Path]], removals: Sequence[Path] = ()) -> None:
-        """Let files take their places, and with it those of others: from the moment that this is written down."""
+        """Commit files to their places, and the removal of others: both hold from the moment that the state is saved."""
         keep_all([file for file, _ in moves])
         self._state.batch += 1
         self._state.moves = [Move(self._name(file), self._name(target)) for file, target in moves]
@@ -241,7 +237,7 @@ class ParquetLake:
         return str(path.relative_to(self.root))
 
     def _finish(self) -> None:
-        """Do what is left to do of what is committed. Each step may have been done before."""
+        """Finish the last commit: move and remove its files. Each step may have been done before."""
         state = self._state
         if not state.moves and not state.removals:
             return
@@ -283,7 +279,7 @@ class ParquetLake:
 
 @contextmanager
 def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
-    """The lake in a folder, for one process that writes; made when it is not there."""
+    """Open a lake for one writing process; make it if it does not exist."""
     if kind == "delta":
         from skep.spark.running.delta import DeltaLake
 
@@ -311,7 +307,7 @@ def open_lake(root: str, tenant: str, kind: str = "parquet") -> Iterator[Lake]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Have a folder for this process alone: the lake in it, and the tables beside it."""
+    """Lock a folder for this process alone, with the lake and the tables in it."""
     make_folder(folder)
     make_folder(folder / OWN)
     with (folder / OWN / "lock").open("w") as lock:
@@ -325,14 +321,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_present(file: Path) -> bool:
-    """Whether a file is of the present format."""
+    """Whether a file has the present format."""
     import pyarrow.parquet as pq
 
     return "generation" in pq.read_schema(file).names
 
 
 def _portions(files: Sequence[Path]) -> Iterator[list[Path]]:
-    """Files that are rewritten together."""
+    """Groups of files that are rewritten together."""
     portion: list[Path] = []
     taken = 0
     for file in files:

@@ -1,6 +1,6 @@
 """OpenLineage events of a run, one JSON object per line: what was read, what was written, and when.
 
-See https://openlineage.io for the form. Events go to a file, which whoever collects lineage can pick up; nothing is sent anywhere.
+See https://openlineage.io for the format. Events go to a file, where a collector of lineage can fetch them; nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from skep.spark.running.record import Dataset, Run, Stage
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 FACETS = "https://openlineage.io/spec/facets/1-1-1"
 PRODUCER = f"pkg:pypi/skep@{__version__}"
-"""Who made the events, as a package URL: the form wants a URI."""
+"""The producer of the events, as a package URL: the format wants a URI."""
 NAMESPACE = "skep"
 PARENT = "pipeline"
-"""The job of a whole run; that of a pipeline is below it."""
+"""The job of a whole run; the jobs of its pipelines are below it."""
 Kind = Literal["START", "COMPLETE", "FAIL"]
 
 
 def events(run: Run) -> bytes:
-    """The events of a run and of its pipelines, of what has begun and of what has ended."""
+    """The start and end events of a run and of its pipelines."""
     found = [_event("START", run.started_at, run.id, PARENT)]
     for stage in run.stages:
         found += _stage_events(run, stage)
@@ -36,7 +36,7 @@ def events(run: Run) -> bytes:
 
 
 def _stage_events(run: Run, stage: Stage) -> list[dict[str, Any]]:
-    """A pipeline is a job of its own, whose run has the whole run for a parent."""
+    """The events of a pipeline: a job of its own, with the whole run as its parent."""
     identity, job = str(uuid5(UUID(run.id), stage.name)), f"{PARENT}.{stage.name}"
     parent = _facet("ParentRunFacet", run={"runId": run.id}, job={"namespace": NAMESPACE, "name": PARENT})
     told = [_event("START", stage.began_at or run.started_at, identity, job, parent=parent)]

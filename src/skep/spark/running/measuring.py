@@ -1,7 +1,7 @@
-"""Running metrics: a pass reads what the windows that are not final depend on, and computes these anew.
+"""Run `metrics`: a pass reads the input of the windows that are not final yet, and computes these windows again.
 
-A window is final once nothing that falls into it can come any more. What is new since the pass before is known by the seqs of the logs;
-for the lease history, which is in the order of commits only roughly, by time, with `--late` to spare.
+A window is final once nothing can be added to it. The seqs of the logs tell which messages are new since the previous pass. For leases
+it is the time, minus the allowance of `--late`: the lease history is only roughly in the order of commits.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 2_000
 MOST_LINES = 8
-"""So many queues are drawn, as many as there are colours."""
+"""The most queues in a plot: one for each colour."""
 LEAST_LATE_SECONDS = 60.0
-"""So late a lease may be committed after its end, as the server has it."""
+"""How long after its end the server may commit a lease."""
 FORMAT = 1
 
 
 def since_of(reach: Reach | None, context: Context, made_with: str) -> datetime | None:
-    """From which time on a pass looks at leases; None when it has to look at all of them."""
+    """The time from which a pass reads leases; None when it must read all of them."""
     queues = context.inputs.queues
     if reach is None or not reach.covers(queues, made_with):
         return None
@@ -42,7 +42,7 @@ def since_of(reach: Reach | None, context: Context, made_with: str) -> datetime 
 
 
 def note_read(context: Context, stage: Stage, happened: Activity) -> None:
-    """Count what was read of the server."""
+    """Count the rows that were read from the server."""
     stage.rows_in += sum(happened.rows.values())
     context.tell(stage)
     for name, count in happened.rows.items():
@@ -50,12 +50,12 @@ def note_read(context: Context, stage: Stage, happened: Activity) -> None:
 
 
 def groups_frame(context: Context, reach: Reach) -> DataFrame:
-    """The groups that are known, of all queues."""
+    """The known groups of all queues."""
     return context.spark.createDataFrame(reach.known_groups, "queue string, group string")
 
 
 def run_metrics(context: Context) -> None:
-    """Counts and latencies per window, kept for good; windows that late data may reach are computed anew."""
+    """Compute counts and latencies per window, and keep them for good. Windows that late data may reach are computed again."""
     with context.stage("metrics") as stage:
         wishes, queues = context.wishes, context.inputs.queues
         table = KeptTable(context.spark, context.tables, "metrics", "date")
@@ -93,7 +93,7 @@ def _late_seconds(context: Context) -> float:
 
 
 def _is_fresh(context: Context, since: datetime | None, before: Reach | None) -> Column:
-    """Which rows this pass computes: of its queues, and of those seen before only what is not final."""
+    """The rows that this pass computes: all rows of new queues, and the rows of known queues that are not final."""
     queues = context.inputs.queues
     mine = F.col("queue").isin(queues)
     if since is not None:
@@ -101,9 +101,9 @@ def _is_fresh(context: Context, since: datetime | None, before: Reach | None) ->
     seen = [] if before is None else [queue for queue in queues if queue in before.as_of]
     if before is None or not seen:
         return mine
-    # All was read since a queue, or what was wished for, is new; what is final stays: the server may have forgotten it.
+    # Everything was read, because a queue or an option is new. Final rows stay: the server may have deleted their input.
     final = min(before.as_of[queue] for queue in seen) - timedelta(seconds=_late_seconds(context))
-    # Windows of another width begin and end elsewhere: the old and the new ones meet where both have a border.
+    # With another width, old and new windows meet where both have a border.
     step = math.lcm(round(_width(context)), round(_width(context, before.made_with.split("/")[1])))
     border = datetime.fromtimestamp(final.timestamp() // step * step, UTC)
     return mine & (~F.col("queue").isin(seen) | (F.col("window_start") >= F.lit(border)))
@@ -114,20 +114,20 @@ def _dated(windows: DataFrame) -> DataFrame:
 
 
 def _width(context: Context, window: str | None = None) -> float:
-    """How many seconds a window has."""
+    """The seconds of a window."""
     return _seconds_of(context.spark, window or context.wishes.window)
 
 
 @lru_cache(maxsize=8)
 def _seconds_of(spark: SparkSession, window: str) -> float:
-    """As Spark reads it, which takes a query."""
+    """The seconds of a window's width in Spark's words; asking Spark takes a query."""
     found = F.window(F.timestamp_seconds(F.lit(0)), window)
     one = spark.range(1).select(F.unix_seconds(found["end"]) - F.unix_seconds(found["start"]))
     return float(one.collect()[0][0])
 
 
 def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
-    """Counts of all time, latencies of what was computed anew."""
+    """Show the counts of all time, and the latencies of this pass."""
     divided = ["bucket"] if context.wishes.buckets > 1 else []
     columns = ["queue", *divided, "group", *measured.COUNTS, "wait p50", "wait p95", "work p95", "total p95"]
     fields = ["wait_p50_seconds", "wait_p95_seconds", "work_p95_seconds", "total_p95_seconds"]
@@ -147,9 +147,9 @@ def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
 
 
 def _plot_windows(context: Context, table: DataFrame) -> None:
-    """Messages per second and latencies over time."""
+    """Plot messages per second and latencies over time."""
     width = F.unix_seconds("window_end") - F.unix_seconds("window_start")
-    # Each group of a bucket has all that was pushed to it.
+    # Each group of a bucket counts all messages that were pushed to the bucket.
     buckets = table.groupBy("window_start", "queue", "bucket").agg(
         F.max("pushed").alias("pushed"),
         F.sum("settled").alias("settled"),

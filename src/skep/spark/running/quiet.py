@@ -1,6 +1,6 @@
-"""Java's output goes into a file: errors reach us as exceptions, and the rest matters only to somebody who looks for it.
+"""Send Java's output to a file. Errors reach us as exceptions, and hardly anybody needs the rest.
 
-Java may also outlive this process (`shared_classes`), and a reader of our output should not have to wait for its end.
+Java may also outlive this process (see `shared_classes`), and a reader of our output must not wait for Java's end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from skep.runtime.private_files import FILE_MODE
 
 @contextmanager
 def output_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write there, for as long as they live. What Python writes meanwhile goes there, too."""
+    """Send the output of this block to a file. Processes that start in it write there for as long as they live."""
     _flush()
     with ExitStack() as stack:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
@@ -35,7 +35,7 @@ def output_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def unsaid() -> Iterator[None]:
-    """Nobody hears of what is logged and warned of meanwhile."""
+    """Turn off logs and warnings in this block."""
     before = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -47,7 +47,7 @@ def unsaid() -> Iterator[None]:
 
 
 def _open_streams() -> dict[int, TextIO]:
-    """Our output by its number. Whoever started us may have closed it."""
+    """Our open output streams, by file descriptor. The parent process may have closed them."""
     return {number: stream for number, stream in ((1, sys.stdout), (2, sys.stderr)) if stream is not None}
 
 

@@ -17,7 +17,7 @@ WORST: tuple[Status, ...] = ("ok", "running", "warn", "failed")
 
 
 class Stage(Struct, kw_only=True):
-    """A part of a run that has an end of its own: a pipeline, most often."""
+    """A part of a run: a pipeline."""
 
     name: str
     status: Status = "running"
@@ -27,19 +27,19 @@ class Stage(Struct, kw_only=True):
     rejected: int = 0
     batches: int = 0
     lag: int | None = None
-    """The lag: how many messages of the server were not read yet."""
+    """How many messages of the server are not read yet."""
     note: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None
 
     @property
     def rows_per_second(self) -> float:
-        """How quick it was, by what it read."""
+        """Rows that were read per second."""
         return self.rows_in / self.seconds if self.seconds > 0 else 0.0
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """Something that has to hold."""
+    """A condition that must hold, and whether it did."""
 
     stage: str
     name: str
@@ -49,14 +49,14 @@ class Check(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> Status:
-        """What it makes of its stage."""
+        """The status that it gives to its stage."""
         if self.held:
             return "ok"
         return "warn" if self.severity == "warn" else "failed"
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """Rows to look at, at most some dozens."""
+    """A table of the report, with at most some dozens of rows."""
 
     title: str
     columns: Sequence[str]
@@ -65,21 +65,21 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 class Plot(Struct, frozen=True, kw_only=True):
-    """Lines over time, or bars; both axes are told their unit."""
+    """Lines over time, or bars."""
 
     title: str
     kind: Literal["lines", "bars"]
     unit: str
     series: dict[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """Lines: seconds since 1970 and a value."""
+    """The points of each line: seconds since 1970, and a value."""
     step: float | None = None
-    """So many seconds lie between two points; where there are more, nothing happened in between, and there is no line."""
+    """The seconds between two points. A longer gap means that nothing happened, and gets no line."""
     note: str = ""
     bars: Sequence[tuple[str, float]] = ()
 
 
 class Dataset(Struct, frozen=True, kw_only=True):
-    """Something that was read or written, as lineage names it."""
+    """An input or output of a stage, as lineage names it."""
 
     namespace: str
     name: str
@@ -125,11 +125,11 @@ class Run(Struct, kw_only=True):
         return sum(stage.rows_out for stage in self.stages)
 
     def failed_checks(self) -> list[Check]:
-        """What had to hold and did not."""
+        """The failed checks, without warnings."""
         return [check for check in self.checks if not check.held and check.severity == "fail"]
 
     def settle(self, at: datetime) -> None:
-        """The run is over: what became of it is the worst that became of a part of it."""
+        """End the run. Its status is the worst status of its stages and checks."""
         self.ended_at = at
         for stage in self.stages:
             stage.status = worst([stage.status, *(one.status for one in self.checks if one.stage == stage.name)])
@@ -139,5 +139,5 @@ class Run(Struct, kw_only=True):
 
 
 def worst(found: Sequence[Status]) -> Status:
-    """The one that matters of several."""
+    """The worst of several statuses."""
     return max(found, key=WORST.index, default="ok")

@@ -1,7 +1,7 @@
-"""Running `replay`: rows of the lake that an expression chooses are pushed again, in the order of their log.
+"""Run `replay`: push the rows of the lake that an expression chooses again, in the order of their log.
 
-Spark chooses, maps and sorts them into files beside the lake, and one sender pushes these from end to end, as columns: that is what
-keeps every partition in order and the rate even.
+Spark chooses, maps and sorts the rows into files beside the lake. One sender pushes these files as columns, from the first row to the
+last. That keeps every partition in order and the rate even.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ VARIABLES: dict[str, Type] = {
     "message": JSON, "queue": STRING, "partition": STRING, "seq": INT, "headers": map_of(STRING, STRING), "created_at": TIME,
     "generation": INT,
 }  # fmt: skip
-"""What an expression can read of a row."""
+"""The variables of an expression over a row."""
 OTHERS = tuple(name for name in VARIABLES if name != "message")
 PUSH_ROWS = 5_000
 PUSH_BYTES = 4 * 1024 * 1024
-"""About half of what the server takes at once."""
+"""Half of the server's limit of one push."""
 PUSHED = ("payload", "partition", "transaction_id", "trace_id", "headers")
 KEPT, LEFT, FAILED = "kept", "left", "failed"
 Verdict = tuple[str, str | None, str | None]
@@ -52,7 +52,7 @@ KEPT_COLUMNS = ("queue", "generation", "partition", "seq", "trace_id", "headers"
 
 
 def run_replay(context: Context) -> None:
-    """Choose, map, and push; with a dry run only count."""
+    """Choose, map and push rows; a dry run only counts and shows them."""
     wishes = context.wishes
     with context.stage("replay") as stage:
         rows = context.lake.read(context.spark).where(F.col("queue").isin(context.inputs.queues))
@@ -77,9 +77,9 @@ def run_replay(context: Context) -> None:
 
 
 def _judged(context: Context, judged: DataFrame) -> DataFrame:
-    """What became of the rows that are not left out.
+    """The judged rows, without those that the expression left out.
 
-    They are kept in files: sorting looks at rows twice, and to hold them in memory takes longer than the expressions.
+    They are kept in files: sorting reads rows twice, and caching them in memory takes longer than the expressions.
     """
     folder = context.tables / OWN / JUDGED
     wanted = judged.where(F.col("verdict") != LEFT).select(*KEPT_COLUMNS)
@@ -88,16 +88,16 @@ def _judged(context: Context, judged: DataFrame) -> DataFrame:
 
 
 def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
-    """The rows with what became of each: `verdict` (kept, left or failed), `mapped` (its new payload, or the old one if it failed) and `problem`.
+    """The rows with the outcome of each: `verdict` (kept, left or failed), `mapped` (the new payload, or the old one if it failed) and `problem`.
 
-    A payload that is no JSON fails: the lake does not know what else it was.
+    A payload that is no JSON fails: the lake has no content types.
     """
-    # Errors of the expressions themselves are told here, not by every task.
+    # A wrong expression raises here, not in every task.
     _compiled(where, mapping)
-    # To make a Python object of a column for every row takes longer than most expressions.
+    # Making Python objects of a column takes longer than most expressions, so only the needed columns are read.
     said = f"{where or ''} {mapping or ''}"
     needed = ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
-    # Payloads are any bytes, also in a column of texts.
+    # A payload may be any bytes, also in a column of strings.
     rows = rows.withColumn("payload", F.col("payload").cast("binary"))
     added = [StructField(name, StringType()) for name in ("verdict", "mapped", "problem")]
 
@@ -166,7 +166,7 @@ def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
 
 
 def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
-    """Push in order, not faster than asked."""
+    """Push rows in order, not faster than `--rate`."""
     link, rate = context.inputs.link, context.wishes.rate
     folder = context.tables / OWN / SORTED
     write_rows(chosen.select("queue", *PUSHED), folder)
@@ -190,7 +190,7 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
 
 
 def _portions(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows in order: Spark sorted them over the files, whose names are in order too. No more bytes than a push may have."""
+    """The rows in order, in portions that fit into one push. Spark sorted them over the files, whose names are in order, too."""
     for name in sorted(folder.glob("*.parquet")):
         with pq.ParquetFile(name) as file:
             for batch in file.iter_batches(rows):
@@ -204,12 +204,12 @@ def _portions(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each queue; they are in the order of queues, unless all go to one."""
+    """The rows of a batch by their target queue."""
     queues = batch.column("queue")
     for queue in pc.unique(queues).to_pylist():
         yield queue, batch.filter(pc.equal(queues, queue)).select(PUSHED)
 
 
 def _duplicates(answer: ApiResponse) -> int:
-    """How many of a push were there already."""
+    """How many messages of a push were duplicates."""
     return len(read_pushed(answer).duplicates)

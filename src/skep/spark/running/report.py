@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, no script and no network, light or dark as the reader's system is."""
+"""The report of a run: one HTML file without scripts or network access, light or dark as the reader's system is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ figure { margin: 1rem 0; } svg { width: 100%; height: auto; max-width: 760px; } 
 
 
 def report(run: Run) -> str:
-    """The page."""
     facts = {
         "run": run.id, "server": run.server, "tenant": run.tenant, "Spark": run.master, "lake": run.lake,
         "queues": names_text(run.queues), "started": _time(run.started_at), "ended": _time(run.ended_at),
@@ -92,7 +91,7 @@ def _table(table: Table) -> str:
 
 
 def _caption(plot: Plot) -> str:
-    """The unit, where the labels do not have it, and what is to be known."""
+    """The unit, unless the labels show it, and the note of the plot."""
     return "; ".join(part for part in ("" if plot.unit == svg.SECONDS else plot.unit, plot.note) if part)
 
 

@@ -61,32 +61,31 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Ended(Struct, frozen=True):
-    """A run that ended, and where it is written down."""
+    """An ended run, and the folder of its record."""
 
     run: Run
     folder: Path
 
     @property
     def report(self) -> Path:
-        """The page."""
         return self.folder / "report.html"
 
 
 def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSession | None = None) -> Ended:
-    """Run pipelines one after the other, once or again and again; Ctrl-C ends the latter in order.
+    """Run pipelines one after the other, once or again and again. Ctrl-C ends repeated passes in order.
 
-    A session that is given is used and left open; else one is started and stopped.
+    A given session is used and left open; otherwise one is started and stopped.
     """
     pipelines = [find(name) for name in plan.names]
     run = _new_run(plan)
     folder = _tables(plan.lake) / RUNS / run.id
-    make_folder(_tables(plan.lake))  # payloads come to lie in it; a folder that is there stays as it is
+    make_folder(_tables(plan.lake))  # private, since it will hold payloads; an existing folder keeps its mode
     folder.mkdir(parents=True, exist_ok=True)
     teller: Teller | None = None
     try:
         with ExitStack() as stack:
             lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
-            if plan.wishes.every_seconds is None:  # a run that goes on and on may be started before its server
+            if plan.wishes.every_seconds is None:  # repeated passes may be started before their server
                 _greet(plan.connection)
             spark = spark or _session(plan, stack, folder)
             inputs = Inputs(
@@ -123,7 +122,7 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
 
 
 def _do(step: Callable[[Context], None], context: Context, plan: Plan) -> None:
-    """Run a pipeline. In runs that go on and on it is begun anew when a queue was deleted under it, without that queue."""
+    """Run a pipeline. In repeated passes, it starts again without a queue that was deleted meanwhile."""
     while True:
         try:
             step(context)
@@ -137,7 +136,7 @@ def _do(step: Callable[[Context], None], context: Context, plan: Plan) -> None:
 
 
 def _miss(context: Context, lost: Sequence[str]) -> None:
-    """Warn of queues that are gone; an error when none is left."""
+    """Warn of deleted queues; raise when none is left."""
     for queue in lost:
         log.warning("the queue %s was deleted; going on without it", queue)
         for stage in context.run.stages[:1]:
@@ -169,7 +168,7 @@ def _new_run(plan: Plan) -> Run:
 
 
 def _greet(connection: Connection) -> None:
-    """See whether the server answers and knows us before Spark is started, which takes longer than to find that out."""
+    """Check that the server answers and accepts the token, before Spark starts: that takes much longer."""
     asked = Client(
         connection.urls, tenant=connection.tenant, token=connection.token, attempts=1, timeout_seconds=GREETING_SECONDS
     )
@@ -192,13 +191,13 @@ def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
             f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start,
             config=plan.config,
         )  # fmt: skip
-    if mine:  # a notebook's session outlives the run
+    if mine:  # the session of a notebook outlives the run
         stack.callback(_stop, session)
     return session
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop Spark. A kill of all processes at once ends its Java meanwhile, which is no reason to call a run failed, or to tell of it."""
+    """Stop Spark. When all processes are killed at once, Java may be gone already; that does not make the run fail."""
     try:
         with unsaid():  # py4j logs what it raises
             session.stop()
@@ -207,7 +206,7 @@ def _stop(session: SparkSession) -> None:
 
 
 def _tables(lake: str) -> Path:
-    """Where tables and runs are kept; beside a lake in an object store, a folder here."""
+    """The folder of tables and runs: the lake's own, or a local one when the lake is in an object store."""
     if "://" in lake.removeprefix("file://"):
         return Path("skep-tables") / quote(lake, safe="")
     return Path(lake.removeprefix("file://")).absolute()

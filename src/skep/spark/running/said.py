@@ -1,4 +1,4 @@
-"""The error of a run for people, without Spark's wrapping in call names and pages of Java."""
+"""The error of a run as text for people, without Spark's call names and pages of Java."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skep.runtime.private_files import FILE_MODE
 
 MOST_CHARACTERS = 1_000
 _CALL = "An error occurred while calling "
-"""So begins what Spark's bridge to Java says of any error: it names the call, and the next line the error."""
+"""The beginning of every error from Spark's bridge to Java. This line names the call, the next line the error."""
 _CAUSE = "Caused by: "
 _TRACEBACK = "Traceback (most recent call last):\n"
 
 
 def code_of(error: BaseException) -> Code | None:
-    """The code of an error of ours, also of one that came by way of Spark."""
+    """The code of our own error, also when Spark passed it on as text."""
     if isinstance(error, SkepError):
         return error.code
     text = str(error)
@@ -25,7 +25,7 @@ def code_of(error: BaseException) -> Code | None:
 
 
 def told(error: BaseException) -> str:
-    """The error and its first cause in one line, without the Java around them."""
+    """The error and its root cause in one line, without the Java around them."""
     if isinstance(error, SkepError):
         return error.message
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -44,7 +44,7 @@ def told(error: BaseException) -> str:
 
 
 def _raised(text: str) -> str | None:
-    """The error of a Python that Spark started: the first line after the last traceback that is not indented."""
+    """The error of a Python process of Spark: the first line after the last traceback that is not indented."""
     _, begins, rest = text.rpartition(_TRACEBACK)
     if not begins:
         return None
@@ -52,7 +52,7 @@ def _raised(text: str) -> str | None:
 
 
 def write_whole_error(error: BaseException, log: Path) -> None:
-    """Add all that is known of an error to a log, for whoever looks for its cause."""
+    """Append the full traceback of an error to a log file."""
     text = "".join(traceback.format_exception(error))
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE), "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,6 +1,6 @@
 """Encrypted queues and the lake: the lake is not encrypted, so it takes their payloads only when the user names the queue.
 
-A dead-letter queue of an encrypted queue holds its payloads, and counts as encrypted, too.
+The dead-letter queue of an encrypted queue holds its payloads, so it counts as encrypted, too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from skep.wire.queues import ListedQueue
 
 
 class Sealed(NamedTuple):
-    """Why payloads of a queue are kept encrypted: the queue that they are of is encrypted, or was."""
+    """Why the payloads of a queue are encrypted: their own queue ``of`` is encrypted now, or was before."""
 
     of: str
     is_now: bool
 
 
 def sealed(queues: Iterable[ListedQueue]) -> dict[str, Sealed]:
-    """The queues with payloads that the server keeps encrypted. What was sealed stays so when a queue's encryption is turned off."""
+    """The queues whose payloads the server keeps encrypted. Old payloads stay encrypted when a queue's encryption is turned off."""
     found: dict[str, Sealed] = {}
     for queue in queues:
         if queue.settings.encryption_enabled or queue.has_data_keys:
@@ -32,7 +32,7 @@ def sealed(queues: Iterable[ListedQueue]) -> dict[str, Sealed]:
 
 
 def hidden(sealed_queues: Mapping[str, Sealed], plain: Collection[str]) -> dict[str, Sealed]:
-    """The queues whose payloads must not be written to the lake: all that are sealed, but for those that were asked for by name."""
+    """The encrypted queues whose payloads must not be written to the lake: all but those that the user named (`--plain`)."""
     return {queue: why for queue, why in sealed_queues.items() if queue not in plain}
 
 

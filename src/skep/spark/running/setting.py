@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 UNSORTED = ("spark.sql.maxConcurrentOutputFileWriters", "64")
-"""Rows go to the folders of their queue and date as they come, where Spark would sort them first: a quarter less work."""
+"""Write rows to the folders of their queue and date without sorting them first: a quarter less work."""
 
 WHOLE_MICROS = ("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-"""Times as numbers that every reader knows and can skip files by, not in the twelve bytes that Spark writes by default."""
+"""Write times as numbers, not in the twelve bytes of Spark's default. Every reader knows them, and can skip files by them."""
 
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Have this setting inside."""
+    """Run a block with this setting."""
     before = str(spark.conf.get(name))
     spark.conf.set(name, value)
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # a Spark that is gone needs no setting, and what ended it is the error to tell
+        with suppress(Exception):  # when Spark is gone, the error that ended it is the one to raise
             spark.conf.set(name, before)
         raise
     spark.conf.set(name, before)

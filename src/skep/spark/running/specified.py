@@ -1,6 +1,6 @@
-"""Running what a spec declares: commands as a stream, and the checks of queues.
+"""Run what a spec declares: its commands as a stream, and the checks of its queues.
 
-A stream of commands keeps how far it is in its checkpoint.
+The checkpoint of a stream keeps how far it has come.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from skep.spec import App, to_json
 from skep.spec.ir import OnFail
 
 WATCH_SECONDS = 1
-"""So often it is looked how far a stream of commands is."""
+"""How often the progress of a stream is read."""
 
 
 def run_commands(context: Context) -> None:
-    """The messages of each queue with a `map_to` as commands: into the table `commands`, and a queue where `--to` names one."""
+    """Turn the messages of each queue with a `map_to` into commands: in the table `commands`, and in the queue of `--to`."""
     app = _app(context)
     with context.stage("commands") as stage:
         queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.map_to is not None], "a map_to")
@@ -62,14 +62,14 @@ def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
         while not query.awaitTermination(WATCH_SECONDS):
             _count(context, stage, root)
     except BaseException:
-        query.stop()  # or a Spark Connect server would go on with it
+        query.stop()  # a Spark Connect server would not stop it by itself
         raise
     finally:
         _count(context, stage, root)
 
 
 def _count(context: Context, stage: Stage, root: Path) -> None:
-    """Take the notes of batches that are done."""
+    """Count the outcomes of finished batches."""
     for note in taken_notes(root):
         stage.rows_in += note.rows
         stage.rows_out += note.rows - note.rejected
@@ -86,7 +86,7 @@ def _count(context: Context, stage: Stage, root: Path) -> None:
 
 
 def run_quality(context: Context) -> None:
-    """The checks of each queue on the messages it holds: counted, and those to be dropped into the table `quarantine`."""
+    """Run the checks of each queue on its messages. Failures are counted, and dropped rows go to the table `quarantine`."""
     app = _app(context)
     with context.stage("quality") as stage:
         queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.checks], "checks")
@@ -113,7 +113,7 @@ def run_quality(context: Context) -> None:
 
 
 def _queues(context: Context, fit: Sequence[str], what: str) -> list[str]:
-    """Those of the queues that are meant and there; none, and no error, when they were there as the run began."""
+    """The wanted queues that exist. It is an error when there are none, unless they were deleted during the run."""
     queues = [queue for queue in fit if queue in context.inputs.queues]
     if not queues and context.inputs.gone.isdisjoint(fit):
         raise SkepError(
@@ -126,7 +126,7 @@ def _queues(context: Context, fit: Sequence[str], what: str) -> list[str]:
 
 
 def checkpoint_name(root: Path) -> str:
-    """The name of a checkpoint, which it got when it was made: another one, also for the same queue, has another."""
+    """The unique name of a checkpoint; a new checkpoint gets one."""
     file = root / NAME
     if not file.exists():
         make_folder(root)

@@ -1,4 +1,4 @@
-"""Parts of a log that are needed, as few reads as may be."""
+"""The needed parts of a log, merged to a few reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Stretch(NamedTuple):
 
 
 def merged(wanted: Iterable[Stretch], held: Stretch, most: int) -> list[Stretch]:
-    """What is wanted of what the log holds, in order and without overlaps, in so many parts at the most.
+    """The wanted parts of a log, in order and without overlaps, at most so many.
 
-    Where there would be more, those with the fewest seqs between them become one.
+    Where there would be more, parts with the smallest gaps between them are joined.
     """
     joined: list[Stretch] = []
     for one in sorted(wanted):

@@ -39,7 +39,6 @@ def sentence(run: Run) -> str:
 
 
 def lines(run: Run) -> list[str]:
-    """The summary."""
     return [
         *[stage_line(number, len(run.stages), stage) for number, stage in enumerate(run.stages, 1)],
         *[check_line(check) for check in run.checks if not check.held],

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 28
 BAR_HEIGHT, BAR_LABEL = 22, 190
 COLOURS = 8
-"""So many colours the page has; further series begin again."""
+"""The colours of the page; further series use them again."""
 TICKS = 4
 SECONDS = "s"
 Point = tuple[float, float]
@@ -93,7 +93,7 @@ def _bars(drawn: Plot) -> str:
 
 
 def unbroken(series: Sequence[Point], step: float | None) -> Iterator[list[Point]]:
-    """The parts of a series in which no window is missing: where nothing happened there is a gap, and no line through it."""
+    """The parts of a series without a missing window. A gap means that nothing happened, and no line crosses it."""
     part: list[Point] = []
     for point in series:
         if part and step is not None and point[0] - part[-1][0] > 1.5 * step:
@@ -122,7 +122,7 @@ def _picture(height: float, parts: Sequence[str], label: str) -> str:
 
 
 def _value(value: float, unit: str, *, named: bool = True) -> str:
-    """A value with its unit; a duration with the one that suits it."""
+    """A value with its unit; a duration with a suitable unit."""
     if unit == SECONDS:
         return duration(value)
     return f"{_number(value)} {unit}" if named else _number(value)
