@@ -104,10 +104,4 @@ async def counted_postgres(server: PostgresServer) -> AsyncIterator[Counted]:
 
 
 def _driver(store: Store) -> Driver:
-    driver = Driver(store, ManualClock(), "tenant")
-    driver.check_accounts = _nothing  # type: ignore[method-assign]
-    return driver
-
-
-async def _nothing() -> None:
-    return None
+    return Driver(store, ManualClock(), "tenant", checks=False)

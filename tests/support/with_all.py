@@ -77,6 +77,9 @@ SPARK = {
 """On Spark, whole runs of what the pipelines' own functions are held to, and the other way round."""
 
 PLANS = "unit/store/postgres/test_plans.py::test_no_verb_walks_a_table_that_grows_and_hot_ones_ride_their_index"
+RANGES = "unit/store/postgres/test_plans.py::test_ranges_of_the_log_are_read_by_an_index"
+FIRST = "unit/store/postgres/test_plans.py::test_what_comes_first_of_a_range_is_read_by_an_index"
+WATCHING = "unit/store/postgres/test_plans.py::test_watching_finds_its_queues_by_name"
 STATEMENTS = "unit/store/postgres/test_plans.py::test_no_statement_of_the_files_walks_a_table_that_grows"
 DOCUMENT = "spec/test_round_trips.py::test_huge_and_deep_texts_are_no_trouble"
 UNPROVEN = "access/test_presence.py::test_a_file_that_proves_nothing_is_not_used"
@@ -86,8 +89,11 @@ LETTERS = "unit/store/test_letters_cost.py::test_twice_as_many_letters_take_abou
 CLAIM = "unit/store/test_claim_cost.py::test_one_claim_costs_the_same_however_many_partitions_are_blocked"
 
 OTHERS = {
-    **{f"{PLANS}[{state}]": PLANS for state in ("analyzed", "one row", "truncated")},
-    **{f"{STATEMENTS}[{state}]": STATEMENTS for state in ("analyzed", "one row", "truncated")},
+    **{
+        f"{test}[{state}": test
+        for test in (PLANS, STATEMENTS, RANGES, FIRST, WATCHING)
+        for state in ("analyzed", "one row", "truncated")
+    },
     **{f"{DOCUMENT}[{text}": DOCUMENT for text in ("lines of open brackets", "many unknown queues", "many circles")},
     **{f"{UNPROVEN}[{how}": UNPROVEN for how in ("moved", "unlink", "loosened")},
     f"{BURIAL}[postgres-unordered": BURIAL,

@@ -86,13 +86,7 @@ async def on_postgres(store: PostgresStore, session: asyncpg.Connection[asyncpg.
 
 
 def _driver(store: Store) -> Driver:
-    driver = Driver(store, ManualClock(), "tenant")
-    driver.check_accounts = _nothing  # type: ignore[method-assign]
-    return driver
-
-
-async def _nothing() -> None:
-    return None
+    return Driver(store, ManualClock(), "tenant", checks=False)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

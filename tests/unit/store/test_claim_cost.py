@@ -124,13 +124,7 @@ async def make(server: PostgresServer | None) -> AsyncIterator[Callable[[], Awai
 
 
 def _ops(store: Store) -> Ops:
-    driver = Driver(store, ManualClock(), "tenant")
-    driver.check_accounts = _nothing  # type: ignore[method-assign]
-    return Ops(driver)
-
-
-async def _nothing() -> None:
-    return None
+    return Ops(Driver(store, ManualClock(), "tenant", checks=False))
 
 
 async def test_a_claim_costs_the_same_however_many_wait_behind_a_blocked_one(

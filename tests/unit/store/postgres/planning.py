@@ -16,7 +16,12 @@ import asyncpg
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import SESSION, _prepare
 
-LOGGING = {"debug_print_plan": "on", "debug_pretty_print": "off", "client_min_messages": "log"}
+LOGGING = {
+    "debug_print_plan": "on",
+    "debug_pretty_print": "off",
+    "client_min_messages": "log",
+    "log_min_messages": "fatal",
+}
 _SCAN = re.compile(r"\{(SEQSCAN|INDEXSCAN|INDEXONLYSCAN|BITMAPHEAPSCAN|TIDSCAN|TIDRANGESCAN) .*?scanrelid (\d+)")
 _INDEX = re.compile(r":indexid (\d+) :indexqual (.*?) :(?:indexqualorig|recheckqual) ")
 _SORT = "SORT :"
@@ -63,9 +68,9 @@ class Planner:
         count = max(map(int, re.findall(r"\$(\d+)", sql)), default=0)
         arguments = "(" + ", ".join(["NULL"] * count) + ")" if count else ""
         self.scans.clear()
-        await self.connection.execute("DEALLOCATE ALL")
-        await self.connection.execute(f"PREPARE looked_at AS {sql}")
-        await self.connection.execute(f"EXPLAIN EXECUTE looked_at{arguments}")
+        await self.connection.execute(
+            f"DEALLOCATE ALL; PREPARE looked_at AS {sql}; EXPLAIN EXECUTE looked_at{arguments}"
+        )
         return list(self.scans)
 
     def take(self) -> list[Scan]:

@@ -36,8 +36,7 @@ class Counted:
     def __init__(self, store: PostgresStore, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self.store = store
         self.connection = connection
-        self.driver = Driver(store, ManualClock(), "tenant")
-        self.driver.check_accounts = _nothing  # type: ignore[method-assign]
+        self.driver = Driver(store, ManualClock(), "tenant", checks=False)
 
     async def cost(self, work: Work, vacuum: bool = True) -> float:
         """Index entries that one call reads, on average over a few, when no dead rows are in the way."""
@@ -60,10 +59,6 @@ class Counted:
             " AS entries FROM pg_stat_user_tables t WHERE t.schemaname = 'skep'"
         )
         return {row["relname"]: (row["entries"], row["seq_scan"]) for row in rows}
-
-
-async def _nothing() -> None:
-    return None
 
 
 @pytest.fixture
