@@ -158,7 +158,7 @@ class Schedules:
             log.error(
                 "a schedule failed unexpectedly", app=declared.app, schedule=declared.name, error=repr(error)[:500]
             )
-        # What was missed while this one failed, or while the process stood still, is one firing: the last of them.
+        # Of the firings that were missed while this one failed, or while the process stood still, only the last is made up for.
         now = self._clock.now()
         last = last_until(declared.spec, now)
         if last is None or last <= due:

@@ -23,7 +23,7 @@ log = structlog.get_logger("skep.apps")
 
 
 async def known_settings(engine: Engine, names: Iterable[str], tenant: str) -> dict[str, QueueSettings]:
-    """The settings of those of the queues that there are."""
+    """The settings of the queues that exist, by name."""
     known = {}
     for name in names:
         try:

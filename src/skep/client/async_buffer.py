@@ -62,7 +62,7 @@ class AsyncBuffer:
                 self._monitor.changed()
 
     async def flush(self) -> None:
-        """Wait until all messages are stored; raise the error of those that could not be."""
+        """Wait until all messages are stored; raise the error of messages that could not be stored."""
         async with self._monitor:
             self._flushing += 1
             begun = self._begun

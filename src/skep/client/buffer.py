@@ -64,7 +64,7 @@ class Buffer:
                 self._monitor.changed()
 
     def flush(self) -> None:
-        """Wait until all messages are stored; raise the error of those that could not be."""
+        """Wait until all messages are stored; raise the error of messages that could not be stored."""
         with self._monitor:
             self._flushing += 1
             begun = self._begun

@@ -128,7 +128,7 @@ class LogCalls:
     def abort_staging(
         self, query: str, epoch: int, *, partition: int | None = None, attempt: int | None = None
     ) -> ApiCall[StagingAborted]:
-        """Forget what is staged of an epoch, or of one attempt of a partition; what is published stays."""
+        """Forget the staged messages of an epoch, or of one attempt of a partition; published messages stay."""
         return delete(_epoch(query, epoch), StagingAborted, {"partition": partition, "attempt": attempt})
 
     # runs of pipelines

@@ -120,7 +120,7 @@ def message_reader(kind: type[M]) -> Callable[[ApiResponse], list[M]]:
 
 
 def held(messages: list[M], client: object, leases: Mapping[str, Left] | None = None) -> list[M]:
-    """The messages of a pop, which from now on know their client, and what is left of their leases (all that the pop brought)."""
+    """Give the messages of a pop their client, and the unsettled seqs of their lease (by default all that the pop brought)."""
     if leases is None:
         leases = leases_of(messages)
     for message in messages:
@@ -141,7 +141,7 @@ def completed(message: MessageData) -> Ack:
 
 
 def lease_of(message: object) -> str:
-    """The lease of a popped message; INVALID_REQUEST for what is none, as the list that a pop returned."""
+    """The lease of a popped message; INVALID_REQUEST for any other object, such as the list that a pop returned."""
     if not isinstance(message, MessageData):
         cure = ": put a star before it, as in client.ack(*messages)" if isinstance(message, list | tuple) else ""
         raise SkepError(Code.INVALID_REQUEST, f"a popped message is wanted, not a {type(message).__name__}{cure}")

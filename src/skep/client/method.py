@@ -200,7 +200,7 @@ def _reader(kind: type[T]) -> Callable[[ApiResponse], T]:
 
 
 def texts(query: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters as a URL writes them: in camel case, times as RFC 3339; what is None is left out."""
+    """The parameters as a URL writes them: in camel case, times as RFC 3339. None is left out."""
     return {_NAMES.get(name, name): _text(value) for name, value in query.items() if value is not None}
 
 

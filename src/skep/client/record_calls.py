@@ -148,11 +148,11 @@ def _document(app: App | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def effect(entity: str, id_: str, version: int, events: Events, state: object, cause: str | None) -> EffectItem:
-    """An effect, written now: what is sent later is what was given."""
+    """An effect, encoded now: later changes of the caller's objects do not change it."""
     items = [EventItem(name, Raw(encode(data))) for name, data in events]
     return EffectItem(entity, id_, version, items, Raw(encode(state)), cause)
 
 
 def receipt(scope: str, key: str, answer: object, window_seconds: float) -> ReceiptItem:
-    """A receipt, written now."""
+    """A receipt, encoded now."""
     return ReceiptItem(scope, key, Raw(encode(answer)), window_seconds)

@@ -41,7 +41,7 @@ class Remainder(Generic[M]):
         return lease not in self._sure and any(m.lease_id == lease and m.settled in _NACKED for m in self._handed_out)
 
     def learn(self, renewed: Sequence[Extended]) -> None:
-        """Drop what is no longer leased; a lease that outlived one nack outlives them all."""
+        """Drop messages that are no longer leased. A lease that outlived one nack outlives all nacks."""
         for result in renewed:
             if result.code is None:
                 self._sure.add(result.lease_id)

@@ -27,7 +27,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart, and in words what it says last."""
+    """A chart, and its last values in words."""
 
     title: str
     unit: str

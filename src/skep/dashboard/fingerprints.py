@@ -16,7 +16,7 @@ from skep.model.history import Death
 LOOKED_AT = 2_500
 """Dead letters that one look takes in: the newest of a queue, or of several together."""
 REMEMBERED = 20_000
-"""Errors whose pattern is remembered: those of some looks, so that a page that refreshes itself finds them there."""
+"""Errors whose pattern is remembered. They cover some looks, so that a page that refreshes itself computes none again."""
 _CHARACTERS = 300
 _DETAILS = (
     (re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"), "<id>"),
@@ -54,7 +54,7 @@ def pattern_of(error: str | None) -> str:
 
 @lru_cache(maxsize=4_096)
 def sign_of(source_queue: str, reason: str, pattern: str) -> str:
-    """A short name for what messages died of."""
+    """A short name for a kind of death: its queue, reason and pattern."""
     return hashlib.sha256(f"{source_queue}\0{reason}\0{pattern}".encode()).hexdigest()[:16]
 
 

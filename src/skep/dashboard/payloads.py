@@ -81,7 +81,7 @@ def shown(payload: bytes, content_type: str | None, payload_bytes: int | None = 
 
 
 class _Tree:
-    """Counts what it makes, so that a page does not get a million lines."""
+    """Makes a tree, and counts its nodes: no page gets a million lines."""
 
     def __init__(self) -> None:
         self._left = TREE_NODES

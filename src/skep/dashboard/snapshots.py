@@ -25,7 +25,7 @@ FRESH_SECONDS = 1.0
 RESTS = 10
 """After a look that took long there is none for so many times as long, so that looking never keeps the store busy."""
 OLD_SECONDS = 30.0
-"""One that is older than this is shown as what it is, and the page asks for the next at once."""
+"""A page says how old an older look is, and asks for the next one at once."""
 QUICK_SECONDS = 0.05
 """A look that takes no longer is taken while the page waits."""
 MANY_QUEUES = 200

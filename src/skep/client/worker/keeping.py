@@ -17,7 +17,7 @@ log = logging.getLogger("skep.worker")
 
 
 class Keeping:
-    """The leases that are held, and those of them that are lost."""
+    """The held leases, and which of them are lost."""
 
     def __init__(self, client: AsyncClient, lease_seconds: float) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class Keeping:
             await self.renew([lease for lease in self._held if lease not in self._lost])
 
     async def renew(self, lease_ids: list[str]) -> None:
-        """Renew these leases now, and note which of those that are held are lost."""
+        """Renew these leases now, and note which held leases are lost."""
         if not lease_ids:
             return
         try:

@@ -21,7 +21,7 @@ from skep.errors import Code, SkepError
 from skep.wire.messages import AckResult
 
 HELD_MAX = 256
-"""Chains that may wait, for a rate limit or an endpoint, on top of those that are worked on."""
+"""The most chains that may wait for a rate limit or an endpoint, besides the chains in work."""
 PAUSE_SECONDS = 1.0
 """How long to wait before asking again for a queue that is not there yet, or a server that is away."""
 

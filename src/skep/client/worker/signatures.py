@@ -144,7 +144,7 @@ def _parameter(one: inspect.Parameter, function: Function) -> Parameter:
 
 
 def _resolved(annotation: Any, function: Function) -> Any:
-    """The type that an annotation names; each for itself, so that one that is there for type checkers only hides no other."""
+    """The type that an annotation names. Each annotation is resolved alone: one that only type checkers can resolve hides no other."""
     called: Any = _called(function)
     called = inspect.unwrap(vars(called).get("__init__", called) if isinstance(called, type) else called)
     try:
@@ -155,7 +155,7 @@ def _resolved(annotation: Any, function: Function) -> Any:
 
 
 def _around(function: Any) -> dict[str, Any]:
-    """The variables of enclosing functions that it uses, those that have a value by now."""
+    """The variables of enclosing functions that it uses and that have a value by now."""
     around = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it has none yet

@@ -148,7 +148,7 @@ class Worker:
         return consumers
 
     async def _clients(self, stack: AsyncExitStack) -> tuple[AsyncClient, Client]:
-        """A client of each kind: the one that was given, and its like; what is made here is closed here."""
+        """A client of each kind: the one that was given, and one like it. A client that is made here is closed here."""
         given = self._given
         client = given if isinstance(given, AsyncClient) else AsyncClient.like(self._settings, self._clock)
         blocking = given if isinstance(given, Client) else Client.like(self._settings, self._clock)

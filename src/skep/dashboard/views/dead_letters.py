@@ -39,7 +39,7 @@ def _graves(queues: Sequence[Scanned]) -> list[Scanned]:
 
 
 async def dead_letters(site: Site, call: Call) -> Answer:
-    """All kinds of death, of one queue or of those with most."""
+    """All kinds of death, of one dead-letter queue or of those with most letters."""
     links = site.links(call)
     snapshot = await site.snapshot(call)
     graves = _graves(snapshot.seen.queues)
@@ -112,7 +112,7 @@ async def _letter(site: Site, call: Call) -> DeadLetter:
 
 
 async def letter(site: Site, call: Call, typed: str | None = None, problem: SkepError | None = None) -> Answer:
-    """One dead letter with all that is known of it; with what was ``typed`` when that could not be taken."""
+    """One dead letter with all its details; after a mistake with the ``typed`` payload and the problem."""
     links = site.links(call)
     one = await _letter(site, call)
     check_shown_again(call, one.queue, problem)
@@ -176,7 +176,7 @@ async def _question(
     site: Site, call: Call, wanted: DeadLetterFilter, what: str, said: Mapping[str, str], seqs: Sequence[str],
     problem: SkepError | None = None,
 ) -> Answer:  # fmt: skip
-    """The page that asks for a confirmation; with what is wrong with the one that was given."""
+    """The page that asks for a confirmation; after a mistake with the problem."""
     check_shown_again(call, wanted.queue, problem)
     number = await site.engine.dead_letters.count(wanted)
     first = min(wanted.seqs) - 1 if wanted.seqs else None

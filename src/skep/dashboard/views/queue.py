@@ -109,7 +109,7 @@ def dead_letter_queue(queue: Queue) -> str | None:
 async def settings(
     site: Site, call: Call, typed: Mapping[str, str] | None = None, problem: SkepError | None = None
 ) -> Answer:
-    """A queue's settings, to be seen and changed, and as a spec; with what was ``typed`` when that could not be taken."""
+    """A queue's settings as a form and as a spec; after a mistake with the ``typed`` values and the problem."""
     found = await site.engine.get_queue(key_of(call))
     rows = [(setting, getattr(found.settings, setting.name)) for setting in _IN_FORM]
     changed = {setting.name: value for setting, value in rows if value != setting.default}
@@ -158,7 +158,7 @@ def _setting(text: str) -> Any:
 async def publish_form(
     site: Site, call: Call, fields: Fields | None = None, problem: SkepError | None = None
 ) -> Answer:
-    """A form for a test message; with what was typed when that could not be taken."""
+    """A form for a test message; after a mistake with the typed ``fields`` and the problem."""
     key = key_to_change(call)
     call.check(key, Verb.PUSH)
     found = await site.engine.get_queue(key)

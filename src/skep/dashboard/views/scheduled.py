@@ -42,14 +42,14 @@ def _wanted(key: QueueKey, said: Mapping[str, str], ids: Sequence[str] = ()) -> 
 
 
 async def scheduled(site: Site, call: Call) -> Answer:
-    """A page of what waits in a queue."""
+    """A page of the scheduled messages of a queue."""
     key = key_of(call)
     found = await site.engine.get_queue(key)
     return await _listed(site, call, found, (await site.engine.browse.queue_stats(key)).scheduled)
 
 
 async def everywhere(site: Site, call: Call) -> Answer:
-    """A page of what waits in all queues that may be read."""
+    """A page of the scheduled messages of all queues that may be read."""
     return await _listed(site, call, None, totals((await site.snapshot(call)).seen).scheduled)
 
 
@@ -85,7 +85,7 @@ async def _question(
     site: Site, call: Call, wanted: ScheduledFilter, what: Change, said: Mapping[str, str], ids: Sequence[str], time: str,
     problem: SkepError | None = None,
 ) -> Answer:  # fmt: skip
-    """The page that asks for a confirmation; with what is wrong with the ``time`` that was typed."""
+    """The page that asks for a confirmation; after a mistake with the typed ``time`` and the problem."""
     check_shown_again(call, wanted.key, problem)
     found = await site.engine.get_queue(wanted.key)
     would = await site.engine.scheduled.count(wanted)
@@ -118,7 +118,7 @@ async def run(site: Site, call: Call, fields: Fields) -> str:
 
 async def move(site: Site, call: Call, fields: Fields) -> str:
     """Move the messages to another time."""
-    key = key_of(call)  # whether it may be is told before what is wrong with the form
+    key = key_of(call)  # refuses a queue that may not be changed, before a mistake in the form is told
     typed = fields.get("time").strip()
     try:
         deliver_at = parameters.time({"time": typed}, "time")

@@ -55,7 +55,7 @@ class Lane(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A message of a trace with what became of it: a lane for each group and attempt."""
+    """A message of a trace with its deliveries: a lane for each group and attempt."""
 
     message: StoredMessage
     line: str
