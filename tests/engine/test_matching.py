@@ -79,6 +79,21 @@ async def test_a_queue_made_while_a_poll_waits_is_seen(driver: EngineDriver) -> 
     assert await answer(poll) == ["1"]
 
 
+async def test_a_list_of_queues_that_grew_old_while_it_was_read_is_not_believed(driver: EngineDriver) -> None:
+    await make(driver, "b")
+    driver.store.hold("list_queues")
+    first = asyncio.ensure_future(driver.engine.pop_matching(PopRequest(ANY), namespace="shop"))
+    await driver.store.held("list_queues")
+    driver.store.let_go("list_queues")
+    driver.store.hold("list_queues")
+    await driver.store.held("list_queues")  # it has read b, and looks for queues behind it
+    await driver.push("1", queue=await make(driver, "a"))
+    driver.store.let_go("list_queues")
+    assert sources(await first) == []
+
+    assert sources(await driver.engine.pop_matching(PopRequest(ANY), namespace="shop")) == ["a"]
+
+
 async def test_a_poll_over_queues_ends_when_its_time_is_over(driver: EngineDriver) -> None:
     await make(driver, "a")
     poll = await driver.parked(driver.engine.pop_matching(PopRequest(ANY), namespace="shop", wait_seconds=12))

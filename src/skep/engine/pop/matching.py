@@ -41,18 +41,19 @@ class Matching:
         self._turns: dict[Match, int] = {}
 
     def forget(self) -> None:
-        """Forget all lists, as queues have come, gone or changed."""
-        self._known.clear()
+        """Forget all lists, as queues have come, gone or changed. A list that is being read now is not remembered."""
+        self._known = {}
 
     async def queues(self, match: Match) -> list[QueueKey]:
         """The queues to look at, in order; the next call begins with another one of each priority."""
         now = self._clock.steady()
-        known = self._known.get(match)
+        remembered = self._known
+        known = remembered.get(match)
         if known is None or known[0] <= now:
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
+            if len(remembered) >= REMEMBERED:
+                remembered.clear()
                 self._turns.clear()
-            known = self._known[match] = (Instant(now + self._believed), await self._look(match))
+            known = remembered[match] = (Instant(now + self._believed), await self._look(match))
         turn = self._turns.get(match, 0)
         self._turns[match] = turn + 1
         ordered: list[QueueKey] = []
