@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from skep.config import (
 from skep.config.load import SECTIONS, load
 from skep.errors import Code
 from skep.model import QueueSettings
+from tests.support.process import SCRIPT, run_skep
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -101,15 +101,12 @@ def rows(page: str) -> set[str]:
 SAMPLES = samples()
 
 
-def test_the_readme_has_a_sample() -> None:
-    assert any(name.startswith("README.md") for name, _, _ in SAMPLES)
-
-
-@pytest.mark.parametrize(("text", "printed"), [sample[1:] for sample in SAMPLES], ids=[sample[0] for sample in SAMPLES])
-def test_a_sample_runs_as_printed(text: str, printed: str, tmp_path: Path) -> None:
+def test_the_first_sample_of_the_readme_runs_in_a_new_interpreter(tmp_path: Path) -> None:
+    """All samples run as scripts of a process that has imported Skep. This one imports it, and warnings are errors."""
+    text, printed = next(sample[1:] for sample in SAMPLES if sample[0].startswith("README.md"))
     (tmp_path / "sample.py").write_text(text, encoding="utf-8")
     run = subprocess.run(
-        [sys.executable, "-W", "error", "sample.py"],
+        [*SCRIPT, "sample.py"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
@@ -117,6 +114,15 @@ def test_a_sample_runs_as_printed(text: str, printed: str, tmp_path: Path) -> No
         timeout=SAMPLE_SECONDS,
         check=False,
     )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == printed
+
+
+@pytest.mark.parametrize(("text", "printed"), [sample[1:] for sample in SAMPLES], ids=[sample[0] for sample in SAMPLES])
+def test_a_sample_runs_as_printed(text: str, printed: str, tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_text(text, encoding="utf-8")
+    environ = {**os.environ, "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest"}  # which take long to import
+    run = run_skep("sample.py", is_script=True, cwd=tmp_path, env=environ, encoding="utf-8", timeout=SAMPLE_SECONDS)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == printed
 

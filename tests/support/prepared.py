@@ -1,4 +1,4 @@
-"""A process that has imported Skep and waits to become `skep ARGUMENTS`. `tests.support.process` starts it and asks it.
+"""A process that has imported Skep and waits to become `skep ARGUMENTS`, or a script. `tests.support.process` starts it and asks it.
 
 It forks for each command, so that a command is a process of its own but need not import anything: that takes longer than most commands
 themselves. The process in between ends at once. So the command becomes a child of whoever asked, who waits for it as for any other.
@@ -15,6 +15,9 @@ import socket
 import sys
 import threading
 import time
+import types
+import warnings
+from pathlib import Path
 
 REQUEST_BYTES = 1_000_000
 LEFT_OUT = ("skep.cli.demo", "skep.cli.pipeline")
@@ -41,18 +44,19 @@ def prepare() -> None:
     gc.freeze()
 
 
-def wait_for_request(asked: socket.socket) -> bool:
-    """Answer requests with the number of a process; in that process, return True. False when nobody asks any more."""
+def wait_for_request(asked: socket.socket) -> dict[str, object] | None:
+    """Answer requests with the number of a process; in that process, return the request. None when nobody asks any more."""
     while True:
         text, descriptors, _, _ = socket.recv_fds(asked, REQUEST_BYTES, 3)
         if not text:
-            return False
+            return None
         between = os.fork()
         if between == 0:
             number = os.fork()
             if number == 0:
-                become(json.loads(text), descriptors)
-                return True
+                request: dict[str, object] = json.loads(text)
+                become(request, descriptors)
+                return request
             asked.send(str(number).encode())
             os._exit(0)
         for descriptor in descriptors:
@@ -78,8 +82,8 @@ def become(request: dict[str, object], descriptors: list[int]) -> None:
     sys.path[0] = str(request["folder"])
     arguments = request["arguments"]
     assert isinstance(arguments, list)
-    sys.argv[1:] = arguments
-    sys.argv[0] = str(importlib.import_module("skep").__path__[0]) + "/__main__.py"
+    command = [str(importlib.import_module("skep").__path__[0]) + "/__main__.py"]
+    sys.argv[:] = arguments if request["is_script"] else command + arguments
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), "utf-8")
     sys.stdout, sys.stderr = writer(1, "strict"), writer(2, "backslashreplace")
 
@@ -109,6 +113,16 @@ def end(asked: SystemExit) -> None:
     os._exit(asked.code if isinstance(asked.code, int) else int(asked.code is not None))
 
 
+def run_script(path: str) -> None:
+    """Be a script, as the interpreter is that is told `-W error`."""
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    module.__file__ = path
+    exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)
+    end(SystemExit(0))
+
+
 def run() -> None:
     """Be the command."""
     from skep.cli import main
@@ -126,5 +140,7 @@ if __name__ == "__main__":
         prepare()
         asked.send(b"ready")
         asked_for = wait_for_request(asked)
-    if asked_for:
+    if asked_for is not None and asked_for["is_script"]:
+        run_script(sys.argv[0])
+    elif asked_for is not None:
         run()

@@ -21,6 +21,7 @@ from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
 COMMAND = [sys.executable, "-m", "skep"]
+SCRIPT = [sys.executable, "-W", "error"]
 PREPARED = Path(__file__).with_name("prepared.py")
 REPLY_BYTES = 64
 
@@ -28,11 +29,12 @@ _one_at_a_time = threading.Lock()
 
 
 class SkepProcess(subprocess.Popen[Any]):
-    """A `subprocess.Popen` of `skep ARGUMENTS`, with the same options."""
+    """A `subprocess.Popen` of `skep ARGUMENTS`, with the same options; or of a script, to which warnings are errors."""
 
-    def __init__(self, *arguments: str, **options: Any) -> None:
+    def __init__(self, *arguments: str, is_script: bool = False, **options: Any) -> None:
         self._arguments = arguments
-        super().__init__([*COMMAND, *arguments], **options)
+        self._is_script = is_script
+        super().__init__([*(SCRIPT if is_script else COMMAND), *arguments], **options)
 
     def _execute_child(self, *given: Any) -> None:
         """Ask for a process where the base class forks and executes one."""
@@ -45,7 +47,7 @@ class SkepProcess(subprocess.Popen[Any]):
         ends = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
         request = {
             "arguments": self._arguments, "folder": str(asked["cwd"] or Path.cwd()), "environ": environ,
-            "new_session": asked["start_new_session"], "umask": _umask(),
+            "new_session": asked["start_new_session"], "umask": _umask(), "is_script": self._is_script,
         }  # fmt: skip
         self.pid = _forked(
             json.dumps(request).encode(), [number if end == -1 else end for number, end in enumerate(ends)]
@@ -58,7 +60,7 @@ class SkepProcess(subprocess.Popen[Any]):
 def run_skep(
     *arguments: str, timeout: float, typed: str | bytes | None = None, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run `skep ARGUMENTS` to its end and catch what it says, as `subprocess.run` does."""
+    """Run `skep ARGUMENTS`, or a script, to its end and catch what it says, as `subprocess.run` does."""
     stdin = subprocess.DEVNULL if typed is None else subprocess.PIPE
     process = SkepProcess(*arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
     with process:
