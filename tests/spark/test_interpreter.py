@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+import skep
+from skep.spark import stream_process
 from skep.spark.interpreter import ARCHIVES, interpreter
 
+SOURCES = Path(skep.__file__).parents[1]
 INSTALLED = Path(pyspark.__file__).parent
 TOLD = "import os, sys; print(sys.argv[1:], os.environ['PYTHONPATH'], sys.executable, os.getenv('a.name-of no shell'), sep='|')"
 
@@ -59,6 +63,22 @@ def test_nobody_needs_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Path, "home", homeless)
     assert interpreter({}) == sys.executable
+
+
+def test_the_process_of_a_stream_connects_before_it_loads_spark_which_may_take_longer_than_spark_waits(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("raise SystemExit('never loaded')", encoding="utf-8")
+    path = str(tmp_path / "socket")
+    with socket.create_server(path, family=socket.AF_UNIX) as spark:
+        spark.setblocking(False)
+        ended = subprocess.run(
+            [interpreter({"XDG_CACHE_HOME": str(tmp_path)}), "-m", stream_process.RUNNER], capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": f"{tmp_path}:{SOURCES}", stream_process.SOCKET: path},
+        )  # fmt: skip
+        assert ended.stderr == "never loaded\n"
+        spark.accept()[0].close()
 
 
 def test_a_session_on_this_machine_starts_them_so(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
+from skep.spark import stream_process
 from skep.spark.cached import cache_folder, write_program
 
 ARCHIVES = ("python/lib/pyspark.zip", "python/lib/py4j-*-src.zip", "jars/spark-core_*.jar")
@@ -34,6 +35,7 @@ for place in $PYTHONPATH; do
     esac
 done
 export PYTHONPATH="$kept"
+[ "$*" != "-m:{runner}" ] || set -- -m {ours}
 exec {python} "$@"
 """
 
@@ -45,7 +47,9 @@ def interpreter(environment: Mapping[str, str] | None = None) -> str:
     if home is None:
         return sys.executable
     archives = [shlex.quote(str(file)) for pattern in ARCHIVES for file in sorted(home.glob(pattern))]
-    text = PROGRAM.format(archives=" | ".join(archives), python=shlex.quote(sys.executable))
+    text = PROGRAM.format(
+        archives=" | ".join(archives), python=shlex.quote(sys.executable), runner=stream_process.RUNNER, ours=stream_process.__name__
+    )  # fmt: skip
     try:
         program = cache_folder(environment) / f"python-{sha256(text.encode()).hexdigest()[:16]}"
         write_program(program, text)
