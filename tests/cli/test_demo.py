@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,26 +20,21 @@ from skep.cli.demo import tables
 from skep.cli.demo.command import demo
 from skep.config import DEFAULT_PORT
 from tests.support.demo import check_lake, check_story, serving
+from tests.support.process import SkepProcess
 
 WAIT_SECONDS = 900.0
 
 
-def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The demo, with a folder for temporary files that can be looked into, and settings that must not reach it."""
+def piped(folder: Path) -> dict[str, Any]:
+    """How the demo is started: with a folder for temporary files that can be looked into, and settings that must not reach it."""
     environ = {**os.environ, "TMPDIR": str(folder), "SKEP_STORE": "postgresql://nobody@127.0.0.1:1/none"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "skep", "demo", *arguments],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipe = subprocess.PIPE
+    return {"env": environ, "stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, "text": True}
 
 
 @pytest.mark.slow  # it starts a Spark of its own
 def test_the_story_adds_up_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = started(tmp_path, "--once")
+    process = subprocess.Popen([sys.executable, "-m", "skep", "demo", "--once"], **piped(tmp_path))
     printed, complaints = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, complaints) == (0, ""), printed
 
@@ -59,7 +55,7 @@ def taken(port: int) -> Iterator[None]:
 
 def test_it_takes_another_port_when_the_usual_one_is_taken_and_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     with taken(DEFAULT_PORT):
-        process = started(tmp_path)
+        process = SkepProcess("demo", **piped(tmp_path))
         try:
             assert process.stdout is not None
             printed = ""

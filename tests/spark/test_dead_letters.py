@@ -7,7 +7,7 @@ import string
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.options import Connection
@@ -16,7 +16,7 @@ from skep.spark.running.context import Wishes
 from skep.spark.running.deriving import MOST_SHOWN
 from skep.spark.running.runner import Plan, run_pipelines
 from tests.spark.conftest import Lake
-from tests.spark.frames import dicts, letter, letters_of, message, messages_of
+from tests.spark.frames import dicts, kept, letter, letters_of, message, messages_of
 
 
 def order(number: int, **more: Any) -> str:
@@ -38,13 +38,25 @@ def test_errors_are_the_same_but_for_numbers_ids_and_quoted_texts(spark: SparkSe
     ]  # fmt: skip
 
 
-def test_letters_are_grouped_with_counts_trend_and_newest_sample(spark: SparkSession) -> None:
+@pytest.fixture(scope="module")
+def groups(spark: SparkSession) -> DataFrame:
+    """The groups of two queues: one whose healthy messages are gone, and one whose dead ones differ from them in three fields."""
+    healthy = [message("orders", seq, seq, payload=order(seq)) for seq in range(1, 11)]
+    dead = [order(seq, amount=f"{seq},50", to={"country": "XX"}, note="x" * seq) for seq in (20, 21)]
+    messages = messages_of(
+        spark, *healthy, *(message("orders", 20 + n, 20, payload=text) for n, text in enumerate(dead))
+    )
     letters = letters_of(
         spark,
-        letter(1, 0, "timeout after 31 s", payload="a"), letter(2, 60, "timeout after 9 s", payload="b"),
-        letter(3, 120, "timeout after 12 s", payload="c"), letter(4, 120, "refused", reason="rejected"),
+        letter(1, 0, "timeout after 31 s", queue="calls", payload="a"), letter(2, 60, "timeout after 9 s", queue="calls", payload="b"),
+        letter(3, 120, "timeout after 12 s", queue="calls", payload="c"), letter(4, 120, "refused", queue="calls", reason="rejected"),
+        *(letter(20 + n, 30, f"bad {n}", payload=text) for n, text in enumerate(dead)),
     )  # fmt: skip
-    found = dead_letter_groups(letters, messages_of(spark))
+    return kept(dead_letter_groups(letters, messages))
+
+
+def test_letters_are_grouped_with_counts_trend_and_newest_sample(groups: DataFrame) -> None:
+    found = groups.where(F.col("source_queue") == "calls")
     first, second = dicts(found.collect())
     assert (first["pattern"], first["letters"], first["reasons"]) == ("timeout after <n> s", 3, ["max_attempts"])
     assert first["trend"] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1]
@@ -54,14 +66,8 @@ def test_letters_are_grouped_with_counts_trend_and_newest_sample(spark: SparkSes
     assert dicts(most_frequent(found, 1).collect()) == [first]
 
 
-def test_fields_that_set_letters_apart_are_named_by_value_shape_or_presence(spark: SparkSession) -> None:
-    healthy = [message("orders", seq, seq, payload=order(seq)) for seq in range(1, 11)]
-    dead = [order(seq, amount=f"{seq},50", to={"country": "XX"}, note="x" * seq) for seq in (20, 21)]
-    messages = messages_of(
-        spark, *healthy, *(message("orders", 20 + n, 20, payload=text) for n, text in enumerate(dead))
-    )
-    letters = letters_of(spark, *(letter(20 + n, 30, f"bad {n}", payload=text) for n, text in enumerate(dead)))
-    [row] = dicts(dead_letter_groups(letters, messages).collect())
+def test_fields_that_set_letters_apart_are_named_by_value_shape_or_presence(groups: DataFrame) -> None:
+    [row] = dicts(groups.where(F.col("source_queue") == "orders").collect())
     found = {
         field["field"]: (field["kind"], field["value"], field["dead_share"], field["healthy_share"])
         for field in row["fields"]

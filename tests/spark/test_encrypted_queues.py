@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skep
-from tests.serve.test_encryption import keys_in, master
+from skep.crypto.master import MasterKeys, new_master_line
+from skep.testing.server import running_server
 from tests.spark.conftest import Lake
 from tests.spark.test_running import SHOP, ran
-from tests.support.serving import serving
 
 CARD = {"card": "4242424242424242"}
 
@@ -20,17 +20,15 @@ CARD = {"card": "4242424242424242"}
 @pytest.fixture
 def sealed(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
     """A server with an encrypted queue, a dead letter of it, and a queue that is not encrypted."""
-    with serving("--set", keys_in(tmp_path, master("one")), folder=tmp_path) as server:
-        url = f"http://127.0.0.1:{server.listening()}"
-        with skep.Client(url) as client:
-            for queue in ("payments", "Placed"):
-                client.configure(queue, encryption_enabled=True)
-            client.push("payments", [CARD, CARD])
-            client.push("Placed", {"number": 1, "cents": 5})
-            client.push("orders", {"n": 1})
-            [message] = client.pop("payments")
-            client.reject(message, error="declined")
-            yield Lake(spark, client, url, "default", tmp_path)
+    with running_server(masters=MasterKeys(new_master_line("one"))) as server, skep.Client(server.url) as client:
+        for queue in ("payments", "Placed"):
+            client.configure(queue, encryption_enabled=True)
+        client.push("payments", [CARD, CARD])
+        client.push("Placed", {"number": 1, "cents": 5})
+        client.push("orders", {"n": 1})
+        [message] = client.pop("payments")
+        client.reject(message, error="declined")
+        yield Lake(spark, client, server.url, "default", tmp_path)
 
 
 def archived(lake: Lake) -> dict[str, int]:

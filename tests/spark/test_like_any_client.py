@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import skep
 from skep.config import AccessSettings
+from skep.crypto.master import MasterKeys, new_master_line
 from skep.errors import Code, SkepError
 from skep.model.key import Verb
 from skep.spark.options import sink_options
@@ -18,8 +19,6 @@ from skep.spark.sink import TableWriter
 from skep.spec import load
 from skep.testing.server import running_server
 from tests.access.driver import Door
-from tests.serve.test_encryption import keys_in, master
-from tests.support.serving import serving
 
 SPEC = "app Shop { queue Placed { message_type { number: int } } }"
 DELIVERIES = ["exactly-once", "at-least-once"]
@@ -66,8 +65,8 @@ def test_a_key_lets_spark_do_what_it_is_for_and_no_more(spark: SparkSession) -> 
 
 def test_an_encrypted_queue_is_read_and_written_in_plain_and_kept_sealed(spark: SparkSession, tmp_path: Path) -> None:
     card = '{"card": "4242424242424242"}'
-    with serving("--set", keys_in(tmp_path, master("first")), folder=tmp_path) as server:
-        url = {"url": f"http://127.0.0.1:{server.listening()}"}
+    with running_server(str(tmp_path / "skep.db"), masters=MasterKeys(new_master_line("first"))) as server:
+        url = {"url": server.url}
         with skep.Client(url["url"]) as client:
             client.configure("payments", encryption_enabled=True)
             client.push("payments", {"card": "4242424242424243"})
@@ -77,4 +76,6 @@ def test_an_encrypted_queue_is_read_and_written_in_plain_and_kept_sealed(spark: 
         read = spark.read.format("skep").options(**url).load("payments").orderBy("seq").collect()
     assert popped == ["4242424242424243", "4242424242424242", "4242424242424242"]
     assert [row.payload for row in read[1:]] == [card, card]
-    assert b"42424242" not in b"".join(path.read_bytes() for path in (tmp_path / "skep-data").iterdir())
+    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"payments" in kept
+    assert b"42424242" not in kept

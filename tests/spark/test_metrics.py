@@ -48,6 +48,7 @@ def test_what_retention_took_from_the_head_of_a_lease_is_not_made_up_for_by_its_
 def test_counts_and_latencies_of_each_window_are_those_worked_out_by_hand(spark: SparkSession) -> None:
     messages = messages_of(
         spark, message("orders", 1, 0), message("orders", 2, 10), message("orders", 3, 20), message("orders", 4, 61),
+        message("unread", 1, 0),
     )  # fmt: skip
     leases = leases_of(
         spark,
@@ -72,32 +73,28 @@ def test_counts_and_latencies_of_each_window_are_those_worked_out_by_hand(spark:
     audit = found[at(0), "orders", 0, "audit"]
     assert (audit["pushed"], audit["delivered"], audit["wait_p50_seconds"]) == (3, 0, None)
     assert found[at(60), "orders", 0, "audit"]["settled"] == 4
-    assert len(found) == 4
+    unread = found[at(0), "unread", 0, None]
+    assert (unread["pushed"], unread["delivered"]) == (1, 0)
+    assert len(found) == 5
 
 
-def test_letters_tell_the_dead_of_a_lease_that_ended_in_both_ways(spark: SparkSession) -> None:
-    messages = messages_of(spark, message("orders", 1, 0), message("orders", 2, 0))
-    leases = leases_of(spark, lease("orders", (1, 2), (1, 2), "retried"))
-    letters = letters_of(spark, letter(1, 2, "no"))
-    [row] = metrics(messages, leases, letters, window=None).collect()
-    assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (2, 0, 1, 1)
-    assert row["window_start"] is None
-
-
-def test_a_queue_without_groups_has_its_pushes_counted(spark: SparkSession) -> None:
-    found = metrics(messages_of(spark, message("orders", 1, 0)), leases_of(spark))
-    [row] = found.collect()
-    assert (row["queue"], row["group"], row["pushed"], row["delivered"]) == ("orders", None, 1, 0)
-
-
-def test_partitions_fall_into_buckets_by_their_checksum(spark: SparkSession) -> None:
+def test_all_of_a_time_counts_by_partition_and_letters_tell_the_dead_of_a_lease_that_ended_in_both_ways(
+    spark: SparkSession,
+) -> None:
     names = ["a", "b", "c", "ü"]
-    messages = messages_of(spark, *(message("orders", seq, 0, partition=name) for seq, name in enumerate(names, 1)))
-    found = counted(metrics(messages, leases_of(spark), window=None, buckets=4))
+    parted = [message("parted", seq, 0, partition=name) for seq, name in enumerate(names, 1)]
+    messages = messages_of(spark, *parted, message("orders", 1, 0), message("orders", 2, 0))
+    leases = leases_of(spark, lease("orders", (1, 2), (1, 2), "retried"))
+    found = counted(metrics(messages, leases, letters_of(spark, letter(1, 2, "no")), window=None, buckets=4))
+
+    row = found[None, "orders", crc32(b"p") % 4, "g"]
+    assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (2, 0, 1, 1)
     expected: dict[int, int] = {}
     for name in names:
         expected[crc32(name.encode()) % 4] = expected.get(crc32(name.encode()) % 4, 0) + 1
-    assert {bucket: row["pushed"] for (_, _, bucket, _), row in found.items()} == expected
+    pushed = {bucket: row["pushed"] for (_, queue, bucket, _), row in found.items() if queue == "parted"}
+    assert pushed == expected
+    assert len(found) == 1 + len(expected)
 
 
 def test_a_group_that_is_new_counts_what_was_pushed_before(spark: SparkSession) -> None:

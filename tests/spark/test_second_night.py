@@ -11,7 +11,7 @@ from tests.spark.conftest import Lake
 from tests.spark.test_many_queues import names, push_to_each
 from tests.spark.test_running import ran
 
-FEW, MORE = 6, 30
+FEW, MORE = 3, 30
 ANSWERED = re.compile(r'^skep_http_requests_total\{method="(\w+)",route="([^"]+)",.*\} (\S+)$', re.MULTILINE)
 BY_TIME = {"/metrics", "/api/v1/pipelines/{run}"}
 """Routes that are asked as often as time passes."""
