@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.mutants import Mutant, postgres_locks, sqlite
+from tests.mutants import Mutant, lease, postgres_locks, sqlite
 
 TABLES: dict[str, list[Mutant]] = {
+    "lease": lease.MUTANTS,
     "sqlite": sqlite.MUTANTS,
     "postgres locks": postgres_locks.MUTANTS,
 }

@@ -74,6 +74,7 @@ def test_a_nack_ends_the_lease_for_all_that_is_left() -> None:
     assert (held.open, held.leased, held.token, held.is_resting) == ([2, 4], 0, None, True)
     assert (held.attempts, held.last_error) == (1, None)  # the head is another one, which nobody nacked
     assert [(one.seq, one.outcome) for one in effects.failures] == [(4, "retried")]
+    assert [(one.messages, one.completed, one.outcome) for one in effects.endings] == [(3, 1, "retried")]
 
 
 def test_of_two_words_on_one_message_the_first_counts() -> None:
@@ -93,11 +94,12 @@ def test_a_nack_too_many_buries() -> None:
 
 
 def test_a_lease_that_ran_out_for_the_last_time_buries_its_head_alone() -> None:
-    held, effects = lease(attempts=3), Effects()
+    held, effects = lease(attempts=3, last_error="no"), Effects()
     run_out(held, THREE_ATTEMPTS, effects)
 
-    assert [one.seq for one in effects.burials] == [1]
+    assert [(one.seq, one.error) for one in effects.burials] == [(1, "no")]
     assert (held.open, held.attempts, held.token, effects.retried) == ([2, 4], 1, None, 2)
+    assert held.last_error is None  # that was the error of the buried one
 
 
 def test_a_lease_that_reached_nobody_is_as_if_it_had_not_been() -> None:
