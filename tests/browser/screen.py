@@ -58,9 +58,11 @@ class Screen:
         return response
 
     def shoot(self, name: str) -> None:
-        """Show the page wide in both colours, and as on a phone; keep screenshots of it if there is a folder for them."""
-        for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", PHONE)):
-            colours: Literal["light", "dark"] = "dark" if scheme == "dark" else "light"
+        """Show the page dark and as on a phone, at once; if there is a folder, one after the other, with a screenshot of each."""
+        shown: list[tuple[str, Literal["light", "dark"], dict[str, int]]] = [("dark", "dark", PHONE)]
+        if self._folder is not None:
+            shown = [("light", "light", WIDE), ("dark", "dark", WIDE), ("phone", "light", PHONE)]
+        for scheme, colours, size in shown:
             self.page.emulate_media(color_scheme=colours)
             self.page.set_viewport_size({"width": size["width"], "height": size["height"]})
             if self._folder is not None:

@@ -16,6 +16,9 @@ ERRORS = (
     "KeyError: 'customer_{n}'",
 )
 
+WAVE_MINUTES = 3
+"""So far apart are the waves of the hour."""
+
 
 def shop(api: Api) -> None:
     """Four queues in four states."""
@@ -46,7 +49,7 @@ def an_hour(api: Api, server: RunningServer, clock: ManualClock) -> None:
     api.post("/api/v1/configure", {"queue": "payments", "settings": {"namespace": "shop", "max_attempts": 1}})
     api.post("/api/v1/configure", {"queue": "emails", "settings": {"namespace": "shop", "max_depth": 400}})
     number = 0
-    for minute in range(60):
+    for minute in range(0, 60, WAVE_MINUTES):
         items = []
         for _ in range(int(14 + 10 * math.sin(minute / 6))):
             number += 1
@@ -60,7 +63,7 @@ def an_hour(api: Api, server: RunningServer, clock: ManualClock) -> None:
         api.post("/api/v1/push", {"items": items})
         clock.advance(2)
         _work(api, clock, minute)
-        clock.advance(57)
+        clock.advance(57 + (WAVE_MINUTES - 1) * 60)
         server.run(_quiet(server))
 
 
