@@ -1,4 +1,4 @@
-"""Producers that push over plain HTTP until the server goes away, and remember what they were told."""
+"""Producers that push over plain HTTP until the server goes away, or it is enough, and remember what they were told."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class Producer(threading.Thread):
         self.answered: list[str] = []
         self.refused: list[int] = []
         self.under_way = threading.Event()
+        self.enough = threading.Event()
 
     def run(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         number = 0
         try:
-            while True:
+            while not self.enough.is_set():
                 number += 1
                 text = f"{self._name}-{number}"
                 status = push(connection, text)

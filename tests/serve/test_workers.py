@@ -18,6 +18,7 @@ from tests.support.wire import Wire
 
 PUSH = b'{"items": [{"queue": "q", "payload": 1}]}'
 ON_SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+ON_POSTGRES = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
@@ -40,7 +41,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(shared_folder: Path) -> Iterator[tuple[ServeProcess, int]]:
-    """Two workers on an SQLite file, and their port, for tests that leave them as they are: they take long to start."""
+    """Two workers on an SQLite file, and their port, for tests that leave two behind: they take long to start."""
     with serving("--store", "skep.db", "--workers", "2", folder=shared_folder) as server:
         yield server, server.listening()
 
@@ -58,8 +59,16 @@ def children(server: ServeProcess, module: str) -> list[psutil.Process]:
     return [child for child in server.system.children() if module in " ".join(child.cmdline())]
 
 
-def test_all_workers_serve_one_port(server: ServeProcess) -> None:
-    port = server.listening()
+def test_all_workers_serve_one_port(shared: tuple[ServeProcess, int]) -> None:
+    all_serve(*shared)
+
+
+@ON_POSTGRES
+def test_all_workers_on_postgresql_serve_one_port(server: ServeProcess) -> None:
+    all_serve(server, server.listening())
+
+
+def all_serve(server: ServeProcess, port: int) -> None:
     workers = workers_of(server)
     assert len(workers) == 2
 
@@ -76,12 +85,18 @@ def established(worker: psutil.Process, port: int) -> bool:
     return any(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == port for c in worker.net_connections("tcp"))
 
 
-def test_a_worker_that_dies_is_replaced(server: ServeProcess) -> None:
+@ON_POSTGRES
+def test_a_worker_on_postgresql_that_dies_is_replaced(server: ServeProcess) -> None:
     port = server.listening()
     before = workers_of(server)
 
     before[0].kill()
 
+    is_replaced(server, port, before)
+
+
+def is_replaced(server: ServeProcess, port: int, before: list[psutil.Process]) -> None:
+    """The first of the workers has died, and another is there for it."""
     assert server.event("a worker ended and is replaced")["pid"] == before[0].pid
     replacement = server.event("worker listening")["pid"]
     assert replacement not in {worker.pid for worker in before}
@@ -149,11 +164,10 @@ def test_I1_an_owner_that_is_killed_loses_nothing_and_is_replaced(server: ServeP
     with Wire(port) as wire:
         # 202 while the worker is still careful: it has just seen its store fail.
         assert wire.request("POST", "/api/v1/push", PUSH).reply().status in (201, 202)
-    for worker in workers_of(server):  # those who push on go on until the server is gone
-        worker.kill()
+    for producer in producers:
+        producer.enough.set()
     for producer in producers:
         producer.join(WAIT_SECONDS)
-    server.event("worker listening")
     assert {text for producer in producers for text in producer.answered} <= set(stored(port))
 
 
@@ -171,17 +185,20 @@ def test_what_is_pushed_through_one_worker_wakes_who_waits_at_the_other(shared: 
         assert waiting.reply().status == 200
 
 
-@ON_SQLITE
-def test_I9_what_a_killed_worker_held_comes_again_from_the_other(server: ServeProcess) -> None:
-    port = server.listening()
+def test_I9_what_a_killed_worker_held_comes_again_from_the_other_and_it_is_replaced(
+    shared: tuple[ServeProcess, int],
+) -> None:
+    server, port = shared
     with contextlib.ExitStack() as stack:
         doomed, other = wires_to_both(server, port, stack)
-        assert doomed.request("POST", "/api/v1/push", PUSH).reply().status == 201
-        pop = "/api/v1/pop/queue/q?leaseSeconds=1&wait=true&timeout=60"
+        assert doomed.request("POST", "/api/v1/push", PUSH.replace(b'"q"', b'"held"')).reply().status == 201
+        pop = "/api/v1/pop/queue/held?leaseSeconds=1&wait=true&timeout=60"
         assert doomed.request("GET", pop).reply().status == 200
-        holder_of(server, doomed, port).kill()
+        workers = sorted(workers_of(server), key=lambda worker: worker != holder_of(server, doomed, port))
+        workers[0].kill()
 
         assert other.request("GET", pop).reply().status == 200
+    is_replaced(server, port, workers)
 
 
 @pytest.mark.usefixtures("shared")

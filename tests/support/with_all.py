@@ -115,7 +115,13 @@ OTHERS = {
     "engine/test_shredding.py::test_keys_wrapped_by_an_old_master_key_are_in_no_file_once_they_are_rewrapped[postgres": (
         "engine/test_shredding.py::test_shredded_keys_are_in_no_file_of_the_store"
     ),
-    "serve/test_workers.py::test_all_workers_serve_one_port[postgres": "serve/test_workers.py::test_all_workers_serve_one_port",
+    "serve/test_workers.py::test_a_signal_while_the_first_child_starts_stops_it_in_order[postgres": (
+        "serve/test_workers.py::test_a_signal_while_the_first_child_starts_stops_it_in_order"
+    ),
+    "serve/test_workers.py::test_all_workers_on_postgresql_serve_one_port": "serve/test_workers.py::test_all_workers_serve_one_port",
+    "serve/test_workers.py::test_a_worker_on_postgresql_that_dies_is_replaced": (
+        "serve/test_workers.py::test_I9_what_a_killed_worker_held_comes_again_from_the_other_and_it_is_replaced"
+    ),
     "unit/store/postgres/test_group_races.py::test_pops_beside_deletions_of_their_group_and_queue": (
         "unit/store/postgres/test_group_races.py::test_a_deleted_queue_is_swept_whole"
     ),

@@ -31,6 +31,6 @@ def test_who_holds_its_line_is_there_and_runs_by_default() -> None:
 
 
 def test_a_variant_that_is_left_out_leaves_its_others() -> None:
-    file = "tests/serve/test_workers.py::test_all_workers_serve_one_port"
+    file = "tests/unit/store/test_claim_cost.py::test_one_claim_costs_the_same_however_many_partitions_are_blocked"
 
     assert held_by_others([f"{file}[sqlite]", f"{file}[postgres]"]) == {f"{file}[postgres]"}
