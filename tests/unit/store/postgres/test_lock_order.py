@@ -1,7 +1,8 @@
 """The order of locks that functions/locks.sql gives: whoever waits for a lock holds none that comes after it.
 
-Another session holds one lock. A verb of the store runs into it, and PostgreSQL is asked what else the verb holds. Nobody can
-then wait for someone who waits for them, whatever the two do.
+Another session holds all locks of some kinds. A verb of the store runs into one after the other; each time PostgreSQL is asked
+what else the verb holds, and then the verb gets that lock. Nobody can then wait for someone who waits for them, whatever the two do.
+And `VERBS` says which locks each verb takes, so that none of them is lost.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChang
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
+from skep.store.postgres.retain import _retain
 from skep.store.postgres.store import _compact
 from tests.contract.driver import Driver
 from tests.unit.store.postgres.conftest import EMPTY
@@ -28,8 +30,18 @@ from tests.unit.store.postgres.holding import Session
 STATE_TABLES = ["consumer_group", "partition_lease", "set_lease", "group_counter"]
 GROUP, CONFIGURATION, LOG = 1936418164, 1936418161, 1936418160
 ADVISORY = [GROUP, CONFIGURATION, LOG]
+LOCK_ALL = [
+    "SELECT pg_advisory_lock(1936418164, g.id) FROM consumer_group g",
+    "SELECT pg_advisory_lock(1936418161, t.number) FROM (SELECT DISTINCT hashtext(q.tenant) AS number FROM queue q) t",
+    "SELECT pg_advisory_lock(1936418160, q.id) FROM queue q",
+]
+UNLOCK = "SELECT pg_advisory_unlock($1::integer, ($2::bigint - CASE WHEN $2 >= 2147483648 THEN 4294967296 ELSE 0 END)::integer)"
+NAMES = {(GROUP, "ShareLock"): "share", (GROUP, "ExclusiveLock"): "take", (CONFIGURATION, "ExclusiveLock"): "configuration", (LOG, "ExclusiveLock"): "log"}  # fmt: skip
 HELD_WHILE_WAITING = """
-SELECT h.classid::bigint AS class, r.relname AS table FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted
+SELECT w.classid::bigint AS awaited_class, w.objid::bigint AS awaited_number, w.mode, v.relname AS awaited_table,
+       h.classid::bigint AS class, h.objid::bigint AS number, r.relname AS table
+FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted
+LEFT JOIN pg_class v ON v.oid = w.relation
 LEFT JOIN pg_class r ON r.oid = h.relation AND r.relkind = 'r'
 JOIN pg_stat_activity a ON a.pid = w.pid AND a.application_name LIKE 'skep %'
 WHERE NOT w.granted AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -65,6 +77,21 @@ async def settle_and_pop(driver: Driver) -> Callable[[], Awaitable[Any]]:
 async def push_to_another_that_is_new(driver: Driver) -> Callable[[], Awaitable[Any]]:
     batch = driver.batch(driver.message("x"), driver.message("y", "new"))
     return lambda: driver.store.push([batch], driver.now)
+
+
+async def push_to_several(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.create("a")
+    batch = driver.batch(driver.message("x", "a"), driver.message("y"))
+    return lambda: driver.store.push([batch], driver.now)
+
+
+async def push_to_a_new_queue(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    batch = driver.batch(driver.message("x", "new"))
+    return lambda: driver.store.push([batch], driver.now)
+
+
+async def watch(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.watch([driver.key()], driver.later(60))
 
 
 async def pop(driver: Driver) -> Callable[[], Awaitable[Any]]:
@@ -105,6 +132,13 @@ async def nack(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 async def reject(driver: Driver) -> Callable[[], Awaitable[Any]]:
     settlement = driver.settlement(await driver.pop_one(), Outcome.REJECT)
+    return lambda: driver.store.settle([settlement], driver.now)
+
+
+async def reject_into_a_new_queue(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.create("a")
+    await driver.push("1", queue="a")
+    settlement = driver.settlement(await driver.pop_one("a"), Outcome.REJECT)
     return lambda: driver.store.settle([settlement], driver.now)
 
 
@@ -165,6 +199,11 @@ async def clear(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.clear(driver.key(), ClearScope.ALL, driver.now)
 
 
+async def clear_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await waiting(driver)
+    return lambda: driver.store.clear(driver.key(), ClearScope.SCHEDULED, driver.now)
+
+
 async def purge(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.reject(await driver.pop_one())
     await driver.pop("q.dead")
@@ -195,6 +234,15 @@ async def retain(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.update(retention_seconds=1, retention_ignores_groups=True)
     driver.clock.advance(1_000)
     return lambda: driver.store.retain(driver.key(), driver.now, 100)
+
+
+async def retain_settled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    """Without the look for idle groups, which is a transaction of its own and reads the groups before."""
+    await driver.update(retention_seconds=1)
+    driver.clock.advance(1_000)
+    store = driver.store
+    assert isinstance(store, PostgresStore)
+    return lambda: store.pool.transaction(_retain, driver.key(), driver.now, 100, 0)
 
 
 async def waiting(driver: Driver) -> ScheduledFilter:
@@ -234,6 +282,14 @@ async def sweep(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.sweep(driver.now, 100)
 
 
+async def create_queue(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.create("new")
+
+
+async def change_of_settings(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.update_queue(driver.key(), QueueChanges(max_attempts=9), driver.now)
+
+
 async def change_of_ordering(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.clear(ClearScope.ALL)
     changes = QueueChanges(ordering=Ordering.FIFO)
@@ -262,11 +318,62 @@ async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: store.pool.transaction(_compact)
 
 
-VERBS: list[Verb] = [
-    push, push_plain, push_and_pop, settle_and_pop, push_to_another_that_is_new, pop, pop_and_bury, pop_for_a_new_group, auto_ack,
-    auto_ack_and_bury_for_a_new_group, ack, nack, reject, reject_in_two_queues, renew, transact, transact_together, seek, seek_of_a_new_group, delete_group, end_leases, release_lease, report_progress,
-    promote, count_scheduled, cancel_scheduled, move_scheduled, run_scheduled, clear, purge, delete_message, replay, expire, retain, sweep, change_of_ordering, delete_queue, look, look_at_leases, sample, compact,
-]  # fmt: skip
+VERBS: dict[Verb, str] = {
+    push: "log",
+    push_plain: "log",
+    push_and_pop: "log",
+    settle_and_pop: "",
+    push_to_another_that_is_new: "log",
+    push_to_several: "log log",
+    push_to_a_new_queue: "configuration",
+    watch: "log",
+    pop: "share",
+    pop_and_bury: "share log",
+    pop_for_a_new_group: "log",
+    auto_ack: "share",
+    auto_ack_and_bury_for_a_new_group: "log log",
+    ack: "",
+    nack: "share",
+    reject: "share log",
+    reject_into_a_new_queue: "share configuration",
+    reject_in_two_queues: "share share log",
+    renew: "",
+    transact: "share log",
+    transact_together: "share log",
+    seek: "take",
+    seek_of_a_new_group: "log",
+    delete_group: "take",
+    end_leases: "",
+    release_lease: "",
+    report_progress: "log",
+    promote: "log",
+    count_scheduled: "log",
+    cancel_scheduled: "log",
+    move_scheduled: "log",
+    run_scheduled: "log",
+    clear: "take log",
+    clear_scheduled: "log",
+    purge: "take log",
+    delete_message: "take take log",
+    replay: "take log log",
+    expire: "share share log",
+    retain: "take log",
+    retain_settled: "log",
+    sweep: "",
+    create_queue: "configuration",
+    change_of_settings: "configuration",
+    change_of_ordering: "take configuration log",
+    delete_queue: "configuration log",
+    look: "",
+    look_at_leases: "",
+    sample: "",
+    compact: "",
+}
+"""The verbs, and what each waits for, in that order: `share` or `take` a group, a tenant's configuration, a log."""
+IN_TWO_STEPS = auto_ack_and_bury_for_a_new_group, Ordering.UNORDERED
+"""Locks logs in another order than that of their ids (docs/log.md)."""
+UNORDERED = {**VERBS, settle_and_pop: "share", ack: "share"}
+"""The same of an unordered queue, where an ack of single messages may make a row."""
 
 
 ORDERINGS = pytest.mark.parametrize(
@@ -294,6 +401,17 @@ async def lasting_session(emptied_dsn: str) -> AsyncIterator[Session]:
     connection.terminate()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def holders(emptied_dsn: str) -> AsyncIterator[dict[str, Session]]:
+    """A session for each of the tables that are compacted."""
+    sessions = {
+        table: await asyncpg.connect(emptied_dsn, server_settings={"search_path": "skep"}) for table in STATE_TABLES
+    }
+    yield sessions
+    for session in sessions.values():
+        session.terminate()
+
+
 async def ready(store: PostgresStore, ordering: Ordering, verb: Verb) -> Callable[[], Awaitable[Any]]:
     """A tenant of its own with a queue, messages and a group that pops them; and a verb that is about to be called."""
     driver = Driver(store, ManualClock(), next(TENANTS), checks=False)
@@ -304,36 +422,42 @@ async def ready(store: PostgresStore, ordering: Ordering, verb: Verb) -> Callabl
     return await verb(driver)
 
 
-async def held_while_waiting(session: Session, lock: str, call: Awaitable[Any]) -> list[asyncpg.Record]:
-    """What a call holds once it waits for a lock of another; nothing when it does not wait. It then gets the lock, and ends.
+async def waits(
+    session: Session, call: Awaitable[Any], release: Callable[[asyncpg.Record], Awaitable[Any]]
+) -> list[list[asyncpg.Record]]:
+    """What a call holds at each lock of others that it waits for. It then gets that lock, and ends.
 
     It is not cut off: its session would end with it, and the next would plan everything anew.
     """
-    locking = session.transaction()
-    await locking.start()
-    await session.execute(lock)
     task = asyncio.ensure_future(call)
-    held: list[asyncpg.Record] = []
-    while not task.done() and not held:
-        held = await session.fetch(HELD_WHILE_WAITING)
-    await locking.rollback()
+    found: list[list[asyncpg.Record]] = []
+    while not task.done():
+        if held := await session.fetch(HELD_WHILE_WAITING):
+            found.append(held)
+            await release(held[0])
     await asyncio.gather(task, return_exceptions=True)
-    return held
+    return found
 
 
 @ORDERINGS
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
-    lasting_store: PostgresStore, lasting_session: Session, verb: Verb, ordering: Ordering
+    lasting_store: PostgresStore, lasting_session: Session, holders: dict[str, Session], verb: Verb, ordering: Ordering
 ) -> None:
-    for number, table in enumerate(STATE_TABLES):
-        call = await ready(lasting_store, ordering, verb)
-        rows = await held_while_waiting(lasting_session, f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", call())
-        held = {row["table"] for row in rows}
+    call = await ready(lasting_store, ordering, verb)
+    for table, holder in holders.items():
+        await holder.execute(f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+    found = await waits(lasting_session, call(), lambda row: holders[row["awaited_table"]].execute("ROLLBACK"))
+    for holder in holders.values():
+        if holder.is_in_transaction():
+            await holder.execute("ROLLBACK")
 
+    for rows in found:
+        table, held = rows[0]["awaited_table"], {row["table"] for row in rows}
         # Who has read the group, the first of them, keeps a compaction from getting any: its own order does not matter then.
-        assert "consumer_group" in held or not held & set(STATE_TABLES[number + 1 :]), f"while it waits for {table}"
+        later = STATE_TABLES[STATE_TABLES.index(table) + 1 :]
+        assert "consumer_group" in held or not held & set(later), f"while it waits for {table}"
         assert table != "consumer_group" or not {row["class"] for row in rows} & set(ADVISORY)
 
 
@@ -343,16 +467,23 @@ async def test_who_waits_for_a_table_holds_none_that_comes_after_it(
 async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
     lasting_store: PostgresStore, lasting_session: Session, verb: Verb, ordering: Ordering
 ) -> None:
-    locks = {
-        GROUP: "SELECT pg_advisory_xact_lock(1936418164, g.id) FROM consumer_group g",
-        CONFIGURATION: "SELECT pg_advisory_xact_lock(1936418161, hashtext(q.tenant)) FROM queue q",
-        LOG: "SELECT lock_log(q.id) FROM queue q",
-    }
-    for number, class_ in enumerate(ADVISORY):
-        call = await ready(lasting_store, ordering, verb)
-        held = {row["class"] for row in await held_while_waiting(lasting_session, locks[class_], call())}
+    call = await ready(lasting_store, ordering, verb)
+    for lock in LOCK_ALL:
+        await lasting_session.execute(lock)
+    found = await waits(
+        lasting_session,
+        call(),
+        lambda row: lasting_session.execute(UNLOCK, row["awaited_class"], row["awaited_number"]),
+    )
+    await lasting_session.execute("SELECT pg_advisory_unlock_all()")
 
-        assert not held & set(ADVISORY[number + 1 :]), f"while it waits for {class_}"
+    for rows in found:
+        later = ADVISORY[ADVISORY.index(rows[0]["awaited_class"]) + 1 :]
+        assert not {row["class"] for row in rows} & set(later), f"while it waits for {rows[0]['awaited_class']}"
+        logs = [row["number"] for row in rows if row["class"] == LOG]
+        assert (verb, ordering) == IN_TWO_STEPS or all(number < rows[0]["awaited_number"] for number in logs)
+    awaited = [NAMES[rows[0]["awaited_class"], rows[0]["mode"]] for rows in found]
+    assert " ".join(awaited) == (UNORDERED if ordering is Ordering.UNORDERED else VERBS)[verb]
 
 
 async def test_compaction_and_a_pop_that_has_read_its_group_both_get_on(
