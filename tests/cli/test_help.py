@@ -15,28 +15,32 @@ from skep.cli.commands import SECTIONS, overview
 from skep.cli.exits import USER
 from skep.cli.queue_settings import QueueFlags
 from skep.model import DeadReason, QueueSettings
+from tests.support.process import run_skep
 
 HEAVY = {"cyclopts", "rich", "msgspec", "pyreqwest", "stamina", "structlog", "apsw", "starlette", "uvicorn", "asyncio"}
 SERVER = {"apsw", "asyncpg", "starlette", "uvicorn", "uvloop", "pyarrow", "prometheus_client"}
 WORDS = [word for commands in SECTIONS.values() for word, _, _ in commands]
 
 
-def imported(*arguments: str) -> tuple[str, set[str]]:
-    """What the command printed, and the packages it had loaded by then."""
+def imported(*commands: tuple[str, ...]) -> tuple[list[str], set[str]]:
+    """What the commands printed, one after the other, and the packages they had loaded in the end."""
     text = (
-        f"import sys; sys.argv = {['skep', *arguments]!r}\n"
+        "import sys\n"
         "from skep.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
+        f"for arguments in {commands!r}:\n"
+        "    sys.argv = ['skep', *arguments]\n"
+        "    try: main()\n"
+        "    except SystemExit: pass\n"
+        "    print(end='\\f')\n"
         "print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
-    return run.stdout, set(run.stderr.split())
+    return run.stdout.split("\f")[:-1], set(run.stderr.split())
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
 def test_the_overview_names_every_command_and_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
-    printed, packages = imported(*arguments)
+    [printed], packages = imported(arguments)
     assert printed == overview()
     assert all(f"  {word} " in printed for word in WORDS)
     assert not packages & HEAVY
@@ -46,11 +50,13 @@ def test_the_overview_fits_a_terminal() -> None:
     assert max(map(len, overview().splitlines())) <= 80
 
 
-@pytest.mark.parametrize("word", ["push", "pop", "tail", "queue", "dlq", "lag"])
-def test_help_of_a_command_loads_nothing_of_the_server_or_the_client(word: str) -> None:
-    printed, packages = imported(word, "--help")
-    assert printed.startswith(f"Usage: skep {word}")
+def test_help_of_commands_loads_nothing_of_the_server_or_the_client_and_names_every_reason() -> None:
+    words = ["push", "pop", "tail", "queue", "dlq", "lag", "dlq list"]
+    printed, packages = imported(*((*word.split(), "--help") for word in words))
+    for word, text in zip(words, printed, strict=True):
+        assert text.startswith(f"Usage: skep {word}")
     assert not packages & (SERVER | {"pyreqwest", "stamina"})
+    assert all(reason in printed[-1] for reason in DeadReason)
 
 
 def test_every_command_that_talks_to_a_server_has_an_example() -> None:
@@ -88,14 +94,9 @@ def test_every_setting_of_a_queue_has_an_option() -> None:
     assert {field.name for field in fields(QueueFlags)} == {*QueueSettings.__struct_fields__, "reset"}
 
 
-def test_dead_letters_can_be_chosen_by_every_reason() -> None:
-    printed, _ = imported("dlq", "list", "--help")
-    assert all(reason in printed for reason in DeadReason)
-
-
 @pytest.mark.parametrize("shell", ["bash", *(pytest.param(shell, marks=pytest.mark.slow) for shell in ("zsh", "fish"))])
 def test_a_shell_can_be_taught_the_commands(shell: str) -> None:
-    printed, _ = imported("completion", shell)
+    printed = run_skep("completion", shell, text=True, timeout=60).stdout
     assert all(word in printed for word in ("skep", "push", "dlq", "replay", "dry-run"))
 
 

@@ -16,7 +16,7 @@ from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
 from tests.support.proxy import Proxy
 
-CUTS = 30
+CUTS = pytest.mark.parametrize("cuts", [8, pytest.param(30, marks=pytest.mark.slow)])
 """At how many points of each direction a conversation is cut."""
 
 
@@ -97,8 +97,9 @@ class Conversation:
             pass
 
 
+@CUTS
 async def test_I1_I2_I3_a_push_that_is_cut_anywhere_is_stored_once_or_not_at_all(
-    direct: Driver, behind: Driver, proxy: Proxy
+    direct: Driver, behind: Driver, proxy: Proxy, cuts: int
 ) -> None:
     await direct.create()
     batches: list[PushBatch] = []
@@ -110,7 +111,7 @@ async def test_I1_I2_I3_a_push_that_is_cut_anywhere_is_stored_once_or_not_at_all
         return lambda: behind.store.push([batch], behind.now)
 
     conversation = Conversation(proxy, behind, prepare)
-    for sent, received in await conversation.points(CUTS):
+    for sent, received in await conversation.points(cuts):
         push = await prepare()
         batch = batches[-1]
         outcomes = await conversation.cut(push, sent, received)
@@ -134,9 +135,10 @@ STATUS = {
 }
 
 
+@CUTS
 @pytest.mark.parametrize("outcome", STATUS)  # a release comes again at once, so there is nothing to count
 async def test_I6_I11_a_settlement_that_is_cut_anywhere_happened_once_or_not_at_all(
-    direct: Driver, behind: Driver, proxy: Proxy, outcome: Outcome
+    direct: Driver, behind: Driver, proxy: Proxy, outcome: Outcome, cuts: int
 ) -> None:
     await direct.create(max_attempts=0)
     settlements: list[Settlement] = []
@@ -149,7 +151,7 @@ async def test_I6_I11_a_settlement_that_is_cut_anywhere_happened_once_or_not_at_
         return lambda: behind.store.settle([settlement], behind.now)
 
     conversation = Conversation(proxy, behind, prepare)
-    for sent, received in await conversation.points(CUTS // 3):
+    for sent, received in await conversation.points(cuts):
         settle = await prepare()
         settlement, before = settlements[-1], len(settlements)
         results = await conversation.cut(settle, sent, received)
@@ -165,8 +167,9 @@ async def test_I6_I11_a_settlement_that_is_cut_anywhere_happened_once_or_not_at_
     await direct.check_accounts()
 
 
+@CUTS
 async def test_I15_a_transaction_that_is_cut_anywhere_is_whole_or_not_at_all(
-    direct: Driver, behind: Driver, proxy: Proxy
+    direct: Driver, behind: Driver, proxy: Proxy, cuts: int
 ) -> None:
     await direct.create()
     await direct.create("next")
@@ -181,7 +184,7 @@ async def test_I15_a_transaction_that_is_cut_anywhere_is_whole_or_not_at_all(
         return lambda: behind.store.transact([transaction], behind.now)
 
     conversation = Conversation(proxy, behind, prepare)
-    for sent, received in await conversation.points(CUTS // 3):
+    for sent, received in await conversation.points(cuts):
         call = await prepare()
         transaction = transactions[-1]
         outcomes = await conversation.cut(call, sent, received)

@@ -67,9 +67,9 @@ async def counted_sqlite() -> AsyncIterator[Counted]:
 
 
 @asynccontextmanager
-async def counted_postgres(server: PostgresServer) -> AsyncIterator[Counted]:
-    """A store with one session, in a database of its own."""
-    dsn = server.create_database()
+async def counted_postgres(server: PostgresServer, tables: str) -> AsyncIterator[Counted]:
+    """A store with one session, in a database of its own: a copy of one with empty tables."""
+    dsn = server.create_database(template=tables)
     store = PostgresStore(dsn, max_connections=1)
     await store.open()
     observer = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})

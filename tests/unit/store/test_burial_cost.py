@@ -26,10 +26,13 @@ ORDERINGS = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNOR
 @pytest.fixture(params=["sqlite", "postgres"])
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[MakeCounted]:
     server = request.getfixturevalue("postgres_server") if request.param == "postgres" else None
+    tables: str = "" if server is None else request.getfixturevalue("tables_to_copy")
     async with AsyncExitStack() as made:
 
         async def make() -> Counted:
-            return await made.enter_async_context(counted_sqlite() if server is None else counted_postgres(server))
+            return await made.enter_async_context(
+                counted_sqlite() if server is None else counted_postgres(server, tables)
+            )
 
         yield make
 

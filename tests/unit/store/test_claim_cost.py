@@ -20,7 +20,7 @@ from tests.contract.driver import Driver
 from tests.contract.queueing import Ops, texts
 from tests.support.postgres import PostgresServer
 
-FEW, MANY = 2_000, 12_000
+FEW, MANY = 2_000, 8_000
 assert FEW > CLAIM_PASSED
 SLACK = 60
 """Index entries, or steps by the hundred, by which a claim may differ: each search takes a few more."""
@@ -102,7 +102,9 @@ def server(request: pytest.FixtureRequest) -> PostgresServer | None:
 
 
 @pytest.fixture
-async def make(server: PostgresServer | None) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
+async def make(
+    request: pytest.FixtureRequest, server: PostgresServer | None
+) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
     async with AsyncExitStack() as made:
 
         async def make() -> Counted:
@@ -111,7 +113,7 @@ async def make(server: PostgresServer | None) -> AsyncIterator[Callable[[], Awai
                 await memory.open()
                 made.push_async_callback(memory.close)
                 return await on_sqlite(memory)
-            dsn = server.create_database()
+            dsn = server.create_database(template=request.getfixturevalue("tables_to_copy"))
             made.callback(server.drop_database, dsn)
             store = PostgresStore(dsn, max_connections=1)
             await store.open()
