@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from skep.testing.server import RunningServer
 from tests.browser.screen import Screen
@@ -17,6 +17,7 @@ from tests.http.driver import Api
 from tests.http.test_abuse import until
 
 POP = "/api/v1/pop/queue/{queue}"
+BEGINNING = '<!doctype html><link rel="icon" href="data:,">'
 ATTACKS = {
     "frame": '<iframe src="{pop}" style="display:none"></iframe>',
     "frame that says nothing": '<iframe src="{pop}" referrerpolicy="no-referrer" sandbox></iframe>',
@@ -68,20 +69,20 @@ def answered(server: RunningServer) -> Counter[int]:
 @pytest.mark.parametrize("host", ["evil.example", pytest.param("127.0.0.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_page_of_others_pops_a_message(
-    browser: Browser, server: RunningServer, other: tuple[int, dict[str, str]], name: str, host: str
+    context: BrowserContext, server: RunningServer, other: tuple[int, dict[str, str]], name: str, host: str
 ) -> None:
     """A page of another site, and one of another port of this machine, which browsers take for the same site."""
     api = Api(server, "default")
     queue = f"precious-{list(ATTACKS).index(name)}-{host}"
     api.push(queue, {"n": 1})
     port, pages = other
-    pages["/"] = "<!doctype html>" + ATTACKS[name].format(pop=f"{server.url}/api/v1/pop/queue/{queue}?autoAck=true")
+    pages["/"] = BEGINNING + ATTACKS[name].format(pop=f"{server.url}/api/v1/pop/queue/{queue}?autoAck=true")
     before = answered(server)
 
-    context = browser.new_context()
-    context.new_page().goto(f"http://{host}:{port}/", wait_until="commit")
+    visited = context.new_page()
+    visited.goto(f"http://{host}:{port}/", wait_until="commit")
     server.run(until(lambda: answered(server) != before))
-    context.close()
+    visited.close()
 
     assert answered(server) - before == {403: 1}
     assert [(message["payload"], message["attempt"]) for message in api.pop(queue)] == [({"n": 1}, 1)]
@@ -106,9 +107,7 @@ def test_a_link_from_another_page_leads_to_the_dashboard(
 ) -> None:
     api.push("orders", {"n": 1})
     port, pages = other
-    pages["/"] = (
-        f'<!doctype html><link rel="icon" href="data:,"><a href="{server.url}/queues/orders?tenant={api.tenant}">see</a>'
-    )
+    pages["/"] = f'{BEGINNING}<a href="{server.url}/queues/orders?tenant={api.tenant}">see</a>'
 
     page.goto(f"http://evil.example:{port}/")
     page.get_by_role("link", name="see").click()
