@@ -24,7 +24,7 @@ from tests.spark.test_running import ran
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
 def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, kind: str) -> None:
     lake.client.push("orders", [{"n": number} for number in range(3)])
-    assert ran(lake, "archive", kind=kind).run.error is None
+    assert ran(lake, "archive", kind=kind, verify=False).run.error is None
     lake.client.delete_queue("orders")
     lake.client.push("orders", [{"again": 1}, {"again": 2}])
     lake.client.push("others", {"n": 1})

@@ -124,7 +124,7 @@ def written_down(ended: Ended) -> None:
 
 def test_the_archive_goes_on_where_it_was_and_a_group_follows_it(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number} for number in range(5)])
-    assert ran(lake, "archive", max_rows=2).run.stages[0].batches == 3
+    assert ran(lake, "archive", max_rows=2, verify=False).run.stages[0].batches == 3
     lake.client.push("orders", [{"n": number} for number in range(2)])
     run = ran(lake, "archive", group="lake").run
     assert (run.stages[0].rows_in, run.stages[0].rows_out, run.status) == (2, 2, "ok")
@@ -141,7 +141,7 @@ def test_delta_takes_the_same(lake: Lake) -> None:
 
 def test_a_lake_of_parquet_is_not_taken_for_delta(lake: Lake) -> None:
     lake.client.push("orders", {"n": 1})
-    ran(lake, "archive")
+    ran(lake, "archive", verify=False)
     assert "a lake of Parquet" in (ran(lake, "archive", kind="delta").run.error or "")
 
 
@@ -226,7 +226,7 @@ def test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_mes
     sly = b'1},{"queue":"elsewhere","payload":2'
     texts = [skep.NewMessage(sly, content_type="text/plain"), skep.NewMessage(b"\xff\x00", content_type="image/png")]
     lake.client.push("orders", [{"n": 1}, *texts, {"n": 2}])
-    ran(lake, "archive")
+    ran(lake, "archive", verify=False)
     run = ran(lake, "replay", queues=("orders",), to="again", where=where).run
     assert (run.error, run.status, run.stages[0].rejected, run.stages[0].rows_out) == (None, "warn", 2, 2)
     assert [json.loads(bytes(one.payload)) for one in lake.client.messages("again")] == [{"n": 1}, {"n": 2}]

@@ -51,7 +51,7 @@ def test_a_second_archive_asks_no_more_of_the_server_when_more_queues_have_not_c
 
 def test_a_second_archive_opens_no_file_of_queues_that_have_not_changed_and_an_audit_opens_all(lake: Lake) -> None:
     push_to_each(lake.client, FEW)
-    ran(lake, "archive")
+    ran(lake, "archive", verify=False)
     messages = lake.folder / "lake" / "messages"
     [unchanged] = Path(messages / f"queue={names(FEW)[-1]}").rglob("*.parquet")
     unchanged.write_bytes(b"no parquet")

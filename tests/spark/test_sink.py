@@ -21,6 +21,7 @@ from skep.spark.options import SinkOptions, sink_options
 from skep.spark.sink import OneAhead, StreamWriter, TableWriter, Writing
 from skep.testing.server import RunningServer
 from tests.spark.conftest import TENANTS, Lake
+from tests.spark.test_stream import WAIT_SECONDS
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 DELIVERIES = ["exactly-once", "at-least-once"]
@@ -146,7 +147,7 @@ def test_a_stream_goes_from_queue_to_queue_once_over_killed_workers_and_restarts
         frame = frame.mapInArrow(dying(str(lake.folder / "killed")), frame.schema)
         writer = frame.writeStream.format("skep").options(**lake.connection, queue="copies")
         query = writer.option("checkpointLocation", str(lake.folder / "cp")).trigger(availableNow=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(WAIT_SECONDS)
 
     lake.client.push("orders", list(range(10)), partition="p")
     run()

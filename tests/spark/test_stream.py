@@ -14,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from skep.spark.offsets import parted
 from tests.spark.conftest import Lake
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 600
+"""For what would never end; only a busy machine needs a part of it."""
 
 
 def start(frame: DataFrame, folder: Path, *, once: bool = True, **options: Any) -> StreamingQuery:
