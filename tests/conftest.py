@@ -47,13 +47,13 @@ ABOVE_STORES = (
 MOST_VARIANTS, MOST_OF_A_PROMISE = 3, 6
 PROMISE = re.compile(r"_I\d+_")
 
-# Not truncated: of tables with few rows, that takes longer than deleting them.
+# Truncated only where there was much: of tables with few rows, that takes longer than deleting them.
 EMPTY = """
 DO $$ DECLARE name regclass; BEGIN
     SET LOCAL session_replication_role = replica;  -- no triggers
     FOR name IN SELECT oid FROM pg_class WHERE relnamespace = 'skep'::regnamespace AND relkind = 'r'
         AND relname NOT IN ('migration', 'app_revision', 'clock')
-    LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
+    LOOP EXECUTE CASE WHEN pg_relation_size(name) > 64 * 1024 THEN 'TRUNCATE ' ELSE 'DELETE FROM ' END || name; END LOOP;
     UPDATE skep.app_revision SET revision = 0;
     UPDATE skep.clock SET latest_at = 0, put_back_at = NULL;
     PERFORM setval(oid, 1, false) FROM pg_class WHERE relnamespace = 'skep'::regnamespace AND relkind = 'S';

@@ -39,7 +39,7 @@ from tests.support.history import Call, History, Recorder, check
 from tests.support.postgres import PostgresServer, running_postgres
 
 MODES = ("kill", "tear", "power")
-SAMPLES = 45
+SAMPLES = 30
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.support.crash"])
 

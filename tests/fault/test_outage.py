@@ -126,7 +126,7 @@ async def test_I13_the_server_killed_while_it_drains(
             await load.reached(100)
             await asyncio.to_thread(mortal.kill)
             await load.seen("buffered")
-            await load.reached(800)
+            await load.reached(400)
         await asyncio.to_thread(mortal.start)
         await asyncio.to_thread(server.event, "the store is back")
         server.process.kill()

@@ -15,7 +15,7 @@ from tests.spool.samples import LIMITS, record, slot_in
 from tests.support.crash import CrashingVfs
 
 MODES = ("kill", "tear", "power")
-SAMPLES = 36
+SAMPLES = 24
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.spool.test_crash"])
 

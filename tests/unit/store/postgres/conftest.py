@@ -14,15 +14,9 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.store.postgres import PostgresStore
+from tests.conftest import EMPTY
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer, make_tables
-
-EMPTY = """
-DO $$ BEGIN
-    EXECUTE (SELECT 'TRUNCATE ' || string_agg('skep.' || tablename, ', ') || ' RESTART IDENTITY'
-             FROM pg_tables WHERE schemaname = 'skep' AND tablename <> 'migration');
-END $$
-"""
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,16 @@ Each test stops one call right before its commit, and begins the other one meanw
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
+import pytest_asyncio
 
+from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering, Outcome, PushStatus, Retry, Seq
 from skep.model.transaction import Transaction, fingerprint_of
@@ -20,6 +24,7 @@ from tests.contract.driver import Driver, seqs
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
 
 MESSAGES = 20
+TENANTS = (f"tenant {number}" for number in itertools.count(1))
 ORPHANS = """
 SELECT (SELECT count(*) FROM {table} l WHERE NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.id = l.group_id))
 """
@@ -28,13 +33,38 @@ Action = Callable[[Driver], Awaitable[Any]]
 Begun = Callable[[Driver], Awaitable[Callable[[], Any]]]
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def servers(emptied_dsn: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """Two for all tests: the sessions of new ones would plan everything anew."""
+    stores = PostgresStore(emptied_dsn), PostgresStore(emptied_dsn)
+    for store in stores:
+        await store.open()
+    yield stores
+    for store in stores:
+        await store.close()
+
+
 @pytest.fixture
-async def second(store: PostgresStore, dsn: str) -> AsyncIterator[PostgresStore]:
+def driver(servers: tuple[PostgresStore, PostgresStore], dsn: str) -> Driver:
+    """One server, in a tenant of its own and a database that was emptied."""
+    return Driver(servers[0], ManualClock(), next(TENANTS))
+
+
+@pytest.fixture
+def second(servers: tuple[PostgresStore, PostgresStore]) -> PostgresStore:
     """Another server."""
-    second = PostgresStore(dsn)
-    await second.open()
-    yield second
-    await second.close()
+    return servers[1]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def other(dsn: str) -> AsyncIterator[Session]:
+    """A session that is neither's."""
+    connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
+    yield connection
+    connection.terminate()
 
 
 async def orphans(session: Session) -> dict[str, int]:
