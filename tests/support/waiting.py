@@ -11,17 +11,20 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 PATIENCE_SECONDS = 120.0
-LOOK_SECONDS = 0.001
+LOOK_SECONDS, LATER_SECONDS = 0.001, 0.02
+"""Between the first looks, and between later ones: what takes long is not looked at a thousand times a second."""
+LATER = 1.1
 
 Seen = TypeVar("Seen")
 
 
 def until(look: Callable[[], Seen]) -> Seen:
     """What one sees when there is something to see."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, pause = time.monotonic() + PATIENCE_SECONDS, LOOK_SECONDS
     while not (seen := look()):
         assert time.monotonic() < deadline, f"not so after {PATIENCE_SECONDS} s"
-        time.sleep(LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(pause * LATER, LATER_SECONDS)
     return seen
 
 
@@ -41,9 +44,12 @@ async def until_so(look: Callable[[], Seen], meanwhile: Callable[[], object] | N
 
 async def until_asked(ask: Callable[[], Awaitable[Seen]], meanwhile: Callable[[], object] | None = None) -> Seen:
     """The same for what has to be waited for."""
+    pause = LOOK_SECONDS
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not (seen := await ask()):
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(pause)
             if meanwhile is not None:
                 meanwhile()
+            else:
+                pause = min(pause * LATER, LATER_SECONDS)
     return seen

@@ -23,8 +23,8 @@ from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.retain import _retain
 from skep.store.postgres.store import _compact
+from tests.conftest import EMPTY
 from tests.contract.driver import Driver
-from tests.unit.store.postgres.conftest import EMPTY
 from tests.unit.store.postgres.holding import Session
 
 STATE_TABLES = ["consumer_group", "partition_lease", "set_lease", "group_counter"]
