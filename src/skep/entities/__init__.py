@@ -4,21 +4,19 @@
 it, and `fold` computes its state from its events.
 """
 
-from skep.entities.compiled import CompiledCommand, CompiledEntity, compile_entities, compile_entity
+from skep.entities.compiled import CompiledEntity, compile_entities, compile_entity
 from skep.entities.decide import Accepted, Decision, Emitted, Snapshot, accept, decide, encoded, snapshot
-from skep.entities.fold import apply_event, fold
+from skep.entities.fold import fold
 from skep.entities.refusal import PERMANENT
 
 __all__ = [
     "PERMANENT",
     "Accepted",
-    "CompiledCommand",
     "CompiledEntity",
     "Decision",
     "Emitted",
     "Snapshot",
     "accept",
-    "apply_event",
     "compile_entities",
     "compile_entity",
     "decide",

@@ -14,15 +14,15 @@ from skep.spec.expressions import (
     evaluate,
     evaluate_json,
 )
-from skep.spec.files import Checked, check, load, read_spec
+from skep.spec.files import Checked, check, load
 from skep.spec.interchange import from_document, from_json, from_toml, to_document, to_json, to_toml
 from skep.spec.ir import App
 from skep.spec.mapping import FieldMapping, apply_mapping, compile_mapping
 from skep.spec.messages import Misfit, Validator, compile_validator, decode, misfit, misfit_of
-from skep.spec.parser import Parsed, parse_app
+from skep.spec.parser import parse_app
 from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
 from skep.spec.printer import format_spec, print_app
-from skep.spec.problems import Problem, Severity, Span, SpecError, render, render_all
+from skep.spec.problems import Problem, Severity, SpecError
 from skep.spec.secrets import secret_problems
 from skep.spec.senders import effective_verify
 from skep.spec.validate import validate
@@ -38,11 +38,9 @@ __all__ = [
     "ExpressionError",
     "FieldMapping",
     "Misfit",
-    "Parsed",
     "Problem",
     "SettingChange",
     "Severity",
-    "Span",
     "SpecError",
     "Validator",
     "apply_mapping",
@@ -68,9 +66,6 @@ __all__ = [
     "parse_app",
     "plan",
     "print_app",
-    "read_spec",
-    "render",
-    "render_all",
     "render_plan",
     "secret_problems",
     "settings_of",

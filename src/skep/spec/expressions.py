@@ -101,9 +101,9 @@ def evaluate(expression: Expression, message: Mapping[str, object], budget: int 
     return value
 
 
-def evaluate_json(expression: Expression, message: Mapping[str, object], budget: int = BUDGET) -> object:
+def evaluate_json(expression: Expression, message: Mapping[str, object]) -> object:
     """The value as JSON: with times and durations as strings, only finite numbers, and a bounded size."""
-    value = evaluate(expression, message, budget)
+    value = evaluate(expression, message)
     # Nearly all values are plain, and need no conversion.
     kind = type(value)
     if value is None or kind is bool or (kind is str and len(value) < PLAIN_CHARACTERS):  # type: ignore[arg-type] # a str
