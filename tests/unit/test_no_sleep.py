@@ -32,11 +32,8 @@ def sleeps(tree: ast.AST) -> list[int]:
 
 
 def test_only_who_may_sleeps() -> None:
-    found = {
-        str(path.relative_to(TESTS)): lines
-        for path in sorted(TESTS.rglob("*.py"))
-        if (lines := sleeps(ast.parse(path.read_text(encoding="utf-8"))))
-    }
+    texts = {str(path.relative_to(TESTS)): path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
+    found = {path: lines for path, text in texts.items() if "sleep" in text and (lines := sleeps(ast.parse(text)))}
     assert found.keys() == MAY.keys(), found
 
 
