@@ -25,7 +25,7 @@ STREAM = """
 spark = start_session("test", master="local[1]")
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load().writeStream.format("noop")
 query = stream.option("checkpointLocation", sys.argv[1]).trigger(once=True).start()
-assert query.awaitTermination(60)
+assert query.awaitTermination(600)
 assert query.exception() is None, query.exception()
 print("rows", sum(one.numInputRows for one in query.recentProgress))
 print("files", spark.sparkContext._jsc.hadoopConfiguration().get("fs.file.impl"))
@@ -168,7 +168,7 @@ def test_a_session_has_them(spark: SparkSession) -> None:
 def test_a_session_after_another_one_has_them_if_its_java_does(tmp_path: Path, before: str, is_ours: bool) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", before + STREAM, str(tmp_path / "checkpoint")],
-        capture_output=True, text=True, check=False, timeout=120, env=os.environ,
+        capture_output=True, text=True, check=False, timeout=600, env=os.environ,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
