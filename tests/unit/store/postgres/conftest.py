@@ -7,16 +7,20 @@ that change the schema override `dsn` with `blank_dsn`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.store.postgres import PostgresStore
 from tests.conftest import EMPTY
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer, make_tables
+
+TENANTS = (f"tenant {number}" for number in itertools.count(1))
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +45,17 @@ async def store(dsn: str) -> AsyncIterator[PostgresStore]:
     await store.open()
     yield store
     await store.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def servers(emptied_dsn: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """Two for all tests of a module, each in a tenant of its own: the sessions of new ones would plan everything anew."""
+    stores = PostgresStore(emptied_dsn), PostgresStore(emptied_dsn)
+    for store in stores:
+        await store.open()
+    yield stores
+    for store in stores:
+        await store.close()
 
 
 @pytest.fixture

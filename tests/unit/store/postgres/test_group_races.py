@@ -6,7 +6,6 @@ Each test stops one call right before its commit, and begins the other one meanw
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -21,10 +20,10 @@ from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering,
 from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver, seqs
+from tests.unit.store.postgres.conftest import TENANTS
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
 
 MESSAGES = 20
-TENANTS = (f"tenant {number}" for number in itertools.count(1))
 ORPHANS = """
 SELECT (SELECT count(*) FROM {table} l WHERE NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.id = l.group_id))
 """
@@ -34,17 +33,6 @@ Begun = Callable[[Driver], Awaitable[Callable[[], Any]]]
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def servers(emptied_dsn: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
-    """Two for all tests: the sessions of new ones would plan everything anew."""
-    stores = PostgresStore(emptied_dsn), PostgresStore(emptied_dsn)
-    for store in stores:
-        await store.open()
-    yield stores
-    for store in stores:
-        await store.close()
 
 
 @pytest.fixture

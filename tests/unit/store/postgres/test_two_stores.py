@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
+from skep.clock import ManualClock
 from skep.model import Ordering, PushStatus
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import PLENTY, Driver, seqs
+from tests.unit.store.postgres.conftest import TENANTS
 
 BOTH = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.fixture
-async def drivers(store: PostgresStore, driver: Driver, dsn: str) -> AsyncIterator[tuple[Driver, Driver]]:
-    """Two servers whose clocks agree."""
-    second = PostgresStore(dsn)
-    await second.open()
-    there = Driver(second, driver.clock, driver.tenant)
-    yield driver, there
-    await second.close()
+def drivers(servers: tuple[PostgresStore, PostgresStore], dsn: str) -> tuple[Driver, Driver]:
+    """Two servers whose clocks agree, on a database that was emptied."""
+    clock, tenant = ManualClock(), next(TENANTS)
+    return Driver(servers[0], clock, tenant), Driver(servers[1], clock, tenant)
 
 
 async def test_a_queue_that_many_push_to_first_is_made_once(drivers: tuple[Driver, Driver]) -> None:
@@ -31,7 +32,7 @@ async def test_a_queue_that_many_push_to_first_is_made_once(drivers: tuple[Drive
 
     results = [result for (outcome,) in outcomes for result in outcome.results]
     assert sorted(result.seq or 0 for result in results) == list(range(1, 21))
-    assert len(await drivers[0].store.list_queues("tenant")) == 1
+    assert len(await drivers[0].store.list_queues(drivers[0].tenant)) == 1
     await drivers[0].check_accounts()
 
 
