@@ -270,12 +270,12 @@ async def test_who_acks_by_popping_loses_nothing_that_cannot_be_opened(engine: E
 
 
 async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_too(
-    postgres_dsn: str, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_tables_dsn: str, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has loaded the keys, and opens its spool."""
     opening = Spool.open
 
-    async with open_engine(postgres_dsn, clock=clock, masters=MASTERS) as here:
+    async with open_engine(empty_tables_dsn, clock=clock, masters=MASTERS) as here:
         await here.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
         await here.push([message()])
 
@@ -284,7 +284,7 @@ async def test_a_key_that_is_shredded_while_another_server_starts_is_gone_there_
             await opening(spool)
 
         monkeypatch.setattr(Spool, "open", shred_and_open)
-        async with open_engine(postgres_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
+        async with open_engine(empty_tables_dsn, clock=clock, masters=MASTERS, spool_folder=tmp_path) as there:
             await until_so(lambda: not there.encryption._keys, lambda: clock.advance(there.settings.follow_seconds))
             assert (await there.browse.message(PAYMENTS, Seq(1))).payload == b""
             assert (await there.pop(PopRequest(PAYMENTS))).deliveries == []
@@ -384,12 +384,12 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
 
 
 async def test_I10_a_server_that_lacks_a_key_gives_messages_back_and_costs_them_no_attempt(
-    postgres_dsn: str, clock: ManualClock
+    empty_tables_dsn: str, clock: ManualClock
 ) -> None:
     old, new = new_master_line("old"), new_master_line("new")
     async with (
-        open_engine(postgres_dsn, clock=clock, masters=MasterKeys(old)) as behind,
-        open_engine(postgres_dsn, clock=clock, masters=MasterKeys(f"{new}\n{old}")) as ahead,
+        open_engine(empty_tables_dsn, clock=clock, masters=MasterKeys(old)) as behind,
+        open_engine(empty_tables_dsn, clock=clock, masters=MasterKeys(f"{new}\n{old}")) as ahead,
     ):
         await ahead.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True, max_attempts=2))
         await ahead.push([message()])

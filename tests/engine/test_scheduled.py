@@ -22,9 +22,9 @@ WANTED = ScheduledFilter(tenant=ORDERS.tenant, queue=ORDERS.name)
 
 
 @pytest.fixture
-async def servers(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
+async def servers(empty_tables_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
     async with AsyncExitStack() as stack:
-        here, there = [await stack.enter_async_context(open_engine(postgres_dsn, clock=clock)) for _ in range(2)]
+        here, there = [await stack.enter_async_context(open_engine(empty_tables_dsn, clock=clock)) for _ in range(2)]
         await here.create_queue(ORDERS, QueueSettings())
         yield here, there
 

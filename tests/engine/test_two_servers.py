@@ -40,7 +40,7 @@ ON_SQLITE = pytest.mark.parametrize("opening", ["sqlite"], indirect=True)
 async def opening(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Opening]:
     """Opens a server of one and the same store."""
     if request.param == "postgres":
-        yield partial(open_engine, request.getfixturevalue("postgres_dsn"), clock=clock)
+        yield partial(open_engine, request.getfixturevalue("empty_tables_dsn"), clock=clock)
         return
     async with owned(tmp_path / "skep.db", clock) as socket:
         yield partial(open_engine, "skep.db", clock=clock, owner=socket)
@@ -193,13 +193,13 @@ async def test_an_ack_there_wakes_a_poll_here_that_waits_for_the_next_of_the_par
 
 @ON_POSTGRES
 async def test_a_server_that_was_cut_off_catches_up(
-    servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
+    servers: tuple[Engine, Engine], empty_tables_dsn: str, clock: ManualClock
 ) -> None:
     """What was changed meanwhile is read when the connection is back: nothing has to be told again."""
     here, there = servers
     await until(lambda: here.is_quiet)
     assert here.known_queues == 1
-    connection = await asyncpg.connect(postgres_dsn)
+    connection = await asyncpg.connect(empty_tables_dsn)
     try:
         cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         await there.delete_queue(ORDERS)
@@ -213,11 +213,11 @@ async def test_a_server_that_was_cut_off_catches_up(
 
 @ON_POSTGRES
 async def test_a_server_that_missed_what_aged_out_looks_at_everything(
-    servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
+    servers: tuple[Engine, Engine], empty_tables_dsn: str, clock: ManualClock
 ) -> None:
     here, there = servers
     await until(lambda: here.is_quiet)
-    connection = await asyncpg.connect(postgres_dsn)
+    connection = await asyncpg.connect(empty_tables_dsn)
     try:
         await there.delete_queue(ORDERS)
         await there.create_queue(QueueKey("invoices"))

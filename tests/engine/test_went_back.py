@@ -33,10 +33,11 @@ PAYMENTS = QueueKey("payments")
 
 
 @pytest.fixture
-async def servers(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
+async def servers(empty_tables_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Engine, Engine]]:
     async with AsyncExitStack() as stack:
         here, there = [
-            await stack.enter_async_context(open_engine(postgres_dsn, clock=clock, masters=MASTERS)) for _ in range(2)
+            await stack.enter_async_context(open_engine(empty_tables_dsn, clock=clock, masters=MASTERS))
+            for _ in range(2)
         ]
         await here.create_queue(ORDERS)
         await there.update_queue(ORDERS, QueueChanges(max_depth=1))
@@ -44,8 +45,8 @@ async def servers(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[
 
 
 @pytest.fixture
-async def database(postgres_dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    connection = await asyncpg.connect(postgres_dsn, server_settings={"search_path": "skep"})
+async def database(empty_tables_dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    connection = await asyncpg.connect(empty_tables_dsn, server_settings={"search_path": "skep"})
     yield connection
     await connection.close()
 
@@ -199,10 +200,10 @@ async def test_another_timeline_is_noticed_though_no_change_was_lost(
 
 
 async def test_who_has_read_everything_goes_on_when_old_changes_were_swept(
-    servers: tuple[Engine, Engine], postgres_dsn: str, clock: ManualClock
+    servers: tuple[Engine, Engine], empty_tables_dsn: str, clock: ManualClock
 ) -> None:
     """The newest change stays, so that its place can be told from that of another one."""
-    store = PostgresStore(postgres_dsn)
+    store = PostgresStore(empty_tables_dsn)
     await store.open()
     try:
         position = (await store.system_events(None)).position
@@ -218,9 +219,9 @@ async def test_who_has_read_everything_goes_on_when_old_changes_were_swept(
         await store.close()
 
 
-async def test_a_store_whose_clock_is_put_right_is_no_other_store(postgres_dsn: str) -> None:
+async def test_a_store_whose_clock_is_put_right_is_no_other_store(empty_tables_dsn: str) -> None:
     """And what the clock stamped that was ahead is swept, once what came after it is old."""
-    store, clock = PostgresStore(postgres_dsn), ManualClock()
+    store, clock = PostgresStore(empty_tables_dsn), ManualClock()
     await store.open()
     try:
         await store.create_queue(ORDERS, QueueSettings(), clock.now())
@@ -255,10 +256,11 @@ async def test_a_store_whose_clock_is_put_right_is_no_other_store(postgres_dsn: 
 
 
 @pytest.fixture
-async def opened(postgres_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Opened, Opened]]:
+async def opened(empty_tables_dsn: str, clock: ManualClock) -> AsyncIterator[tuple[Opened, Opened]]:
     async with AsyncExitStack() as stack:
         here, there = [
-            await stack.enter_async_context(open_server(postgres_dsn, clock=clock, environment={})) for _ in range(2)
+            await stack.enter_async_context(open_server(empty_tables_dsn, clock=clock, environment={}))
+            for _ in range(2)
         ]
         yield here, there
 
