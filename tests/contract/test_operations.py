@@ -217,11 +217,12 @@ async def test_I15_a_push_with_a_receipt_is_stored_once_though_queued_twice(driv
     (held,) = await driver.push_batches(two)
     (again,) = await ops.enqueue_batch(two)
     await ops.drain()
+    await ops.push("c")
     (recorded,) = await driver.push_batches(two)
 
     assert held.held
     assert decode_result((await ops.shown(again)).result or b"").recorded == b'{"n":1}'
-    assert recorded.recorded == b'{"n":1}'
+    assert recorded.recorded == b'{"n":1}'  # also while another waits: it is stored, and overtakes nothing
     assert payloads(await driver.pop()) == ["a"]
 
 
@@ -381,12 +382,13 @@ async def test_one_that_failed_and_came_back_is_not_exhausted(driver: Driver, op
 async def test_one_that_was_tried_before_is_claimed_alone(driver: Driver, ops: Ops) -> None:
     for n in range(3):
         await ops.push(str(n), partition=f"P{n}")
-    token, claimed = await ops.claim(operations=1)
-    await ops.back(token, claimed[0], 0, error="no")
+    token, claimed = await ops.claim(operations=2)
+    await ops.back(token, claimed[0], 0, untried=True)
+    await ops.back(token, claimed[1], 0, error="no")
 
-    first, second = (await ops.claim())[1], (await ops.claim())[1]
+    first, second, third = [(await ops.claim())[1] for _ in range(3)]
 
-    assert [texts(first), texts(second)] == [["0"], ["1", "2"]]
+    assert [texts(first), texts(second), texts(third)] == [["0"], ["1"], ["2"]]
 
 
 async def test_a_refused_operation_undoes_the_whole_claim(driver: Driver, ops: Ops) -> None:
@@ -404,6 +406,7 @@ async def test_a_refused_operation_undoes_the_whole_claim(driver: Driver, ops: O
         claimed[1].position: Code.QUEUE_FULL
     }
     assert list(alone.done) == [claimed[0].position]
+    assert payloads(await driver.pop("free")) == ["ok"]
 
 
 async def test_I13_what_follows_a_refused_one_does_not_overtake_it(driver: Driver, ops: Ops) -> None:

@@ -24,6 +24,18 @@ async def test_I15_a_push_with_a_receipt_is_stored_once(driver: Driver) -> None:
     assert payloads(await driver.pop()) == ["a"]
 
 
+async def test_a_repeat_costs_no_new_push_of_its_call(driver: Driver) -> None:
+    await driver.push_batches(driver.batch(driver.message("a"), receipt=driver.receipt("a", '"first"')))
+
+    new, repeated = await driver.push_batches(
+        driver.batch(driver.message("b"), receipt=driver.receipt("b")),
+        driver.batch(driver.message("again"), receipt=driver.receipt("a")),
+    )
+
+    assert (new.recorded, repeated.recorded) == (None, b'"first"')
+    assert payloads(await driver.pop()) == ["a", "b"]
+
+
 async def test_of_two_batches_with_one_receipt_in_one_call_the_first_wins(driver: Driver) -> None:
     outcomes = await driver.push_batches(
         driver.batch(driver.message("a"), receipt=driver.receipt("k", '"first"')),

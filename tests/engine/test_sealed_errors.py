@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from skep.clock import ManualClock
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.engine import Engine
 from skep.engine.encryption import UNREADABLE_ERROR
+from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
     SEALED_ERROR,
@@ -121,6 +123,12 @@ async def test_nobody_passes_text_off_as_sealed(engine: Engine, error: str) -> N
 async def test_a_sealed_error_opens_for_its_own_message_only(engine: Engine) -> None:
     await fail(engine, SECRET)
     [[kept]] = await engine._store.failures([(PAYMENTS, Seq(1))])
-    moved = [(kept.error, PAYMENTS, Seq(2)), (kept.error, QueueKey("other"), Seq(1)), (kept.error, PAYMENTS, None)]
+    [payload] = await engine.encryption.seal([NewMessage(PAYMENTS, SECRET.encode())], [Id(Seq(1).to_bytes(16))])
+    moved = [
+        (kept.error, PAYMENTS, Seq(2)),
+        (kept.error, QueueKey("other"), Seq(1)),
+        (SEALED_ERROR + b64encode(payload.payload).decode(), PAYMENTS, Seq(1)),
+        (kept.error, PAYMENTS, None),
+    ]
 
-    assert await engine.encryption.open_errors(moved) == [UNREADABLE_ERROR, UNREADABLE_ERROR, SECRET]
+    assert await engine.encryption.open_errors(moved) == [*[UNREADABLE_ERROR] * 3, SECRET]

@@ -27,6 +27,7 @@ from skep.server.compose import open_engine
 from skep.store.sqlite import SqliteStore
 from tests.engine.driver import settlement
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import until_so
 
 PAYMENTS = QueueKey("payments")
 OLD, NEW = new_master_line("old"), new_master_line("new")
@@ -212,6 +213,11 @@ async def test_I1_keys_that_a_busy_shred_destroyed_are_used_no_more(
         assert await popped(engine) == [b'"after"']
 
 
+def is_waiting(engine: Engine) -> bool:
+    """Whether a call waits until another one that makes or destroys keys is done."""
+    return bool(engine.encryption._making._waiters)
+
+
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_I1_what_is_pushed_while_keys_are_shredded_is_sealed_by_a_key_that_stays(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, gives_up: bool
@@ -235,7 +241,7 @@ async def test_I1_what_is_pushed_while_keys_are_shredded_is_sealed_by_a_key_that
         if gives_up:
             shredding.cancel()
         pushing = asyncio.ensure_future(engine.push([NewMessage(PAYMENTS, b'"during"')]))
-        await asyncio.wait({pushing}, timeout=0.2)
+        await until_so(lambda: pushing.done() or is_waiting(engine))
         cut.set()
         await asyncio.wait({shredding, pushing})
         assert not (await pushing).refused
@@ -263,7 +269,7 @@ async def test_I1_keys_that_were_read_before_a_shred_do_not_come_back_after_it(
         loading = asyncio.ensure_future(engine.encryption.load())
         await read.wait()
         shredding = asyncio.ensure_future(engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name))
-        await asyncio.wait({shredding}, timeout=0.2)
+        await until_so(lambda: shredding.done() or is_waiting(engine))
         go_on.set()
         await asyncio.gather(loading, shredding)
         await engine.push([NewMessage(PAYMENTS, b'"after"')])

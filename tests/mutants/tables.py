@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.mutants import Mutant, lease, postgres_locks, sqlite
+from tests.mutants import Mutant, engine, lease, postgres_locks, push_ways, sqlite, sqlite_push
 
 TABLES: dict[str, list[Mutant]] = {
+    "push ways": push_ways.MUTANTS,
+    "engine": engine.MUTANTS,
     "lease": lease.MUTANTS,
+    "sqlite push": sqlite_push.MUTANTS,
     "sqlite": sqlite.MUTANTS,
     "postgres locks": postgres_locks.MUTANTS,
 }

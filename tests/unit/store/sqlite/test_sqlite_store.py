@@ -32,6 +32,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
+from skep.model.operation import ClaimLimits, Kind, NewOperations
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.store.sqlite.checkpoints import Checkpoints
@@ -74,6 +75,18 @@ async def test_calls_that_wait_are_committed_together(store: SqliteStore) -> Non
 
     assert store.commits - before < 20
     assert sorted(outcome[0].results[0].seq or 0 for outcome in outcomes) == list(range(1, 201))
+
+
+async def test_so_many_calls_share_a_commit_and_no_more(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db", max_calls_per_commit=2)
+    await store.open()
+    await store.create_queue(KEY, QueueSettings(), NOW)
+    before = store.commits
+
+    await asyncio.gather(*(store.push([batch(b"a")], NOW) for _ in range(6)))
+
+    assert store.commits - before == 3
+    await store.close()
 
 
 async def test_I15_a_failing_call_does_not_hurt_its_neighbours(store: SqliteStore) -> None:
@@ -141,6 +154,37 @@ async def test_I15_what_a_failing_call_did_is_undone(store: SqliteStore, is_alon
     assert await store.leases(KEY.tenant, NOW) == []
     (result,) = await store.pop([known], NOW)
     assert {delivery.attempt for delivery in result.deliveries} == {1}
+    assert [one.group for one in (await store.queue_stats(KEY, NOW)).groups] == ["g"]
+
+
+async def test_I1_a_commit_that_fails_fails_its_calls(store: SqliteStore) -> None:
+    db = store.writer._session.db
+    db.set_commit_hook(lambda: True)  # which turns the commit into a rollback
+    with pytest.raises(SkepError):
+        await store.push([batch(b"a")], NOW)
+    db.set_commit_hook(None)
+
+    (outcome,) = await store.push([batch(b"b")], NOW)
+    assert outcome.results[0].seq == 1
+
+
+async def test_calls_whose_transaction_another_one_lost_are_made_again(store: SqliteStore) -> None:
+    def lose(session: Session) -> None:
+        session.db.execute("ROLLBACK")  # as SQLite does by itself when a disk is full
+        raise apsw.FullError("full")
+
+    async def losing() -> None:
+        await store.writer.call(lose, short=True)
+
+    first, lost, last = await asyncio.gather(
+        store.push([batch(b"a")], NOW), losing(), store.push([batch(b"b")], NOW), return_exceptions=True
+    )
+
+    assert isinstance(lost, SkepError)
+    assert lost.code is Code.STORE_FULL
+    assert not isinstance(first, BaseException)
+    assert not isinstance(last, BaseException)
+    assert [one[0].results[0].seq for one in (first, last)] == [1, 2]
 
 
 async def test_a_cancelled_caller_does_not_stop_the_others(store: SqliteStore) -> None:
@@ -378,6 +422,19 @@ async def test_I6_settling_survives_a_reopening(tmp_path: Path) -> None:
     )
 
     assert [result.status for result in results] == [SettleStatus.COMPLETED] * 2
+    await store.close()
+
+
+async def test_what_a_process_that_ended_had_claimed_is_free_when_the_file_is_opened(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db")
+    await store.open()
+    await store.enqueue([NewOperations(Kind.PUSH, MINT.mint_many(1), push=batch(b"a"))], NOW)
+    before = await store.claim_operations("one", Token(b"1" * 16), ClaimLimits(), NOW)
+    await store.close()
+    await store.open()
+
+    after = await store.claim_operations("another", Token(b"2" * 16), ClaimLimits(), NOW)
+    assert [one.id for one in after.operations] == [one.id for one in before.operations] != []
     await store.close()
 
 
