@@ -17,7 +17,7 @@ from tests.support.crash_staging import EPOCHS, KEYS, PARTITIONS, Sink, epoch_ke
 from tests.support.postgres import running_postgres
 
 MODES = ("kill", "tear", "power")
-SAMPLES = 18
+SAMPLES = 30
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.support.crash_staging"])
 
