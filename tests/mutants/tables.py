@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.mutants import Mutant, engine, lease, postgres_locks, push_ways, sqlite, sqlite_push
+from tests.mutants import (
+    Mutant,
+    engine,
+    lease,
+    postgres_locks,
+    postgres_races,
+    postgres_rules,
+    push_ways,
+    sqlite,
+    sqlite_push,
+)
 
 TABLES: dict[str, list[Mutant]] = {
     "push ways": push_ways.MUTANTS,
@@ -11,4 +21,6 @@ TABLES: dict[str, list[Mutant]] = {
     "sqlite push": sqlite_push.MUTANTS,
     "sqlite": sqlite.MUTANTS,
     "postgres locks": postgres_locks.MUTANTS,
+    "postgres races": postgres_races.MUTANTS,
+    "postgres rules": postgres_rules.MUTANTS,
 }

@@ -139,6 +139,23 @@ async def test_a_table_in_use_postpones_compaction(
     assert await other.fetchval("SELECT pg_total_relation_size('partition_lease')") < size / 4
 
 
+async def test_I7_what_is_written_while_a_compaction_waits_is_kept(driver: Driver, other: Session) -> None:
+    await driver.push("1", "2")
+    await driver.ack(await driver.pop_one())
+    store = driver.store
+    assert isinstance(store, PostgresStore)
+    writing = other.transaction()
+    await writing.start()
+    await other.execute("UPDATE group_counter SET completed = 7")
+    compacting = asyncio.ensure_future(store.pool.once(lambda c: c.execute("SELECT compact()")))
+    while not await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        assert not compacting.done()
+    await writing.commit()
+    await compacting
+
+    assert await other.fetchval("SELECT completed FROM group_counter") == 7
+
+
 async def test_two_servers_that_compact_at_once_do_no_harm(
     driver: Driver, store: PostgresStore, other: Session, pinned: Session, dsn: str
 ) -> None:
