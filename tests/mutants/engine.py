@@ -1,4 +1,4 @@
-"""Faults of the engine: group commit and its queues."""
+"""Faults of the engine: group commit, its queues, and the door."""
 
 from __future__ import annotations
 
@@ -68,5 +68,33 @@ MUTANTS = [
         "                self.parking.ready_at(request.group, deadline)\n",
         "",
         "tests/engine/test_long_poll.py -k 'not postgres'",
+    ),
+    Mutant(
+        "door: the oldest call gets in first",
+        "engine/door.py",
+        "            if _answer(self._waiting.pop()[1], True):\n",
+        "            if _answer(self._waiting.popleft()[1], True):\n",
+        "tests/engine/test_door.py",
+    ),
+    Mutant(
+        "door: a call gets in whose time is up",
+        "engine/door.py",
+        "while self._waiting and self.inside < self.limit and self._waiting[-1][0] > latest:",
+        "while self._waiting and self.inside < self.limit:",
+        "tests/engine/test_door.py",
+    ),
+    Mutant(
+        "door: the place of a cancelled call is lost",
+        "engine/door.py",
+        "                self._count(-1)\n                self._let_in()\n            raise",
+        "                self._let_in()\n            raise",
+        "tests/engine/test_door.py",
+    ),
+    Mutant(
+        "door: the limit falls without a bound",
+        "engine/door.py",
+        "self.limit = max(LEAST, MOST_FALL * self.limit, min(held, self.limit))",
+        "self.limit = min(held, self.limit)",
+        "tests/engine/test_door.py",
     ),
 ]
