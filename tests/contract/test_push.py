@@ -344,6 +344,15 @@ async def test_I15_a_large_push_that_is_refused_leaves_nothing(driver: Driver) -
     assert (await driver.browse()).messages == []
 
 
+async def test_an_encrypted_queue_takes_no_plain_push(driver: Driver) -> None:
+    await driver.create(encryption_enabled=True)
+
+    (plain,) = await driver.push("a")
+    (sealed,) = await driver.push("b", content_type=SEALED_TYPE)
+
+    assert (plain.status, plain.code, sealed.status) == (PushStatus.REFUSED, Code.NOT_ENCRYPTED, PushStatus.STORED)
+
+
 async def test_a_plain_push_to_a_full_encrypted_queue_is_told_to_encrypt(driver: Driver) -> None:
     """Told that the queue is full, its server would wait, and never encrypt it."""
     await driver.create(max_depth=1)

@@ -229,4 +229,32 @@ MUTANTS = [
         "    ELSIF p_seq <> g.scan_seq THEN\n",
         "tests/contract/test_external_groups.py -k postgres",
     ),
+    Mutant(
+        "push_plain: an encrypted queue takes plain payloads",
+        "store/postgres/functions/push.sql",
+        "IF q.encryption_enabled AND (",
+        "IF false AND (",
+        'tests/contract/test_push.py -k "postgres and encrypted"',
+    ),
+    Mutant(
+        "pop: more bytes than asked for",
+        "store/postgres/functions/pop.sql",
+        "m.through - s.before <= p_max_bytes OR",
+        "true OR",
+        "tests/contract/test_pop.py -k postgres",
+    ),
+    Mutant(
+        "withdraw: takes from a live lease",
+        "store/postgres/functions/withdraw.sql",
+        "AND s.seqs && p_seqs AND NOT (s.token IS NOT NULL AND s.ready_at > p_now)\n",
+        "AND s.seqs && p_seqs\n",
+        "tests/contract/test_removed.py tests/contract/test_replay.py tests/contract/test_unordered.py -k postgres",
+    ),
+    Mutant(
+        "clear: a live lease loses its messages",
+        "store/postgres/functions/clear.sql",
+        "AND (p_all OR s.token IS NULL OR s.ready_at <= p_now)\n",
+        "AND true\n",
+        "tests/contract/test_groups.py tests/contract/test_unordered.py -k postgres",
+    ),
 ]
