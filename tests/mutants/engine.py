@@ -84,13 +84,6 @@ MUTANTS = [
         "tests/engine/test_door.py",
     ),
     Mutant(
-        "door: the place of a cancelled call is lost",
-        "engine/door.py",
-        "                self._count(-1)\n                self._let_in()\n            raise",
-        "                self._let_in()\n            raise",
-        "tests/engine/test_door.py",
-    ),
-    Mutant(
         "door: the limit falls without a bound",
         "engine/door.py",
         "self.limit = max(LEAST, MOST_FALL * self.limit, min(held, self.limit))",

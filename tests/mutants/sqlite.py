@@ -166,4 +166,18 @@ MUTANTS = [
         "ORDER BY due_at DESC, arrival\n",
         "tests/contract/test_schedule.py tests/contract/test_scheduled.py -k sqlite",
     ),
+    Mutant(
+        "SQLite pop: a redelivery does not count as an attempt",
+        "store/sqlite/pop.py",
+        "            lease.attempts += len(rows)\n",
+        "",
+        "tests/contract/test_retries.py -k sqlite",
+    ),
+    Mutant(
+        "SQLite pop: a paused queue delivers",
+        "store/sqlite/pop.py",
+        "if queue.settings.paused or request.batch <= 0:",
+        "if request.batch <= 0:",
+        "tests/contract/test_queues.py tests/contract/test_pop.py -k sqlite",
+    ),
 ]
