@@ -1,4 +1,4 @@
-"""Faults of the ways in: QoS 0, patience with the store, the spool and encryption."""
+"""Faults of the ways in: the spool and encryption."""
 
 from __future__ import annotations
 

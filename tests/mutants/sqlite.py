@@ -1,4 +1,4 @@
-"""Faults of the SQLite store: settlements, groups, dead letters and chores."""
+"""Faults of the SQLite store: pops, settlements, groups, dead letters and chores."""
 
 from __future__ import annotations
 
