@@ -13,13 +13,6 @@ MUTANTS = [
         "tests/spool/test_slot.py tests/spool/test_crash.py",
     ),
     Mutant(
-        "spool: a new file may vanish from its folder",
-        "engine/push/spool/slot.py",
-        "                self._db = push_file.open_to_write(self._path)\n                sync_folder(self.folder)\n",
-        "                self._db = push_file.open_to_write(self._path)\n",
-        "tests/spool/test_crash.py tests/spool/test_slot.py",
-    ),
-    Mutant(
         "encryption: a key seals more messages than it may",
         "engine/encryption.py",
         "if sealed is None or sealed > MESSAGES_PER_KEY:",
