@@ -227,6 +227,20 @@ async def test_a_rotated_key_seals_what_comes_and_the_old_one_opens_what_was(eng
     assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS, batch=2))).deliveries] == [b"1", b"2"]
 
 
+async def test_the_key_that_was_made_last_seals_after_a_start_though_the_clock_was_put_back(
+    url: str, clock: ManualClock
+) -> None:
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.create_queue(PAYMENTS, QueueSettings(encryption_enabled=True))
+        await engine.push([message(b"1")])
+        clock.put_back(60)
+        last = await engine.encryption.rotate(PAYMENTS)
+    async with open_engine(url, clock=clock, masters=MASTERS) as engine:
+        await engine.push([message(b"2")])
+        sealed = [payload.find(last.id) >= 0 for payload, _ in await stored(engine)]
+    assert sealed == [False, True]
+
+
 async def test_shredded_messages_are_gone_for_good_and_stand_in_nobodys_way(engine: Engine) -> None:
     await engine.push([message(b"1")])
     assert await engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name) == 1
