@@ -257,4 +257,18 @@ MUTANTS = [
         "AND true\n",
         "tests/contract/test_groups.py tests/contract/test_unordered.py -k postgres",
     ),
+    Mutant(
+        "push: other servers that wait are not told",
+        "store/postgres/push.py",
+        "    db.news.announce(watched)\n",
+        "",
+        "tests/unit/store/postgres/test_news.py",
+    ),
+    Mutant(
+        "push_and_pop: other servers that wait are not told",
+        "store/postgres/push_and_pop.py",
+        "            db.news.announce(done.watched)\n",
+        "            pass\n",
+        "tests/unit/store/postgres/test_news.py",
+    ),
 ]
