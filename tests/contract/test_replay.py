@@ -51,6 +51,14 @@ async def test_I14_a_replay_for_one_group_does_not_come_with_the_work_of_another
     assert delivery.seq == 1
 
 
+async def test_I14_a_replay_for_one_group_is_passed_over_between_messages_of_another(driver: Driver) -> None:
+    await bury(driver, "a", group="g")
+    await driver.replay()
+    await driver.push("c", partition="p")
+
+    assert [delivery.seq for delivery in await driver.pop(group="h")] == [1, 3]
+
+
 async def test_a_group_made_later_does_not_see_a_replay_for_another(driver: Driver) -> None:
     await bury(driver, "a", group="g")
     await driver.replay()

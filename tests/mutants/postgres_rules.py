@@ -271,4 +271,11 @@ MUTANTS = [
         "            pass\n",
         "tests/unit/store/postgres/test_news.py",
     ),
+    Mutant(
+        "pop: a replay for another group is delivered",
+        "store/postgres/functions/pop.sql",
+        " AND (m.created_at <= v_visible OR m.created_at > v_ahead) AND (m.audience IS NULL OR m.audience = v_group)",
+        " AND (m.created_at <= v_visible OR m.created_at > v_ahead)",
+        "tests/contract/test_replay.py -k 'I14 and postgres'",
+    ),
 ]
