@@ -362,6 +362,22 @@ async def test_I14_pops_of_two_groups_in_one_call_pass_what_is_too_old(driver: D
 
 
 @LIFETIMES
+async def test_a_message_is_delivered_until_its_lifetime_is_over_and_not_at_its_end(
+    driver: Driver, lifetime: str
+) -> None:
+    settings: dict[str, Any] = {lifetime: 10}
+    await driver.create(**settings)
+    await driver.push("a", partition="p")
+    await driver.push("b", partition="r")
+    driver.clock.advance(9.999999)
+    assert payloads(await driver.pop(partition="p")) == ["a"]
+
+    driver.clock.advance(0.000001)
+
+    assert await driver.pop(batch=1) == []
+
+
+@LIFETIMES
 @pytest.mark.parametrize("known", [True, False])
 async def test_auto_ack_passes_what_is_too_old(driver: Driver, lifetime: str, known: bool) -> None:
     settings: dict[str, Any] = {lifetime: 10}

@@ -278,4 +278,11 @@ MUTANTS = [
         " AND (m.created_at <= v_visible OR m.created_at > v_ahead)",
         "tests/contract/test_replay.py -k 'I14 and postgres'",
     ),
+    Mutant(
+        "pop: a message is delivered at the very end of its lifetime",
+        "store/postgres/functions/pop.sql",
+        "SELECT p_oldest <= p_cutoff OR",
+        "SELECT p_oldest < p_cutoff OR",
+        "tests/contract/test_pop.py -k 'lifetime_is_over and postgres'",
+    ),
 ]

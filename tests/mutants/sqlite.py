@@ -180,4 +180,11 @@ MUTANTS = [
         "if request.batch <= 0:",
         "tests/contract/test_queues.py tests/contract/test_pop.py -k sqlite",
     ),
+    Mutant(
+        "pop: a message is delivered at the very end of its lifetime on SQLite",
+        "store/sqlite/pop.py",
+        "while done < limit and lease.oldest_at + lifetime <= now and",
+        "while done < limit and lease.oldest_at + lifetime < now and",
+        "tests/contract/test_pop.py -k 'lifetime_is_over and sqlite'",
+    ),
 ]
