@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from skep.store.postgres import PostgresStore
+from skep.store.protocol import Store
 
 Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -27,7 +28,8 @@ class Held:
         self._task: asyncio.Task[Any]
 
     @classmethod
-    async def begin(cls, store: PostgresStore, call: Callable[[], Coroutine[Any, Any, Any]]) -> Held:
+    async def begin(cls, store: Store, call: Callable[[], Coroutine[Any, Any, Any]]) -> Held:
+        assert isinstance(store, PostgresStore)
         held, transaction = cls(), store.pool.transaction
 
         async def stopped(work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:

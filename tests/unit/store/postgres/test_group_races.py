@@ -104,7 +104,7 @@ async def beside(driver: Driver, second: PostgresStore, session: Session, begun:
     """Run an action of another server while a call is under way; a driver that knows only what is there after both."""
     await driver.create(ordering=Ordering.UNORDERED, max_attempts=0)
     await driver.push(*map(str, range(MESSAGES)))
-    held = await Held.begin(driver.store, await begun(driver))  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, await begun(driver))
     acting = asyncio.ensure_future(action(Driver(second, driver.clock, driver.tenant)))
     await waiting_or_done(session, acting)
     await held.finish()
@@ -196,7 +196,7 @@ async def test_I12_purging_dead_letters_beside_those_who_read_them_counts_each_o
     await driver.create("q.source", dead_letter_queue="q")
     await driver.push(*map(str, range(MESSAGES)), queue="q.source")
     await driver.reject(*await driver.pop("q.source"))
-    held = await Held.begin(driver.store, await begun(driver))  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, await begun(driver))
     purging = asyncio.ensure_future(second.purge(driver.dead_filter("q"), MESSAGES, driver.now))
     await waiting_or_done(other, purging)
     await held.finish()
@@ -213,7 +213,7 @@ async def test_I12_retention_that_ignores_groups_beside_a_pop_lets_go_of_all_it_
     await driver.create(ordering=Ordering.UNORDERED, retention_seconds=10, retention_ignores_groups=True)
     await driver.push(*map(str, range(MESSAGES)))
     driver.clock.advance(60)
-    held = await Held.begin(driver.store, await popping(driver))  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, await popping(driver))
     retaining = asyncio.ensure_future(second.retain(driver.key(), driver.now, 1000))
     await waiting_or_done(other, retaining)
     (popped,) = await held.finish()
@@ -233,7 +233,7 @@ async def test_pops_of_one_group_do_not_wait_for_each_other(
     for partition in "abcd":
         await driver.push("1", partition=partition)
     await driver.ack(await driver.pop_one())
-    held = await Held.begin(driver.store, lambda: driver.pop(batch=1, auto_ack=True))  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, lambda: driver.pop(batch=1, auto_ack=True))
 
     (result,) = await second.pop([driver.request(batch=1)], driver.now)
 
@@ -251,7 +251,7 @@ async def test_a_pop_beside_the_deletion_of_its_group_begins_anew(
     await driver.create(ordering=ordering)
     await driver.push("1", "2")
     await driver.pop(batch=1)
-    held = await Held.begin(driver.store, lambda: driver.delete_group())  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, lambda: driver.delete_group())
     request = driver.request()
     popping_ = asyncio.ensure_future(second.pop([request], driver.now))
     await waiting_or_done(other, popping_)

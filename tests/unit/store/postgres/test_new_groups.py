@@ -71,7 +71,7 @@ async def test_I12_who_ends_leases_waits_for_a_group_that_came_while_it_waited_f
     )
     # It leaves what it does not take in a row that nobody else sees yet.
     request = driver.request("q.dead", batch=5)
-    held = await Held.begin(driver.store, lambda: driver.store.pop([request], driver.now))  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, lambda: driver.store.pop([request], driver.now))
     await other.execute(UNLOCK_LOG, dead.id)
     while not ending_.done() and not await other.fetchval(WAITS_FOR_ANOTHER_LOCK):
         pass
@@ -117,7 +117,7 @@ async def test_a_seek_beside_the_deletion_of_its_group_makes_it_anew(
     await driver.create()
     await driver.push("1", "2")
     await driver.pop()
-    held = await Held.begin(driver.store, lambda: driver.delete_group())  # type: ignore[arg-type]
+    held = await Held.begin(driver.store, lambda: driver.delete_group())
     seeking = asyncio.ensure_future(second.seek(driver.key(), QUEUE_MODE_GROUP, FROM_BEGINNING, driver.now))
     await waiting_or_done(other, seeking)
     await held.finish()
