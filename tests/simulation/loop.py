@@ -1,0 +1,208 @@
+"""A deterministic event loop: many processes in one thread, on a simulated clock, interleaved by a seed.
+
+A process has a queue of callbacks, which run in order, as asyncio promises to each of its programs. Which process runs next is drawn. Time
+stands still while anybody has something to do; then it jumps to the next timer. So a seed decides everything, and waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Awaitable, Callable
+from itertools import count
+from random import Random
+from typing import Any, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+STEPS_MAX = 500_000
+"""More callbacks than any run needs: a run with more goes round in circles."""
+TRACE_MASK = (1 << 64) - 1
+
+Connected = Callable[[Callable[[], asyncio.BaseProtocol], str], Awaitable[tuple[asyncio.Transport, Any]]]
+Listening = Callable[[Callable[[], asyncio.BaseProtocol]], Any]
+
+
+class StuckError(Exception):
+    """Nobody can go on, or everybody goes on for ever."""
+
+
+class Process:
+    """A program with its callbacks. It dies between two of them, and can be stopped for a while, as by SIGSTOP."""
+
+    def __init__(self, number: int, name: str) -> None:
+        self.name = name
+        self.number = number
+        self.ready: deque[asyncio.Handle] = deque()
+        self.dead = False
+        self.stopped = False
+        self.callbacks_left: int | None = None
+        """After so many callbacks it dies; None when nobody wants its life."""
+        self.on_death: Callable[[], None] = lambda: None
+        self._context = contextvars.copy_context()
+        self._context.run(_PROCESS.set, self)
+
+    def context(self) -> contextvars.Context:
+        """A context for something new in this process."""
+        return self._context.copy()
+
+    def kill(self) -> None:
+        """End it at once. What it had in memory is gone, and what it had begun is never finished."""
+        if not self.dead:
+            self.dead = True
+            self.on_death()
+
+
+_PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """The loop of all processes. There are no threads, no sockets and no real time."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self.random = random
+        self.connect: Connected | None = None
+        self.listen: Listening | None = None
+        self.steps = 0
+        self.trace = 0
+        """A number that follows from every step so far: runs with the same trace were the same."""
+        self.failures: list[str] = []
+        self.processes: list[Process] = []
+        self._now = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, Process]] = []
+        self._order = count()
+        self._outside = self.process("outside")
+
+    def process(self, name: str) -> Process:
+        """A new process."""
+        process = Process(len(self.processes), name)
+        self.processes.append(process)
+        return process
+
+    @property
+    def current(self) -> Process:
+        """The process that runs now."""
+        return _PROCESS.get(self._outside)
+
+    def nanoseconds(self) -> int:
+        """The simulated time, as the system's clocks tell it."""
+        return round(self._now * 1_000_000_000)
+
+    # what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self, context)
+        context.get(_PROCESS, self._outside).ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer, context.get(_PROCESS, self._outside)))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It stays in the heap until its time."""
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Run it here: there are no threads."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    async def create_unix_connection(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str | None = None, **_: Any
+    ) -> tuple[asyncio.Transport, Any]:
+        assert self.connect is not None
+        return await self.connect(protocol_factory, path or "")
+
+    async def create_unix_server(  # type: ignore[override] # nobody uses more of what it gives back
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str | None = None, **_: Any
+    ) -> Any:
+        assert self.listen is not None
+        return self.listen(protocol_factory)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.failures.append(f"{context.get('message')}: {error!r}")
+
+    # running
+
+    def play(self, future: Awaitable[T]) -> T:
+        """Run everybody until the future is done."""
+        asyncio._set_running_loop(self)
+        try:
+            task = asyncio.ensure_future(future, loop=self)
+            while not task.done():
+                self._step()
+            return task.result()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _step(self) -> None:
+        """Run one callback of one process that has any."""
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            _, _, timer, process = heapq.heappop(timers)
+            if not timer.cancelled():
+                process.ready.append(timer)
+        runnable = [process for process in self.processes if process.ready and not process.stopped and not process.dead]
+        if not runnable:
+            if not timers:
+                raise StuckError("everybody waits, and nothing can happen any more")
+            self._now = timers[0][0]
+            return
+        process = runnable[int(self.random.random() * len(runnable))] if len(runnable) > 1 else runnable[0]
+        handle = process.ready.popleft()
+        if handle.cancelled():
+            return
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise StuckError(f"more than {STEPS_MAX} callbacks")
+        self.trace = (self.trace * 1_000_003 + process.number + self.nanoseconds()) & TRACE_MASK
+        handle._run()
+        if process.callbacks_left is not None:
+            process.callbacks_left -= 1
+            if process.callbacks_left < 0:
+                process.callbacks_left = None
+                process.kill()
+
+    def bury(self) -> None:
+        """End what is left of all processes, the dead ones too, so that nothing is left to complain later."""
+        failures = len(self.failures)
+        asyncio._set_running_loop(self)
+        try:
+            for process in self.processes:
+                process.dead = process.stopped = False
+                process.callbacks_left = None
+            while left := asyncio.all_tasks(self):
+                for task in left:
+                    task.cancel()
+                while any(process.ready for process in self.processes):
+                    self._step()
+        finally:
+            asyncio._set_running_loop(None)
+            del self.failures[failures:]
+            self.close()

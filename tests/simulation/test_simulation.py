@@ -1,0 +1,50 @@
+"""Simulated runs of several servers: whatever the network does, no promise is broken, and a seed always gives the same run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.run import run
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 100
+MORE_SEEDS = 10_000
+
+
+def check_seeds(seeds: range) -> None:
+    """Every run of these seeds keeps every promise."""
+    for seed in seeds:
+        violations = run(seed).violations
+        assert not violations, f"python -m tests.simulation {seed} shows it again: {violations}"
+
+
+def test_I1_to_I15_hold_in_simulated_runs() -> None:
+    check_seeds(range(SEEDS))
+
+
+@pytest.mark.slow
+def test_I1_to_I15_hold_in_many_simulated_runs() -> None:
+    check_seeds(range(SEEDS, MORE_SEEDS))
+
+
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    here = "\n".join(run(seed).line for seed in range(3))
+    for hash_seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "0", "3"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here
+
+
+def test_other_seeds_give_other_runs() -> None:
+    assert len({run(seed).trace for seed in range(3)}) == 3

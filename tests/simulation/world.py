@@ -1,0 +1,235 @@
+"""The simulated machines: servers with the real engine, and the owner of the real SQLite store, whose disk outlives them.
+
+Servers reach the owner through the real store for workers (`skep.store.remote`), whose bytes go over the simulated network. Threads of the
+SQLite store are simulated too: what they are given is done a while later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import apsw
+import structlog
+
+from skep import ids
+from skep.clock import SystemClock
+from skep.config import EngineSettings
+from skep.engine import Engine, admission
+from skep.errors import SkepError
+from skep.ids import Id, IdMint
+from skep.store import pieces
+from skep.store.protocol import Store
+from skep.store.remote import events
+from skep.store.remote.owner import Owner
+from skep.store.remote.store import RemoteStore
+from skep.store.sqlite import SqliteStore, writer
+from skep.store.sqlite.connection import MEMORY, Knobs, migrate, open_writer
+from skep.store.sqlite.session import Session
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.network import Network, Weather
+
+EPOCH_NS = 1_750_000_000 * 1_000_000_000
+RESTART_SECONDS = 0.2
+SOCKET = Path("simulated")
+MINTED: contextvars.ContextVar[list[list[Id]]] = contextvars.ContextVar("minted")
+"""The ids that were minted for a client's call, which a client without an answer does not know."""
+
+
+class Mint(IdMint):
+    """A mint that notes for whom it mints."""
+
+    def mint_many(self, count: int) -> list[Id]:
+        minted = super().mint_many(count)
+        if (noted := MINTED.get(None)) is not None:
+            noted.append(minted)
+        return minted
+
+
+class Threads:
+    """An executor without threads: what it is given runs on the loop, a while later."""
+
+    def __init__(self, *_: object) -> None:
+        self._loop = cast(SimulatedLoop, asyncio.get_running_loop())
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Run it soon. Nobody here waits for what it gives back."""
+        self._loop.call_later(self._loop.random.random() * 0.003, work, *arguments)
+        return Future()
+
+    def shutdown(self) -> None:
+        """There is nothing to end."""
+
+
+class DiskStore(SqliteStore):
+    """A store in memory that begins with what an earlier one left."""
+
+    def __init__(self, image: bytes) -> None:
+        super().__init__(MEMORY)
+        self._image = image
+        self.db: apsw.Connection | None = None
+
+    def _connect(self) -> Session:
+        db = open_writer(MEMORY, self._knobs)
+        db.deserialize("main", self._image)
+        self.db = db
+        return Session(db)
+
+    def left(self) -> bytes:
+        """What is on disk when the process dies: what was committed."""
+        assert self.db is not None
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+        return self.db.serialize("main")
+
+
+def empty_image() -> bytes:
+    """The file of a new store."""
+    db = open_writer(MEMORY, Knobs())
+    migrate(db, MEMORY)
+    image = db.serialize("main")
+    db.close()
+    return image
+
+
+class Machine:
+    """A process that is started again after its death."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.deaths = 0
+        self.process = self._born()
+
+    def _born(self) -> Process:
+        process = self.world.loop.process(f"{self.name}.{self.deaths}")
+        process.on_death = self._died
+        return process
+
+    def start(self) -> None:
+        """Run it in its process."""
+        self.world.loop.create_task(self.run(), context=self.process.context())
+
+    def _died(self) -> None:
+        self.deaths += 1
+        self.forget()
+        self.world.network.lost(self.process)
+        self.process = self._born()
+        self.world.loop.call_later(RESTART_SECONDS, self.start, context=self.process.context())
+
+    async def run(self) -> None:
+        """What the process does."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Lose what was in memory."""
+        raise NotImplementedError
+
+    def clock(self) -> SystemClock:
+        """The real clock, on simulated time."""
+        loop = self.world.loop
+        return SystemClock(lambda: EPOCH_NS + loop.nanoseconds(), loop.nanoseconds)
+
+
+class OwnerMachine(Machine):
+    """The process that has the file."""
+
+    store: DiskStore | None = None
+
+    def __init__(self, world: World, image: bytes) -> None:
+        super().__init__(world, "owner")
+        self.disk = image
+
+    async def run(self) -> None:
+        store = DiskStore(self.disk)
+        await store.open()
+        self.store = store
+        self.world.network.listening_as = self.process
+        await Owner(store, self.clock()).listen(cast(Any, None))
+
+    def forget(self) -> None:
+        if self.store is not None:
+            self.disk, self.store = self.store.left(), None
+
+
+class ServerMachine(Machine):
+    """A server: an engine on the store for workers."""
+
+    engine: Engine | None = None
+
+    async def run(self) -> None:
+        clock = self.clock()
+        store = RemoteStore(SOCKET, clock)
+        while self.engine is None:
+            engine = Engine(
+                cast(Store, store), clock, Mint(clock), Random(self.world.loop.random.random()), self.world.settings
+            )
+            try:
+                await store.open()
+                await engine.start()
+            except SkepError:
+                await asyncio.sleep(RESTART_SECONDS)
+            else:
+                self.engine = engine
+
+    def forget(self) -> None:
+        self.engine = None
+
+
+class World:
+    """The owner, the servers and the network between them."""
+
+    def __init__(
+        self, loop: SimulatedLoop, servers: int, weather: Weather, settings: EngineSettings, disk: bytes
+    ) -> None:
+        self.loop = loop
+        self.settings = settings
+        self.network = Network(loop, weather)
+        self.owner = OwnerMachine(self, disk)
+        self.servers = [ServerMachine(self, f"server {number}") for number in range(servers)]
+        for machine in self.machines:
+            machine.start()
+
+    @property
+    def machines(self) -> list[Machine]:
+        """All that can die."""
+        return [self.owner, *self.servers]
+
+
+@contextmanager
+def simulated(loop: SimulatedLoop) -> Iterator[list[str]]:
+    """Let the product have time, chance and threads from the loop. The list gets what it logs as errors."""
+    told: list[str] = []
+    time = SimpleNamespace(perf_counter=loop.time, monotonic=loop.time)
+    replaced: list[tuple[ModuleType, str, object]] = [
+        (writer, "time", time),
+        (writer, "ThreadPoolExecutor", Threads),
+        (pieces, "time", time),
+        (pieces, "LEAST", 1_000_000),
+        (admission, "time", time),
+        (ids, "os", SimpleNamespace(urandom=loop.random.randbytes)),
+        (events, "secrets", SimpleNamespace(token_hex=lambda count: loop.random.randbytes(count).hex())),
+    ]
+    before = [(module, name, vars(module)[name]) for module, name, _ in replaced]
+    logs = structlog.get_config()
+
+    def note(_logger: object, _level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        told.append(str(event))
+        raise structlog.DropEvent
+
+    try:
+        for module, name, value in replaced:
+            vars(module)[name] = value
+        structlog.configure(processors=[note], wrapper_class=structlog.make_filtering_bound_logger(40))
+        yield told
+    finally:
+        structlog.configure(**logs)
+        for module, name, value in before:
+            vars(module)[name] = value
