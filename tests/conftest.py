@@ -34,7 +34,7 @@ APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations
 """Files whose tests take long, each of them, and share nothing."""
 
 LENGTHY = (
-    "tests/spark/", "tests/browser/", "tests/fault/", "tests/bench/", "tests/serve/", "tests/cli/",
+    "tests/spark/", "tests/browser/", "tests/fault/", "tests/bench/", "tests/torture/", "tests/serve/", "tests/cli/",
     "tests/contract/test_concurrency.py", *APART,
 )  # fmt: skip
 """Folders and files whose tests load a store, or start a Spark, a browser or servers of their own: `--fast` leaves them out."""

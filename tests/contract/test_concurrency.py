@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from skep.model import PushStatus
-from tests.support.history import History, check
 from tests.support.load import GROUPS, SETTINGS, Load, run_load
+from torture.check import check
+from torture.history import History
 
 
 def check_load(history: History) -> None:

@@ -38,7 +38,9 @@ def test_type_checkers_see_the_settings_of_the_table() -> None:
 
 
 def test_no_other_file_lists_the_settings() -> None:
-    files = [path for folder in ("src", "docs", "examples", "bench", "dev") for path in (ROOT / folder).rglob("*")]
+    files = [
+        path for folder in ("src", "docs", "examples", "bench", "torture", "dev") for path in (ROOT / folder).rglob("*")
+    ]
     texts = [path for path in files if path.suffix in (".py", ".sql", ".md", ".html", ".json", ".toml", ".skep")]
     lists = {path.relative_to(ROOT).as_posix() for path in texts if len(settings_in(path)) >= LISTED}
 

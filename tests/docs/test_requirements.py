@@ -9,7 +9,7 @@ from tests.docs.test_docs import ROOT, name_of
 
 PAGE = (ROOT / "docs/requirements.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", PAGE)
-FOLDERS = ("src", "tests", "docs", "bench", "dev", "examples")
+FOLDERS = ("src", "tests", "docs", "bench", "torture", "dev", "examples")
 TEXTS = (".py", ".md", ".sql", ".html", ".js", ".java", ".skep", ".sh", ".toml")
 OUTSIDE = re.compile(
     r"\bseed 0\d\d|\bissue \d|[(, ]00\d\.\d{1,2}[,)]|\bdef test_(?![1-5]\d\d_)(?:\d+_|[A-HJ-Z]\d+_)", re.IGNORECASE

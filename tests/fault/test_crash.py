@@ -35,8 +35,10 @@ from tests.contract.driver import check_account
 from tests.support import crash
 from tests.support.crash import CHECKED, DEAD, LIMIT, POISON, POISONED, Q, Script, U, merge, run_script, settlement
 from tests.support.crash_records import check_commands, check_pushed_once
-from tests.support.history import Call, History, Recorder, check
 from tests.support.postgres import PostgresServer, running_postgres
+from torture.check import check
+from torture.history import Call, History
+from torture.recorder import Recorder
 
 MODES = ("kill", "tear", "power")
 SAMPLES = 30

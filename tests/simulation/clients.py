@@ -28,7 +28,7 @@ from skep.model import (
 )
 from tests.simulation.network import ClientCall, NoAnswerError
 from tests.simulation.world import EPOCH_NS, MINTED, World
-from tests.support.history import Call
+from torture.history import Call
 
 T = TypeVar("T")
 

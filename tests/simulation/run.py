@@ -18,7 +18,8 @@ from tests.simulation.clients import Client, Popper, Pusher
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import NoAnswerError, Weather
 from tests.simulation.world import World, empty_image, simulated
-from tests.support.history import History, Violation, check
+from torture.check import check
+from torture.history import History, Violation
 
 T = TypeVar("T")
 

@@ -52,7 +52,8 @@ from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.transaction import Transaction
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from tests.support.history import Call, Recorder
+from torture.history import Call
+from torture.recorder import Recorder
 
 Q, U, NEXT, OLD, BRIEF, POISONED = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief", "poisoned"))
 DEAD = QueueKey("q.dead", "crash")
@@ -314,7 +315,7 @@ class Script:
         """One of three that are held under one lease."""
         if await self.store.message(POISONED, POISON) is not None:
             call = self.store.delete_message(POISONED, POISON, None, self.now)
-            await self.note("delete_message", POISON, call)
+            await self.note("delete_message", (POISONED, POISON), call)
 
     async def seek(self) -> None:
         await self.recorder.seek(Q, "h", FROM_NOW, self.now)
@@ -331,7 +332,7 @@ class Script:
         await self.note("retain", OLD, self.store.retain(OLD, self.now, LIMIT))
 
     async def forget_group(self) -> None:
-        await self.note("delete_group", Q, self.store.delete_group(Q, "h", self.now))
+        await self.note("delete_group", (Q, "h"), self.store.delete_group(Q, "h", self.now))
 
     async def delete(self) -> None:
         await self.note("delete", BRIEF, self.store.delete_queue(BRIEF, self.now))

@@ -12,7 +12,7 @@ from skep.model.transaction import Transaction
 from skep.store.protocol import Store
 from tests.contract.driver import check_entity
 from tests.support.crash import LIMIT
-from tests.support.history import History
+from torture.history import History
 
 
 async def check_pushed_once(store: Store, history: History, log: list[StoredMessage], now: Instant) -> None:

@@ -35,7 +35,8 @@ from skep.model import (
     Token,
 )
 from skep.store.postgres import PostgresStore
-from tests.support.history import Call, History, Recorder
+from torture.history import Call, History
+from torture.recorder import Recorder
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,8 @@ from skep.clock import Instant, ManualClock
 from skep.errors import Code
 from skep.ids import Id, IdMint
 from skep.model import (
+    Cleared,
+    ClearScope,
     DeadLetterFilter,
     Delivery,
     GroupStats,
@@ -33,13 +34,16 @@ from skep.model import (
     SettleResult,
     SettleStatus,
     Start,
+    StartMode,
     StoredMessage,
     Token,
 )
 from skep.model.transaction import Transaction
-from tests.support.history import Call, History, Recorder, check
 from tests.support.reference import Group, Log
 from tests.support.reference_store import ReferenceStore
+from torture.check import check
+from torture.history import Call, History
+from torture.recorder import Recorder
 
 Q = QueueKey("q")
 LEASE_SECONDS = 10.0
@@ -135,7 +139,26 @@ async def exercise(store: ReferenceStore) -> History:
     await session.recorder.seek(Q, "g", Start(), session.now)
     await session.settle(*await session.pop(9))
     await session.look()
+    await move(session)
     return session.history()
+
+
+async def move(session: Session) -> None:
+    """Seek under a live lease, release one, and clear; what holds of other groups holds after it, too."""
+    await session.push("before the moves")
+    held = await session.pop(1)
+    await session.recorder.seek(Q, "g", Start(StartMode.SEQ, 3), session.now)
+    await session.settle(*held)
+    for _ in range(20):
+        await session.settle(*await session.pop(9))
+    await session.look()
+    await session.push("released", partition="r")
+    for delivery in await session.pop(1):
+        await session.recorder.release(delivery, session.now)
+    await session.push("cleared", partition="c")
+    await session.recorder.clear(Q, ClearScope.ALL, session.now)
+    await session.settle(*await session.pop(9))
+    await session.look()
 
 
 def message(payload: str) -> NewMessage:
@@ -153,7 +176,8 @@ async def test_a_good_store_shows_no_violation() -> None:
 
     assert check(history) == []
     verbs = {call.verb for call in history.calls}
-    assert verbs == {"push", "pop", "settle", "renew", "transact", "replay", "seek", "stats", "log"}
+    moving = {"seek", "clear", "release"}
+    assert verbs == {"push", "pop", "settle", "renew", "transact", "replay", "stats", "log"} | moving
 
 
 # stores that break one promise each
@@ -301,6 +325,39 @@ class Miscalculates(ReferenceStore):
         return msgspec.structs.replace(stats, completed=stats.completed + 1)
 
 
+class SeeksPast(ReferenceStore):
+    """I8: a seek goes one message too far."""
+
+    def position(self, log: Log, start: Start) -> int:
+        return super().position(log, start) + 1
+
+
+class SeeksShort(ReferenceStore):
+    """I7: a seek leaves the group where it was."""
+
+    def position(self, log: Log, start: Start) -> int:
+        return 1
+
+
+class KeepsLeases(ReferenceStore):
+    """I6: a seek does not end the leases of the group."""
+
+    async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
+        leases = list(self.logs[key].groups[group].leases)
+        stats = await super().seek(key, group, start, now)
+        moved = self.logs[key].groups[group]
+        self.discover(self.logs[key], moved, now)
+        moved.leases += leases
+        return stats
+
+
+class ClearsNothing(ReferenceStore):
+    """I7: what was cleared is delivered."""
+
+    async def clear(self, key: QueueKey, scope: ClearScope, now: Instant) -> Cleared:
+        return Cleared(0, 0)
+
+
 class ReplaysToAll(ReferenceStore):
     """I14: lets every group see a replay."""
 
@@ -327,6 +384,10 @@ class ReplaysToAll(ReferenceStore):
         (Miscounts, "I10"),
         (NeverGivesUp, "I10"),
         (Miscalculates, "I12"),
+        (SeeksPast, "I8"),
+        (SeeksShort, "I7"),
+        (KeepsLeases, "I6"),
+        (ClearsNothing, "I7"),
         (ReplaysToAll, "I14"),
     ],
 )
@@ -398,7 +459,7 @@ async def test_I5_a_claim_may_come_late_and_after_a_lease_that_took_over() -> No
     answered = session.recorder.calls.pop()
 
     def promises_when_asked(started: int) -> set[str]:
-        calls = [*session.recorder.calls, dataclasses.replace(answered, started=started)]
+        calls = [*session.recorder.calls, msgspec.structs.replace(answered, started=started)]
         return {violation.promise for violation in check(History(calls, {Q: SETTINGS}))}
 
     assert promises_when_asked(asked - 1) == set()

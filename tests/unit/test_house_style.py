@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "skep"
-FOLDERS = ("src", "tests", "bench", "dev")
+FOLDERS = ("src", "tests", "bench", "torture", "dev")
 COMMENTED = {".py": "#", ".sql": "--", ".js": "//", ".java": "//", ".sh": "#"}
 MOST_LINES = 60
 """Of a function, with its signature and its docstring."""

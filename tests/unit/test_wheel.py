@@ -27,7 +27,7 @@ def test_the_wheel_has_no_tests_benchmarks_or_seeds(names: list[str]) -> None:
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     parts = {part for name in names for part in name.split("/")}
     assert tops == {"skep", "pyspark_skep"}
-    assert not parts & {"tests", "bench", "benches", "seeds", "conftest.py"}
+    assert not parts & {"tests", "bench", "torture", "benches", "seeds", "conftest.py"}
     assert not [part for part in parts if part.startswith("test_")]
 
 

@@ -1,0 +1,32 @@
+"""The promises as rules over histories. Each yields violations; none reports what some order of events could explain.
+
+A rule takes one pass over what it is about, sorted where it must be, so that a million messages are checked within a minute.
+"""
+
+from collections.abc import Callable, Iterator
+
+from torture.history import Violation
+from torture.rules import leases, log, order
+from torture.track import Tracks
+
+RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
+    log.durable_is_kept,
+    log.only_pushed_is_delivered,
+    log.batches_are_whole,
+    log.stored_once,
+    log.log_order_is_commit_order,
+    order.first_deliveries_in_order,
+    order.answers_are_in_order,
+    order.nothing_overtakes,
+    leases.one_live_lease,
+    leases.stale_tokens_do_nothing,
+    order.progress_never_goes_back,
+    order.moved_past_does_not_come,
+    order.no_skips,
+    leases.expired_leases_come_again,
+    leases.drained_is_empty,
+    leases.attempts_are_exact,
+    order.accounts_add_up,
+    log.accepted_takes_effect_once_in_order,
+    leases.groups_are_apart,
+]

@@ -1,0 +1,186 @@
+"""What is in the log: I1, I2, I3, I13, I15, and that log order is commit order (I4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations
+
+from skep.clock import seconds
+from skep.ids import Id
+from skep.model import Outcome, PushStatus, QueueKey, StoredMessage
+from torture.history import NEVER, Call, Pushed, Violation
+from torture.track import Tracks
+
+
+def durable_is_kept(tracks: Tracks) -> Iterator[Violation]:
+    """I1: what was stored is in the log, unless it may have been taken from there since."""
+    for call, messages in tracks.history.logs:
+        found = {(m.seq, m.id) for m in messages}
+        for entry in tracks.history.entries.get(call.request, ()):
+            if not entry.is_answered or (entry.seq, entry.id) in found or not entry.call.is_before(call):
+                continue
+            if not tracks.may_have_left(call.request, entry, call):
+                text = f"seq {entry.seq} of {call.request.name} was stored and is not in the log"
+                yield Violation("I1", text, (entry.call, call))
+
+
+def only_pushed_is_delivered(tracks: Tracks) -> Iterator[Violation]:
+    """I2."""
+    known = {pushed.id: pushed for pushed in tracks.history.pushes}
+    for given in tracks.history.gives:
+        delivery = given.delivery
+        pushed = known.get(delivery.id)
+        if pushed is None:
+            if delivery.dead_letter is None and delivery.id not in tracks.history.replayed_ids:
+                text = f"seq {delivery.seq} of {delivery.partition} was never pushed"
+                yield Violation("I2", text, (given.call,))
+        elif pushed.is_refused:
+            yield Violation("I2", f"seq {delivery.seq} was refused and is delivered", (pushed.call, given.call))
+        elif given.call.is_before(pushed.call) or delivery.payload != pushed.message.payload:
+            text = f"seq {delivery.seq} was delivered before it was pushed, or changed"
+            yield Violation("I2", text, (pushed.call, given.call))
+    for call, messages in tracks.history.logs:
+        for message in messages:
+            pushed = known.get(message.id)
+            if pushed is not None and pushed.is_refused:
+                yield Violation("I2", f"seq {message.seq} was refused and is in the log", (pushed.call, call))
+
+
+def batches_are_whole(tracks: Tracks) -> Iterator[Violation]:
+    """I15: of a push without an answer, all or nothing is in the log; transactions likewise."""
+    for call, messages in tracks.history.logs:
+        found: set[Id] | None = None
+        batches: dict[tuple[Call, int], list[Pushed]] = defaultdict(list)
+        for pushed in tracks.history.pushes_to.get(call.request, ()):
+            # A duplicate is not stored again, and nobody knows of an unanswered one; so only plain messages tell.
+            if (
+                pushed.call.ended is None
+                and pushed.message.transaction_id is None
+                and pushed.message.deliver_at is None
+            ):
+                batches[pushed.call, pushed.batch].append(pushed)
+        for (push, _), batch in batches.items():
+            found = found or {m.id for m in messages}
+            present = sum(pushed.id in found for pushed in batch)
+            if 0 < present < len(batch):
+                yield Violation("I15", f"{present} of {len(batch)} messages of a batch are in the log", (push, call))
+    yield from transactions_are_whole(tracks)
+
+
+def transactions_are_whole(tracks: Tracks) -> Iterator[Violation]:
+    """An unanswered transaction whose push is seen must have settled too: its messages may not come again."""
+    unanswered = [call for call in tracks.history.verb("transact") if call.ended is None]
+    if not unanswered:
+        return
+    seen = {g.delivery.id: g.call for g in tracks.history.gives} | {
+        m.id: c for c, messages in tracks.history.logs for m in messages
+    }
+    for call in unanswered:
+        for transaction in call.request:
+            witnesses = [seen[id_] for id_ in transaction.push.ids if id_ in seen]
+            for one in transaction.settlements:
+                track = tracks.groups.get((one.queue, one.group))
+                again = track.gives.get(one.seq, ()) if track is not None else ()
+                for witness in witnesses if one.outcome is Outcome.ACK else ():
+                    if late := [given.call for given in again if witness.is_before(given.call)]:
+                        text = f"the push of a transaction happened, its ack of seq {one.seq} did not"
+                        yield Violation("I15", text, (call, witness, late[0]))
+
+
+def stored_once(tracks: Tracks) -> Iterator[Violation]:
+    """I3."""
+    by_key: dict[tuple[QueueKey, str, str], list[Pushed]] = defaultdict(list)
+    for pushed in tracks.history.pushes:
+        if pushed.message.transaction_id is not None and not pushed.is_refused:
+            partition = tracks.history.partition_of(pushed.message)
+            by_key[pushed.message.queue, partition, pushed.message.transaction_id].append(pushed)
+    for (queue, partition, transaction_id), pushes in by_key.items():
+        if len(pushes) == 1 and pushes[0].is_stored:
+            continue
+        window = seconds(tracks.history.settings_of(queue).dedup_window_seconds)
+        duplicates = [p for p in pushes if p.result is not None and p.result.status is PushStatus.DUPLICATE]
+        stored = [p for p in pushes if p.result and p.result.status in (PushStatus.STORED, PushStatus.SCHEDULED)]
+        for one, other in combinations(stored, 2):
+            if abs(one.call.now - other.call.now) < window:
+                text = f"transaction id {transaction_id} is stored twice in {partition}"
+                yield Violation("I3", text, (one.call, other.call))
+        firsts = {p.id for p in pushes if p.result is None or p.result.status is not PushStatus.DUPLICATE}
+        for pushed in duplicates:
+            if pushed.result is not None and pushed.result.id not in firsts:
+                text = f"a duplicate of {transaction_id} got an id that is not the first one's"
+                yield Violation("I3", text, (pushed.call,))
+    yield from in_the_log_once(tracks)
+
+
+def in_the_log_once(tracks: Tracks) -> Iterator[Violation]:
+    for call, messages in tracks.history.logs:
+        seen: dict[tuple[str, str], StoredMessage] = {}
+        window = seconds(tracks.history.settings_of(call.request).dedup_window_seconds)
+        for message in messages:
+            if message.transaction_id is None or message.id in tracks.history.replayed_ids:
+                continue
+            key = (message.partition, message.transaction_id)
+            if key in seen and message.created_at - seen[key].created_at < window:
+                yield Violation("I3", f"transaction id {message.transaction_id} is in the log twice", (call,))
+            seen[key] = message
+
+
+def log_order_is_commit_order(tracks: Tracks) -> Iterator[Violation]:
+    """I4: who was answered first has the lower seqs; and no seq is given out twice."""
+    for queue, all_pushes in tracks.history.pushes_to.items():
+        pushes = [pushed for pushed in all_pushes if pushed.is_stored]
+        # Walking in the order of starts, with the greatest seq of all that had ended by then.
+        ends = sorted(pushes, key=lambda p: p.call.last_tick)
+        next_end, highest = 0, 0
+        by_seq: dict[int, Pushed] = {}
+        for pushed in sorted(pushes, key=lambda p: p.call.started):
+            while ends[next_end].call.last_tick < pushed.call.started:
+                highest = max(highest, ends[next_end].seq)
+                next_end += 1
+            if pushed.seq <= highest:
+                earlier = next(one for one in ends if one.seq == highest)
+                text = f"seq {pushed.seq} of {queue.name} was given out after {highest}"
+                yield Violation("I4", text, (earlier.call, pushed.call))
+            if pushed.seq in by_seq:
+                text = f"seq {pushed.seq} of {queue.name} was given out twice"
+                yield Violation("I4", text, (by_seq[pushed.seq].call, pushed.call))
+            by_seq[pushed.seq] = pushed
+
+
+def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
+    """I13: what was accepted for later is in the log once, in order, before later pushes to its partition."""
+    for call, messages in tracks.history.logs:
+        pushes = tracks.history.pushes_to.get(call.request, [])
+        accepted = [p for p in pushes if p.call.verb == "accept" and p.call.is_before(call)]
+        if not accepted:
+            continue
+        places: dict[Id, list[int]] = defaultdict(list)
+        for message in messages:
+            places[message.id].append(message.seq)
+        for pushed in accepted:
+            if len(places.get(pushed.id, ())) != 1:
+                times = len(places.get(pushed.id, ()))
+                yield Violation("I13", f"an accepted message is in the log {times} times", (pushed.call, call))
+        yield from overtaken(call, accepted, pushes, places)
+
+
+def overtaken(
+    call: Call, accepted: list[Pushed], pushes: list[Pushed], places: dict[Id, list[int]]
+) -> Iterator[Violation]:
+    """Pushes that came after an accepted one to its partition, and are before it in the log."""
+    ends = sorted((p for p in accepted if p.id in places), key=lambda p: p.call.last_tick)
+    highest: dict[str, Pushed] = {}
+    next_end = 0
+    for pushed in sorted(pushes, key=lambda p: p.call.started):
+        while next_end < len(ends) and ends[next_end].call.last_tick < pushed.call.started:
+            one = ends[next_end]
+            known = highest.get(one.message.partition)
+            if known is None or min(places[known.id]) < min(places[one.id]):
+                highest[one.message.partition] = one
+            next_end += 1
+        first = highest.get(pushed.message.partition)
+        place = min(places.get(pushed.id, [NEVER]))
+        if first is not None and place < min(places[first.id]):
+            text = f"seq {place} overtook an accepted message"
+            yield Violation("I13", text, (first.call, pushed.call, call))

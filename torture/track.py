@@ -1,0 +1,202 @@
+"""One group's way through one queue, as a history shows it: deliveries, settlements, leases, and when each message may be settled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from itertools import accumulate
+
+from msgspec import Struct, field
+
+from skep.clock import Instant
+from skep.model import Outcome, QueueKey, StartMode, Token
+from torture.history import NEVER, Call, Entry, Given, GroupKey, History, Settled
+from torture.moves import Move, Moves, moves_by_group
+
+
+class Holding(Struct, eq=False):
+    """What one token holds of one partition (or one message of an unordered queue)."""
+
+    token: Token
+    call: Call
+    deadline: Instant
+    partition: str
+    seqs: list[int] = field(default_factory=list)
+    auto_ack: bool = False
+
+
+class Ticks(Struct):
+    """Since a move: the tick from which each message may have been settled, and the greatest of all up to it."""
+
+    each: list[int]
+    up_to: list[int]
+
+
+class Track:
+    """Everything about one group. Seqs lead to lists that have one element nearly always."""
+
+    def __init__(self, history: History, key: GroupKey, moves: Moves) -> None:
+        self.history = history
+        self.key = key
+        self.queue, self.group = key
+        self.settings = history.settings_of(self.queue)
+        self.is_ordered = history.is_ordered(self.queue)
+        self.moves = moves
+        self.gives: dict[int, list[Given]] = {}
+        self.settles: dict[int, list[Settled]] = {}
+        across = QueueKey("", self.queue.tenant)
+        self.unanswered_pops = [
+            call for queue in (self.queue, across) for call in history.unanswered_pops.get((queue, self.group), ())
+        ]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return self.history.entries.get(self.queue, [])
+
+    @cached_property
+    def by_partition(self) -> dict[str, list[int]]:
+        """The places of each partition's messages among the entries."""
+        index = defaultdict(list)
+        for place, entry in enumerate(self.entries):
+            index[entry.partition].append(place)
+        return index
+
+    @cached_property
+    def first_seq(self) -> int:
+        """The least seq the group is known to have started at."""
+        given = [one for gives in self.gives.values() for one in gives]
+        if all(one.request.start.mode is StartMode.ALL for one in given):
+            return 1
+        return min(self.gives)
+
+    @cached_property
+    def holdings(self) -> dict[str | int, list[Holding]]:
+        """The leases of each partition, or each message of an unordered queue, in the order of their pops."""
+        held: dict[str | int, dict[Token, Holding]] = defaultdict(dict)
+        for seq, gives in self.gives.items():
+            for given in gives:
+                delivery = given.delivery
+                tokens = held[delivery.partition if self.is_ordered else seq]
+                holding = tokens.get(delivery.token)
+                if holding is None:
+                    holding = tokens[delivery.token] = Holding(
+                        delivery.token, given.call, delivery.lease_deadline, delivery.partition
+                    )
+                holding.seqs.append(seq)
+                holding.auto_ack = given.request.auto_ack
+        by_start = {what: list(tokens.values()) for what, tokens in held.items()}
+        for holdings in by_start.values():
+            holdings.sort(key=lambda holding: holding.call.started)
+        return by_start
+
+    # when a message may be settled
+
+    @property
+    def may_expire(self) -> bool:
+        settings = self.settings
+        return bool(settings.max_age_seconds or settings.max_wait_seconds or settings.retention_ignores_groups)
+
+    def exhausted_tick(self, seq: int) -> int:
+        """From when it may be buried for its attempts by a claim or a chore, which no call of a client shows."""
+        limit = self.settings.max_attempts
+        gives = self.gives.get(seq, [])
+        if limit == 0 or len(gives) + len(self.unanswered_pops) < limit:
+            return NEVER
+        if len(gives) >= limit:
+            return gives[limit - 1].call.started
+        return min(call.started for call in self.unanswered_pops)
+
+    def settled_tick(self, entry: Entry, since: Move | None) -> int:
+        """From when the message may be settled, when ``since`` was the last move."""
+        if since is not None and since.may_pass(entry):
+            return 0
+        found = self.exhausted_tick(entry.seq)
+        for settled in self.settles.get(entry.seq, ()):
+            if settled.may_settle and (since is None or not settled.call.is_before(since.call)):
+                found = min(found, settled.call.started)
+        for given in self.gives.get(entry.seq, ()):
+            if given.request.auto_ack and (since is None or not given.call.is_before(since.call)):
+                found = min(found, given.call.started)
+        if self.moves.all:
+            found = min([found, *(move.call.started for move in self.moves.clears_of(entry))])
+        if self.history.deletions:
+            found = min([found, *(c.started for c in self.history.deletions.get((self.queue, entry.seq), ()))])
+        return found
+
+    def may_be_settled(self, entry: Entry, call: Call) -> bool:
+        """Whether the message may have been settled for the group when the call took effect."""
+        last = self.moves.last_before(call)
+        return self.may_expire or any(self.settled_tick(entry, since) <= call.last_tick for since in last)
+
+    def ticks(self, since: Move | None) -> Ticks:
+        """The ticks of all entries that the group is to see, in their order."""
+        if since not in self._ticks:
+            first = self.first_seq
+            each = [0 if entry.seq < first else self.settled_tick(entry, since) for entry in self.entries]
+            self._ticks[since] = Ticks(each, list(accumulate(each, max)))
+        return self._ticks[since]
+
+    @cached_property
+    def _ticks(self) -> dict[Move | None, Ticks]:
+        return {}
+
+    def deadline_before(self, holding: Holding, call: Call) -> Instant:
+        """The deadline that certainly stood when the call was made."""
+        deadline = holding.deadline
+        for renewal, key, until in self.history.renewals.get(holding.token, ()):
+            if key == self.key and renewal.is_before(call):
+                deadline = max(deadline, until)
+        return deadline
+
+    def end_tick(self, holding: Holding) -> int:
+        """From when the lease may have ended because of what its holder said."""
+        last = 0
+        for seq in holding.seqs:
+            first = NEVER
+            for settled in self.settles.get(seq, ()):
+                if settled.settlement.token != holding.token or not settled.may_have_taken_effect:
+                    continue
+                if self.is_ordered and settled.settlement.outcome is Outcome.NACK:
+                    return settled.call.started
+                first = min(first, settled.call.started)
+            last = max(last, first)
+        for call in self.history.ended_leases.get(self.key, ()):
+            partition, token = call.request[2:]
+            if partition == holding.partition and token in (None, holding.token) and holding.call.may_precede(call):
+                last = min(last, call.started)
+        return last
+
+
+class Tracks:
+    """The track of every group that was popped for, settled for, or counted."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.groups: dict[GroupKey, Track] = {}
+        self._moves = moves_by_group(history)
+        for given in history.gives:
+            self._group(given.group).gives.setdefault(given.delivery.seq, []).append(given)
+        for settled in history.settles:
+            self._group(settled.group).settles.setdefault(settled.settlement.seq, []).append(settled)
+        for _, stats in history.stats:
+            for figures in stats.groups:
+                self._group((stats.queue, figures.group))
+
+    def may_have_left(self, queue: QueueKey, entry: Entry, call: Call) -> bool:
+        """Whether the message may have been taken from the log before the call: by hand, or by retention."""
+        clears = self._moves((queue, "")).clears_of(entry)
+        deletions = self.history.deletions.get((queue, entry.seq), ())
+        if any(one.may_precede(call) for one in (*(move.call for move in clears), *deletions)):
+            return True
+        settings = self.history.settings_of(queue)
+        if not (settings.retention_seconds or settings.completed_retention_seconds):
+            return settings.max_age_seconds > 0
+        if settings.retention_ignores_groups:
+            return True
+        return all(track.may_be_settled(entry, call) for track in self.groups.values() if track.queue == queue)
+
+    def _group(self, key: GroupKey) -> Track:
+        found = self.groups.get(key)
+        if found is None:
+            found = self.groups[key] = Track(self.history, key, self._moves(key))
+        return found
