@@ -61,9 +61,7 @@ class Poll(Generic[Place]):
     A poll for a single queue has an ``order``: while it sleeps, a push claims messages for it in the push's own transaction.
     """
 
-    __slots__ = (
-        "_asked", "_claiming", "_stirs", "_wake", "batch", "group", "order", "over", "partition", "places", "signals",
-    )  # fmt: skip
+    __slots__ = ("_asked", "_claiming", "_wake", "batch", "group", "order", "over", "partition", "places", "signals")
 
     def __init__(self, group: str, partition: str | None, batch: int, order: ClaimOrder | None = None) -> None:
         self.group = group
@@ -74,7 +72,6 @@ class Poll(Generic[Place]):
         self.places: dict[Place, Waiters[Place]] = {}
         self.signals: dict[Place, None] = {}
         self.over = False
-        self._stirs: dict[Place, int] = {}
         self._claiming = False
         self._wake: asyncio.Future[PopResult | None] | None = None
 
@@ -91,12 +88,12 @@ class Poll(Generic[Place]):
     def look(self, place: Place) -> None:
         """Note that a look at ``place`` begins. It may miss messages that are signalled from now on."""
         self.signals.pop(place, None)
-        self._stirs[place] = self.places[place].stirs
 
     def looked(self, place: Place, found: PopResult) -> None:
         """Note the result of a look at ``place``: more messages for the next poll, or the time of the next look."""
         waiters = self.places[place]
-        waiters.quiet = not found.more and waiters.stirs == self._stirs[place]
+        # A signal during the look is left to the poll of this line that has it: it looks again, or wakes the next.
+        waiters.quiet = not found.more
         if found.more:
             self.signals[place] = None
         else:
@@ -170,10 +167,10 @@ class Poll(Generic[Place]):
 class Waiters(Generic[Place]):
     """The polls parked at one place for one group (and one partition, if they want only that), first come first.
 
-    The line is ``quiet`` while no message is known to be ready: a new poll need not look then. ``stirs`` counts the signals.
+    The line is ``quiet`` while no message is known to be ready, or a poll in it will look: a new poll need not look then.
     """
 
-    __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls", "quiet", "stirs")
+    __slots__ = ("_clock", "_place", "_safety", "_timer", "_timers", "polls", "quiet")
 
     def __init__(self, place: Place, clock: Clock, timers: Timers, safety: Safety) -> None:
         self._place = place
@@ -183,12 +180,10 @@ class Waiters(Generic[Place]):
         self._timer: Timer | None = None
         self.polls: dict[Poll[Place], None] = {}
         self.quiet = False
-        self.stirs = 0
 
     def wake(self, messages: int = 1) -> None:
         """Wake as many sleeping polls as it takes for ``messages``; when all are awake, the first looks once more."""
         self.quiet = False
-        self.stirs += 1
         woken = False
         for poll in self.polls:
             # A follower of the log (batch 0) takes no messages from the next poll, and is signalled also while it looks.
