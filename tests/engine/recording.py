@@ -21,6 +21,7 @@ class RecordingStore:
         self.errors: dict[str, list[Exception | None]] = defaultdict(list)
         self._gates: dict[str, asyncio.Event] = {}
         self._arrivals: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._late: set[str] = set()
 
     @property
     def as_store(self) -> Store:
@@ -31,7 +32,13 @@ class RecordingStore:
         self._gates[verb] = asyncio.Event()
         self._arrivals[verb].clear()
 
+    def hold_answers(self, verb: str) -> None:
+        """Let the store do calls of a verb, and its answers wait."""
+        self.hold(verb)
+        self._late.add(verb)
+
     def let_go(self, verb: str) -> None:
+        self._late.discard(verb)
         self._gates.pop(verb).set()
 
     async def held(self, verb: str) -> None:
@@ -52,9 +59,13 @@ class RecordingStore:
     def _recorded(self, verb: str, target: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls[verb].append(args[0] if args else ())
-            if gate := self._gates.get(verb):
+            gate = self._gates.get(verb)
+            answer = await target(*args, **kwargs) if gate and verb in self._late else None
+            if gate:
                 self._arrivals[verb].set()
                 await gate.wait()
+            if answer is not None:
+                return answer
             if self.errors[verb] and (error := self.errors[verb].pop(0)):
                 raise error
             return await target(*args, **kwargs)

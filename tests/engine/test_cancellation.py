@@ -57,6 +57,27 @@ async def test_an_answer_that_comes_in_the_turn_of_the_cancellation_is_given_bac
     assert await answer(poll) == ["1"]
 
 
+async def test_an_answer_that_the_cancelled_caller_has_not_heard_of_yet_is_given_back(driver: EngineDriver) -> None:
+    await driver.push("1", partition="a")
+    await driver.push("2", partition="b")
+
+    async def pop_and_cancel() -> list[str]:
+        """One call of the store answers both; this task hears it first."""
+        deliveries = await driver.pop()
+        other.cancel()
+        return [delivery.payload.decode() for delivery in deliveries]
+
+    popping = asyncio.ensure_future(pop_and_cancel())
+    other = asyncio.ensure_future(driver.pop())
+    assert await popping == ["1"]
+    await asyncio.wait([other])
+    assert other.cancelled()
+    assert len(driver.store.calls["pop"]) == 1
+    poll = asyncio.ensure_future(driver.engine.pop(PopRequest(ORDERS), wait_seconds=60))
+
+    assert await answer(poll) == ["2"]
+
+
 async def test_messages_of_the_first_queue_are_given_back_when_the_caller_goes_during_the_second(
     driver: EngineDriver,
 ) -> None:

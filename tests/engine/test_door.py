@@ -159,7 +159,7 @@ async def test_the_place_of_one_who_went_away_goes_to_another(entrance: Entrance
     gone = await entrance.come()
     entrance.leave(1)  # `gone` was told to come in, and did not hear it yet
     gone.cancel()
-    assert await other
+    await until(other.done)
     assert entrance.door.inside == FIRST
 
 

@@ -115,6 +115,22 @@ async def test_a_chore_that_fails_is_tried_again_later_and_the_others_go_on(driv
     assert [delivery.payload for delivery in await driver.pop()] == [b"1"]
 
 
+async def test_a_time_that_becomes_known_while_a_chore_runs_is_kept(driver: EngineDriver) -> None:
+    await driver.engine.create_queue(ORDERS)
+    await calm(driver)
+    now = driver.clock.now()
+    await driver.push("1", deliver_at=Instant(now + seconds(5)))
+    driver.store.hold_answers("promote")
+    driver.clock.advance(5)
+    await driver.store.held("promote")
+    await driver.push("2", deliver_at=Instant(now + seconds(9)))
+    driver.store.let_go("promote")
+    await driver.quiet()
+    await driver.advance(4)
+
+    assert [delivery.payload for delivery in await driver.pop(batch=2)] == [b"1", b"2"]
+
+
 async def test_samples_sweeps_and_upkeep_come_again_and_again(driver: EngineDriver) -> None:
     await driver.quiet()
     counts = {chore: len(driver.store.calls[chore]) for chore in ("sample", "sweep", "maintain")}
@@ -140,7 +156,7 @@ async def test_idle_queues_are_dropped_from_memory(driver: EngineDriver) -> None
 class TestBounded:
     @pytest.fixture
     def settings(self) -> EngineSettings:
-        return EngineSettings(limits=Limits(chore_rows=10, logical_queues=3))
+        return EngineSettings(limits=Limits(chore_rows=10, logical_queues=3, chores_in_flight=2))
 
     async def test_a_pass_is_bounded_and_runs_again_while_there_is_more(self, driver: EngineDriver) -> None:
         await driver.engine.create_queue(ORDERS)
@@ -152,6 +168,21 @@ class TestBounded:
         await until(lambda: passes(driver, "promote") >= before + 4 and driver.engine.is_quiet)
 
         assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 35
+
+    async def test_only_so_many_chores_run_at_once(self, driver: EngineDriver) -> None:
+        await driver.quiet()
+        driver.store.hold("promote")
+        keys = [QueueKey(f"q{number}") for number in range(5)]
+        for key in keys:
+            await driver.engine.create_queue(key)
+        await until(lambda: len(driver.store.calls["promote"]) == 2)
+        for _ in range(10):
+            await driver.engine.browse.queue_stats(keys[0])
+        assert len(driver.store.calls["promote"]) == 2
+        driver.store.let_go("promote")
+        await driver.quiet()
+
+        assert looked_at(driver, "promote") == keys
 
     async def test_the_number_of_queues_held_ready_is_bounded(self, driver: EngineDriver) -> None:
         for number in range(10):
