@@ -7,6 +7,7 @@ from tests.mutants import (
     engine,
     lease,
     postgres_locks,
+    postgres_pairs,
     postgres_races,
     postgres_rules,
     push_ways,
@@ -21,6 +22,7 @@ TABLES: dict[str, list[Mutant]] = {
     "sqlite push": sqlite_push.MUTANTS,
     "sqlite": sqlite.MUTANTS,
     "postgres locks": postgres_locks.MUTANTS,
+    "postgres pairs": postgres_pairs.MUTANTS,
     "postgres races": postgres_races.MUTANTS,
     "postgres rules": postgres_rules.MUTANTS,
 }
