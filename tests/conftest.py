@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from skep.store import pieces
+from tests.support.known_types import ask_for_types_once
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 from tests.support.with_all import held_by_others
@@ -83,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Workers(count, together), "workers")
     pieces.LEAST = 1_000_000
     copy_new_stores()
+    ask_for_types_once()
     hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("new", derandomize=False, deadline=None)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")

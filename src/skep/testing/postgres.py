@@ -4,6 +4,8 @@ Its data is in a temporary folder of its own, durable as in production (fsync on
 socket in that folder. Whatever way its owner ends, a guard process ends the server and removes the folder.
 """
 
+import atexit
+import functools
 import itertools
 import os
 import signal
@@ -18,7 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import psutil
 
-from skep.testing.binaries import clean_environment, programs_for, run_as, temporary_root, unprivileged_account
+from skep.testing.binaries import Account, clean_environment, programs_for, run_as, temporary_root, unprivileged_account
 
 USER = "skep"
 SETTINGS: dict[str, str | int] = {"fsync": "on", "max_connections": 200, "shared_buffers": "256MB"}
@@ -109,9 +111,8 @@ class PostgresServer:
             self.kill()
         finally:
             guard, self._guard, self._folder = self._guard, None, None
-            if guard is not None and guard.stdin is not None:
-                guard.stdin.close()
-                guard.wait(STOP_TIMEOUT)
+            if guard is not None:
+                end_guard(guard)
 
     def dsn(self, database: str = "postgres", *, over_socket: bool = False) -> str:
         """Return the dsn of a database, over 127.0.0.1 or over the faster socket."""
@@ -122,7 +123,7 @@ class PostgresServer:
     def create_database(self, *, template: str = "template1") -> str:
         """Make a database as a copy of `template`, to which nobody may be connected, and return its dsn."""
         name = next(self._names)
-        self.execute(f'create database "{name}" template "{template}"')
+        self.execute(f'create database "{name}" template "{template}" strategy file_copy')  # no WAL: half the work
         return self.dsn(name)
 
     def drop_database(self, dsn: str) -> None:
@@ -134,37 +135,17 @@ class PostgresServer:
         """Run statements through psql and return what they print: unaligned, without headers."""
         address: list[str | Path] = ["-h", self.folder, "-p", str(self.port), "-U", USER, "-d", database]
         options: list[str | Path] = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql]
-        return self._run("psql", *address, *options).stdout.strip()
+        return run_program(self._account, [self._programs / "psql", *address, *options])
 
     def log(self) -> str:
         """Return what the server has logged since its first start."""
         return (self.folder / "log").read_text(errors="replace")
 
     def _initialise(self) -> None:
-        root = temporary_root(self._account)
-        self._folder = Path(tempfile.mkdtemp(prefix="skep-pg-", dir=root))
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "guard", str(self._folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            text=True,
-            start_new_session=True,
-        )
-        if self._account.user is not None and self._account.group is not None:
-            os.chown(self._folder, self._account.user, self._account.group)
-        # Not synced: new data need not survive a power cut, and the server itself syncs what it writes later.
-        options = [
-            "--username",
-            USER,
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-sync",
-            "--no-instructions",
-        ]
-        self._run("initdb", "-D", self._folder / "data", *options)
+        """Copy new data: this takes a tenth of the time that making them does."""
+        data = new_data(self._account, self._programs)
+        self._folder, self._guard = guarded_folder(self._account)
+        run_program(self._account, ["cp", "-Rp", data, self._folder / "data"])
 
     def _launch_on_a_free_port(self) -> None:
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
@@ -204,17 +185,18 @@ class PostgresServer:
                 self._forget_process()
                 log = self.log()
                 raise (PortTakenError if "could not bind" in log else RuntimeError)(f"PostgreSQL did not start:\n{log}")
-            ready: list[str | Path] = [self._programs / "pg_isready", "-q", "-h", self.folder, "-p", str(self.port)]
-            if run_as(self._account, ready).returncode == 0:
+            if self._is_ready(self._process.pid):
                 return
             time.sleep(POLL_SECONDS)
         raise TimeoutError(f"PostgreSQL was not ready after {START_TIMEOUT} s:\n{self.log()}")
 
-    def _run(self, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        run = run_as(self._account, [self._programs / program, *arguments], cwd=self.folder)
-        if run.returncode != 0:
-            raise RuntimeError(f"{program} failed: {run.stderr.strip()}")
-        return run
+    def _is_ready(self, pid: int) -> bool:
+        """Whether the server says so in its file: its process id in the first line, its status in the last."""
+        try:
+            first, *_, last = (self.folder / "data" / "postmaster.pid").read_text().split()
+        except (FileNotFoundError, ValueError):
+            return False
+        return first == str(pid) and last == "ready"
 
     def _forget_process(self) -> None:
         self._process = None
@@ -228,6 +210,49 @@ class PostgresServer:
 
 class PortTakenError(RuntimeError):
     """Another process listens on the port that was chosen."""
+
+
+@functools.cache
+def new_data(account: Account, programs: Path) -> Path:
+    """Make the data of a server that was never started, once in each process; they are removed at its end."""
+    folder, guard = guarded_folder(account)
+    atexit.register(end_guard, guard)
+    # Not synced: new data need not survive a power cut, and the server itself syncs what it writes later.
+    options = ["--username", USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+    run_program(account, [programs / "initdb", "-D", folder / "data", *options])
+    return folder / "data"
+
+
+def guarded_folder(account: Account) -> tuple[Path, subprocess.Popen[str]]:
+    """Make a temporary folder of `account`, and start the guard that removes it."""
+    folder = Path(tempfile.mkdtemp(prefix="skep-pg-", dir=temporary_root(account)))
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", GUARD, "guard", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        text=True,
+        start_new_session=True,
+    )
+    if account.user is not None and account.group is not None:
+        os.chown(folder, account.user, account.group)
+    return folder, guard
+
+
+def end_guard(guard: subprocess.Popen[str]) -> None:
+    """Let a guard remove its folder, and wait until it has."""
+    assert guard.stdin is not None
+    guard.stdin.close()
+    guard.wait(STOP_TIMEOUT)
+
+
+def run_program(account: Account, command: list[str | Path]) -> str:
+    """Run a program to its end as `account`, and return what it prints; RuntimeError with its words when it fails."""
+    run = run_as(account, command)
+    if run.returncode != 0:
+        raise RuntimeError(f"{Path(command[0]).name} failed: {run.stderr.strip()}")
+    return run.stdout.strip()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import asyncpg
 import psutil
 import pytest
 
-from skep.testing.postgres import is_dead
+from skep.testing.postgres import is_dead, new_data
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.waiting import until
 
@@ -105,22 +105,32 @@ def test_closing_leaves_neither_process_nor_folder() -> None:
     assert not folder.exists()
 
 
+def test_new_data_are_made_once_and_each_server_changes_a_copy(own_server: PostgresServer) -> None:
+    own_server.execute("create role of_the_first")
+    made = new_data.cache_info().misses
+    with running_postgres(shared_buffers="16MB") as other:
+        roles = other.execute("select rolname from pg_roles where rolname not like 'pg_%'")
+    assert roles == "skep"
+    assert new_data.cache_info().misses == made
+
+
 def test_an_owner_that_is_killed_leaves_neither_process_nor_folder() -> None:
     script = """
 import os, signal
-from skep.testing.postgres import PostgresServer
+from skep.testing.postgres import PostgresServer, new_data
 server = PostgresServer(shared_buffers="16MB")
 server.start()
-print(server.pid, server._guard.pid, server.folder, flush=True)
+print(server.pid, server._guard.pid, server.folder, new_data(server._account, server._programs).parent, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     owner = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False)
-    server, guard, folder = owner.stdout.split()
+    server, guard, folder, copied = owner.stdout.split()
 
     wait_until_gone(int(guard))
 
     assert not Path(folder).exists()
     wait_until_gone(int(server))
+    until(lambda: not Path(copied).exists())
 
 
 def wait_until_gone(pid: int) -> None:
