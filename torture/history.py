@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from skep.clock import Instant
+from skep.clock import Instant, seconds
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
@@ -31,6 +31,7 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     QueueStats,
+    RenewResult,
     Settlement,
     SettleResult,
     SettleStatus,
@@ -293,13 +294,16 @@ class History:
         return index
 
     @cached_property
-    def renewals(self) -> dict[Token, list[tuple[Call, GroupKey, Instant]]]:
-        """The renewals that were granted, by token, with the new deadline."""
+    def renewals(self) -> dict[tuple[GroupKey, Token, str], list[tuple[Call, Instant]]]:
+        """The renewals that were granted, by token and partition, with the new deadline: the earliest one, when no answer came."""
         index = defaultdict(list)
         for call in self.verb("renew"):
-            for renewal, result in zip(call.request, call.answer or (), strict=False):
-                if result.deadline is not None:
-                    index[renewal.token].append((call, (renewal.queue, renewal.group), result.deadline))
+            results: Sequence[RenewResult | None] = call.answer or [None] * len(call.request)
+            for renewal, result in zip(call.request, results, strict=True):
+                if result is None or result.deadline is not None:
+                    key = ((renewal.queue, renewal.group), renewal.token, renewal.partition)
+                    known = None if result is None else result.deadline
+                    index[key].append((call, known or Instant(call.now + seconds(renewal.lease_seconds))))
         return index
 
     @cached_property
@@ -324,7 +328,7 @@ class History:
     @cached_property
     def settles(self) -> list[Settled]:
         found: list[Settled] = []
-        known: set[tuple[Token, int]] = set()
+        known: set[tuple[GroupKey, Token, int]] = set()
         for call in self.calls:
             if call.verb == "settle":
                 results: Sequence[SettleResult | None] = call.answer or [None] * len(call.request)
@@ -337,10 +341,10 @@ class History:
                     found += _settled(call, transaction, answer)
         return found
 
-    def _by_message(self, settles: list[Settled], known: set[tuple[Token, int]]) -> list[Settled]:
+    def _by_message(self, settles: list[Settled], known: set[tuple[GroupKey, Token, int]]) -> list[Settled]:
         """What one call settled, an ack of a lease as acks of those of its messages that neither the call nor one before it named."""
         named = [s for s in settles if s.settlement.outcome is not Outcome.ACK_THROUGH]
-        known.update((s.settlement.token, s.settlement.seq) for s in named if s.took_effect)
+        known.update((s.group, s.settlement.token, s.settlement.seq) for s in named if s.took_effect)
         for settled in settles:
             said = settled.settlement
             if said.outcome is not Outcome.ACK_THROUGH:
@@ -349,11 +353,11 @@ class History:
                 given.delivery.seq
                 for given in self.gives_under.get(said.token, ())
                 if given.delivery.seq <= said.seq
-                and (said.token, given.delivery.seq) not in known
+                and (given.group, said.token, given.delivery.seq) not in known
                 and (given.delivery.partition, given.group) == (said.partition, settled.group)
             ]
             if settled.took_effect:
-                known.update((said.token, seq) for seq in held)
+                known.update((settled.group, said.token, seq) for seq in held)
             named += [
                 Settled(settled.call, structs.replace(said, seq=seq, outcome=Outcome.ACK), settled.result)
                 for seq in held

@@ -38,10 +38,10 @@ class Move(Struct, frozen=True, eq=False):
 
     def must_pass(self, entry: Entry) -> bool:
         """Whether the move has certainly put the group past a message of the log, as far as it took effect."""
-        if not self.ends_leases or not entry.is_answered:
-            return False
+        if not self.ends_leases or not entry.is_answered or not entry.call.is_before(self.call):
+            return False  # a seq beyond the end of the log is its end: what comes later is not passed
         if self.start is None or self.start.mode is StartMode.NEW:
-            return entry.call.is_before(self.call)
+            return True
         return self.start.mode is StartMode.SEQ and entry.seq < self.start.value
 
 

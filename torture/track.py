@@ -141,12 +141,22 @@ class Track:
         return {}
 
     def deadline_before(self, holding: Holding, call: Call) -> Instant:
-        """The deadline that certainly stood when the call was made."""
-        deadline = holding.deadline
-        for renewal, key, until in self.history.renewals.get(holding.token, ()):
-            if key == self.key and renewal.is_before(call):
-                deadline = max(deadline, until)
-        return deadline
+        """The deadline that stood when the call was made; the earliest that may have. A renewal may make a lease shorter, too."""
+        renewals = self.history.renewals.get((self.key, holding.token, holding.partition))
+        if renewals is None:
+            return holding.deadline
+        latest = max((renewal.started for renewal, _ in renewals if renewal.is_before(call)), default=None)
+        last = [
+            until
+            for renewal, until in renewals
+            if renewal.may_precede(call) and (latest is None or renewal.last_tick >= latest)
+        ]
+        return min(last if latest is not None else [holding.deadline, *last])
+
+    def may_last_longer(self, holding: Holding) -> bool:
+        """Whether a renewal without an answer may have kept the lease for longer than anybody knows."""
+        renewals = self.history.renewals.get((self.key, holding.token, holding.partition), ())
+        return any(renewal.ended is None for renewal, _ in renewals)
 
     def end_tick(self, holding: Holding) -> int:
         """From when the lease may have ended because of what its holder said."""
@@ -194,6 +204,10 @@ class Tracks:
         if settings.retention_ignores_groups:
             return True
         return all(track.may_be_settled(entry, call) for track in self.groups.values() if track.queue == queue)
+
+    def may_be_cleared(self, queue: QueueKey) -> bool:
+        """Whether messages may have been taken from all groups, at any time."""
+        return any(move.group is None for move in self._moves((queue, "")).all)
 
     def _group(self, key: GroupKey) -> Track:
         found = self.groups.get(key)

@@ -156,7 +156,8 @@ def forgotten(track: Track) -> list[Holding]:
                 for one in track.settles.get(seq, ())
             )
             buried = any(track.exhausted_tick(seq) <= holding.call.started for seq in holding.seqs)
-            if not (settled or buried or holding.auto_ack or holding.call.last_tick < latest):
+            taken_over = holding.call.last_tick < latest
+            if not (settled or buried or holding.auto_ack or taken_over or track.may_last_longer(holding)):
                 found.append(holding)
     return found
 
@@ -199,7 +200,10 @@ def attempts_are_exact(tracks: Tracks) -> Iterator[Violation]:
             for epoch, attempts in by_epoch.items():
                 missing = max(attempts) - len(attempts)
                 twice = len(set(attempts)) < len(attempts)
-                if epoch is not None and (twice or missing > len(track.unanswered_pops)):
+                unknown = len(track.unanswered_pops) + len(by_epoch.get(None, ()))
+                if not all(move.ends_leases for move in track.moves.all):
+                    unknown += len(gives)  # what was leased meanwhile goes on with its attempts
+                if epoch is not None and (twice or missing > unknown):
                     text = f"attempts of seq {seq} for {track.group} are {attempts}"
                     yield Violation("I10", text, tuple(given.call for given in gives))
 

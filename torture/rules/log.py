@@ -159,8 +159,8 @@ def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
         for message in messages:
             places[message.id].append(message.seq)
         for pushed in accepted:
-            if len(places.get(pushed.id, ())) != 1:
-                times = len(places.get(pushed.id, ()))
+            times = len(places.get(pushed.id, ()))
+            if times > 1 or (times == 0 and not tracks.may_be_cleared(call.request)):
                 yield Violation("I13", f"an accepted message is in the log {times} times", (pushed.call, call))
         yield from overtaken(call, accepted, pushes, places)
 

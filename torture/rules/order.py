@@ -154,6 +154,8 @@ def came_again(track: Track) -> Iterator[Violation]:
         if len(gives) == 1 and seq in track.settles and gives[0].call.last_tick < track.settles[seq][0].call.started:
             continue
         finals = [settled for settled in track.settles.get(seq, ()) if settled.is_final]
+        if track.moves.all:  # a repeat tells of what was settled earlier, perhaps before a move
+            finals = [settled for settled in finals if settled.took_effect]
         for given in gives:
             for settled in finals:
                 if settled.call.is_before(given.call) and not track.moves.may_lie_between(settled.call, given.call):

@@ -1,0 +1,109 @@
+"""Histories of a good store that only look bad: the checker knows what explains them."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from skep.model import (
+    WHOLE_LEASE,
+    ClearScope,
+    Outcome,
+    PopRequest,
+    PushBatch,
+    QueueKey,
+    Renewal,
+    Start,
+    StartMode,
+    Token,
+)
+from tests.support.reference_store import ReferenceStore
+from tests.unit.test_history_checker import LEASE_SECONDS, SETTINGS, Q, Session, message, settlement
+from torture.check import check
+
+
+async def session_on(*queues: QueueKey) -> Session:
+    session = Session(ReferenceStore())
+    for queue in queues:
+        await session.store.create_queue(queue, SETTINGS, session.now)
+    return session
+
+
+async def test_I5_a_renewal_may_make_a_lease_shorter() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    [held] = await session.pop()
+    await session.recorder.renew([renewal_of(held.partition, held.token, 1.0)], session.now)
+    session.clock.advance(2)
+
+    assert [delivery.attempt for delivery in await session.pop()] == [2]
+    assert check(session.history()) == []
+
+
+async def test_I5_a_renewal_is_for_one_partition() -> None:
+    session = await session_on(Q)
+    await session.push("a", partition="p")
+    await session.push("b", partition="o")
+    held = await session.pop(2)
+    session.clock.advance(1)
+    await session.recorder.renew([renewal_of("p", held[0].token, LEASE_SECONDS)], session.now)
+    session.clock.advance(LEASE_SECONDS - 1)
+
+    assert [delivery.partition for delivery in await session.pop(2)] == ["o"]
+    assert check(session.history()) == []
+
+
+def renewal_of(partition: str, token: Token, lease_seconds: float) -> Renewal:
+    return Renewal(queue=Q, partition=partition, token=token, lease_seconds=lease_seconds, group="g")
+
+
+async def test_I4_whole_leases_of_two_queues_under_one_token_are_acked() -> None:
+    other = QueueKey("r")
+    session = await session_on(Q, other)
+    for queue in (Q, other):
+        new = [structs.replace(message(text), queue=queue) for text in ("a", "b")]
+        await session.recorder.push([PushBatch(new, session.mint.mint_many(2))], session.now)
+    requests = [PopRequest(queue, Token(b"t" * 16), "g") for queue in (Q, other)]
+    popped = await session.recorder.pop(requests, session.now)
+    acks = [settlement(one.deliveries[0], Outcome.ACK_THROUGH) for one in popped]
+    await session.recorder.settle([structs.replace(ack, seq=WHOLE_LEASE) for ack in acks], session.now)
+    for queue in (Q, other):
+        request = PopRequest(queue, Token(bytes(session.mint.mint())), "g")
+        [found] = await session.recorder.pop([request], session.now)
+        assert [delivery.seq for delivery in found.deliveries] == [2]
+
+    assert check(session.history()) == []
+
+
+async def test_I7_a_seek_beyond_the_end_passes_nothing_that_comes_later() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    await session.recorder.seek(Q, "g", Start(StartMode.SEQ, 5), session.now)
+    await session.push("b")
+
+    assert [delivery.seq for delivery in await session.pop()] == [2]
+    assert check(session.history()) == []
+
+
+async def test_I7_a_repeated_ack_tells_of_what_was_settled_before_a_seek() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    [held] = await session.pop()
+    await session.settle(held)
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], ended=None, answer=None)
+    await session.recorder.seek(Q, "g", Start(), session.now)
+    await session.settle(held)
+    assert session.recorder.calls[-1].answer[0].repeated
+
+    assert [delivery.seq for delivery in await session.pop()] == [1]
+    assert check(session.history()) == []
+
+
+async def test_I10_a_lease_goes_on_with_its_attempts_after_pending_messages_were_cleared() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    await session.pop()
+    await session.recorder.clear(Q, ClearScope.PENDING, session.now)
+    session.clock.advance(LEASE_SECONDS)
+
+    assert [delivery.attempt for delivery in await session.pop()] == [2]
+    assert check(session.history()) == []
