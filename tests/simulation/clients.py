@@ -1,20 +1,23 @@
-"""Clients of the simulated servers: they push, pop and settle, lose answers, try again, and forget. What they see goes into a history."""
+"""A client of the simulated servers. Every call goes over the network, and what the client sees of it goes into the history."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.ids import Id
 from skep.model import (
+    ClearScope,
     Delivery,
     NewMessage,
-    Outcome,
     PopRequest,
     PopResult,
     PushBatch,
@@ -22,10 +25,14 @@ from skep.model import (
     PushResult,
     PushStatus,
     QueueKey,
-    Retry,
+    Renewal,
+    RenewResult,
     Settlement,
     SettleResult,
+    SettleStatus,
+    Start,
 )
+from skep.model.transaction import Transaction, TransactionOutcome
 from tests.simulation.network import ClientCall, NoAnswerError
 from tests.simulation.world import EPOCH_NS, MINTED, World
 from torture.history import Call
@@ -34,6 +41,7 @@ T = TypeVar("T")
 
 OPEN = (Code.STORE_UNAVAILABLE, Code.INTERNAL)
 """After these errors nobody knows whether the call took effect."""
+PATIENCE_SECONDS = 2.0
 
 
 def _kept(_: object) -> None:
@@ -41,19 +49,20 @@ def _kept(_: object) -> None:
 
 
 class Client:
-    """One program that uses the servers, one call at a time."""
+    """One program that uses the servers."""
 
     def __init__(self, world: World, name: str, random: Random) -> None:
         self.world = world
         self.name = name
         self.random = random
         self.process = world.loop.process(name)
-        self.calls: list[Call] = []
-        self.patience_seconds = 2.0
+        self._calls: list[Call] = []
+        self._unknown: list[tuple[Call, list[Any], Callable[[list[Id]], Any]]] = []
+        self.unanswered: list[str] = []
 
-    def start(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """Let it work."""
-        return self.world.loop.create_task(_awaited(work), context=self.process.context())
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let it work, in its own process."""
+        return self.world.loop.create_task(work, context=self.process.context())
 
     def now(self) -> Instant:
         """The time that the servers' clocks show, too."""
@@ -70,7 +79,7 @@ class Client:
         undo: Callable[[Engine, T], None] | None = None,
         wait_seconds: float = 0.0,
     ) -> T:
-        """Ask any server; NoAnswerError when none answers."""
+        """Ask any server; NoAnswerError when none answers. ``minted`` gets the ids that the server mints for the call."""
         machine = self.random.choice(self.world.servers)
         engine = machine.engine
         if engine is None:
@@ -86,116 +95,135 @@ class Client:
             (lambda answer: undo(engine, answer)) if undo is not None else _kept,
             context,
         )
-        return await call.answer(self.patience_seconds + wait_seconds)
+        try:
+            return await call.answer(PATIENCE_SECONDS + wait_seconds)
+        except NoAnswerError:
+            self.unanswered.append(f"{machine.process.name} did not answer {self.name} at {self.world.loop.time():.3f}")
+            raise
 
-    async def push(self, messages: list[NewMessage]) -> PushOutcome | None:
-        """Push a batch; None when the outcome is unknown."""
+    def note(self, verb: str, started: int, now: Instant, request: Any, answer: Any) -> None:
+        """Put a call into the history; without an answer when this is None."""
+        ended = None if answer is None else self.tick()
+        self._calls.append(Call(self.name, verb, started, ended, now, request, answer, self.now()))
+
+    def note_unknown(
+        self, verb: str, started: int, now: Instant, minted: list[Any], request: Callable[[list[Id]], Any]
+    ) -> None:
+        """Note a push without an answer. Its server may be slow, and mint its ids only later; if it never does, there was no push."""
+        self._unknown.append((Call(self.name, verb, started, None, now, None), minted, request))
+
+    @property
+    def calls(self) -> list[Call]:
+        """The history of this client."""
+        late = [structs.replace(call, request=request(minted[0])) for call, minted, request in self._unknown if minted]
+        return self._calls + late
+
+    # calls
+
+    async def push(self, messages: list[NewMessage], *, buffered: bool = False) -> PushOutcome | None:
+        """Push a batch; None when the outcome is unknown. What is only buffered is never sure."""
         started, now, minted = self.tick(), self.now(), list[Any]()
         outcome: PushOutcome | None = None
         try:
-            outcome = await self.ask(lambda engine: engine.push(messages), minted)
+            outcome = await self.ask(lambda e: e.push_buffered(messages) if buffered else e.push(messages), minted)
         except NoAnswerError:
             pass
         except SkepError as error:
             if error.code not in OPEN and minted:
                 outcome = PushOutcome([PushResult(PushStatus.REFUSED, id_, code=error.code) for id_ in minted[0]], {})
-        if minted:
-            answer = None if outcome is None else [outcome]
-            self._note("push", started, now, [PushBatch(messages, minted[0])], answer)
+        statuses = set() if outcome is None else {result.status for result in outcome.results}
+        plain = all(message.transaction_id is None and message.deliver_at is None for message in messages)
+        if statuses == {PushStatus.QUEUED} and plain:
+            self.note("accept", started, now, [PushBatch(messages, minted[0])], True)
+        elif outcome is None or statuses & {PushStatus.BUFFERED, PushStatus.QUEUED}:
+            self.note_unknown("push", started, now, minted, lambda ids: [PushBatch(messages, ids)])
+        else:
+            self.note("push", started, now, [PushBatch(messages, minted[0])], [outcome])
         return outcome
 
-    async def pop(self, request: PopRequest, wait_seconds: float = 0.0) -> list[Delivery]:
-        """Pop; nothing when no answer came."""
+    async def pop(
+        self, request: PopRequest, wait_seconds: float = 0.0, namespace: str | None = None
+    ) -> list[Delivery] | None:
+        """Pop; None when no answer came."""
         started, now = self.tick(), self.now()
         result: PopResult | None = None
         with suppress(NoAnswerError, SkepError):
             result = await self.ask(
-                lambda engine: engine.pop(request, wait_seconds=wait_seconds),
-                undo=lambda engine, answer: engine.give_back(answer.deliveries),
+                lambda e: (
+                    e.pop(request, wait_seconds=wait_seconds)
+                    if namespace is None
+                    else e.pop_matching(request, namespace=namespace, wait_seconds=wait_seconds)
+                ),
+                undo=lambda e, answer: e.give_back(answer.deliveries),
                 wait_seconds=wait_seconds,
             )
-        if result is not None and result.deliveries:
-            now = self.now()  # the messages may have been leased as late as this
-        self._note("pop", started, now, [request], None if result is None else [result])
-        return [] if result is None else result.deliveries
+        self.note("pop", started, now, [request], None if result is None else [result])
+        return None if result is None else result.deliveries
 
     async def settle(self, settlements: list[Settlement]) -> list[SettleResult] | None:
         """Settle messages; None when the outcome is unknown."""
         started, now = self.tick(), self.now()
         results: list[SettleResult] | None = None
         with suppress(NoAnswerError, SkepError):
-            results = await self.ask(lambda engine: engine.settle(settlements))
-        self._note("settle", started, now, settlements, results)
+            results = await self.ask(lambda e: e.settle(settlements))
+        queued = results is not None and any(result.status is SettleStatus.QUEUED for result in results)
+        self.note("settle", started, now, settlements, None if queued else results)
         return results
 
-    def _note(self, verb: str, started: int, now: Instant, request: Any, answer: Any) -> None:
-        ended = None if answer is None else self.tick()
-        self.calls.append(Call(self.name, verb, started, ended, now, request, answer))
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
-
-
-class Pusher(Client):
-    """Pushes batches, and pushes again what got no answer."""
-
-    async def work(self, queues: list[QueueKey], pushes: int, partitions: int) -> None:
-        for number in range(pushes):
-            await asyncio.sleep(self.random.random() * 0.5)
-            queue = self.random.choice(queues)
-            messages = [
-                NewMessage(
-                    queue,
-                    f'"{self.name}/{number}/{place}"'.encode(),
-                    f"p{self.random.randrange(partitions)}",
-                    transaction_id=f"{self.name}/{number}/{place}" if number % 2 else None,
-                )
-                for place in range(self.random.randrange(1, 4))
-            ]
-            for _ in range(4):
-                if await self.push(messages) is not None or not number % 2:
-                    break
-
-
-class Popper(Client):
-    """Pops for one group and settles, or forgets, or comes too late."""
-
-    async def work(self, queues: list[QueueKey], group: str, pops: int) -> None:
-        late: list[Delivery] = []
-        for _ in range(pops):
-            request = PopRequest(
-                self.random.choice(queues),
-                group=group,
-                batch=self.random.choice((1, 2, 5)),
-                lease_seconds=self.random.choice((0.5, 2.0)),
+    async def transact(self, settlements: list[Settlement], messages: list[NewMessage]) -> TransactionOutcome | None:
+        """Settle and push together; None when the outcome is unknown."""
+        started, now, minted = self.tick(), self.now(), list[Any]()
+        outcome: TransactionOutcome | None = None
+        try:
+            outcome = await self.ask(lambda e: e.transact(settlements, messages), minted)
+        except NoAnswerError:
+            pass
+        except SkepError as error:
+            if error.code not in OPEN:
+                outcome = TransactionOutcome(False, [], PushOutcome([], {}))
+        if outcome is None:
+            self.note_unknown(
+                "transact", started, now, minted, lambda ids: [Transaction(settlements, PushBatch(messages, ids))]
             )
-            deliveries = await self.pop(request, self.random.choice((0.0, 0.0, 1.0, 3.0)))
-            if not deliveries:
-                await asyncio.sleep(self.random.random() * 0.3)
-                continue
-            fate = self.random.random()
-            if fate < 0.15:
-                late += deliveries
-            else:
-                if fate < 0.3:
-                    await asyncio.sleep(self.random.random() * 2)
-                await self.settle_all(deliveries)
-            if late and self.random.random() < 0.3:
-                await self.settle_all([late.pop()])
+        elif minted and not outcome.repeated:
+            # A repeat did nothing itself: its answer is that of the first try, which had other ids.
+            self.note("transact", started, now, [Transaction(settlements, PushBatch(messages, minted[0]))], [outcome])
+        return outcome
 
-    async def settle_all(self, deliveries: list[Delivery]) -> None:
-        """Settle, and again when there was no answer."""
-        settlements = [self.settlement(delivery) for delivery in deliveries]
-        for _ in range(3):
-            if await self.settle(settlements) is not None:
-                return
+    async def renew(self, delivery: Delivery, lease_seconds: float) -> None:
+        """Keep a lease for longer."""
+        started, now = self.tick(), self.now()
+        renewal = Renewal(
+            queue=delivery.queue,
+            partition=delivery.partition,
+            token=delivery.token,
+            lease_seconds=lease_seconds,
+            group=delivery.group,
+        )
+        results: list[RenewResult] | None = None
+        with suppress(NoAnswerError, SkepError):
+            results = await self.ask(lambda e: e.renew([renewal]))
+        self.note("renew", started, now, [renewal], results)
 
-    def settlement(self, delivery: Delivery) -> Settlement:
-        """Mostly an ack."""
-        fate = self.random.random()
-        if fate < 0.1:
-            return delivery.settlement(Outcome.NACK, retry=Retry.NOW)
-        if fate < 0.15:
-            return delivery.settlement(Outcome.REJECT)
-        return delivery.settlement()
+    async def release(self, delivery: Delivery) -> None:
+        """Give a lease back."""
+        started, now, done = self.tick(), self.now(), None
+        request = (delivery.queue, delivery.group, delivery.partition, delivery.token)
+        with suppress(NoAnswerError, SkepError):
+            done = await self.ask(lambda e: e.groups.release_lease(*request))
+        self.note("release", started, now, request, done)
+
+    async def seek(self, queue: QueueKey, group: str, start: Start) -> None:
+        """Move a group."""
+        started, now, done = self.tick(), self.now(), None
+        with suppress(NoAnswerError, SkepError):
+            await self.ask(lambda e: e.groups.seek(queue, group, start))
+            done = True
+        self.note("seek", started, now, (queue, group, start), done)
+
+    async def clear(self, queue: QueueKey, scope: ClearScope) -> None:
+        """Remove messages of all groups."""
+        started, now, done = self.tick(), self.now(), None
+        with suppress(NoAnswerError, SkepError):
+            done = await self.ask(lambda e: e.clear(queue, scope))
+        self.note("clear", started, now, (queue, scope), done)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -197,11 +198,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             for process in self.processes:
                 process.dead = process.stopped = False
                 process.callbacks_left = None
-            while left := asyncio.all_tasks(self):
-                for task in left:
-                    task.cancel()
-                while any(process.ready for process in self.processes):
-                    self._step()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # some had not even begun
+                while left := asyncio.all_tasks(self):
+                    for task in left:
+                        task.cancel()
+                    while any(process.ready for process in self.processes):
+                        self._step()
         finally:
             asyncio._set_running_loop(None)
             del self.failures[failures:]

@@ -1,0 +1,129 @@
+"""What a seed draws for its run: servers, queues, clients, and which faults and calls there are at all.
+
+Each run has only some of the faults and some of the calls. A mixture of everything would hide what only a rare mixture shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from skep.config import EngineSettings
+from skep.config.settings import AdmissionSettings, OperationSettings
+from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, QueueSettings
+from tests.simulation.network import Weather
+
+GROUPS = ("g", "h")
+NAMESPACE = "simulated"
+SAFETY_POLL_SECONDS = 5.0
+NEVER_SECONDS = 100_000.0
+
+
+class Fault(StrEnum):
+    """What happens to machines, besides the weather of the network."""
+
+    KILL_SERVER = "a server dies, and is started again without its memory"
+    KILL_OWNER = "the process that has the file dies, and is started again with what was committed"
+    CUT = "the connection of a server to the store is cut"
+    STOP = "a process stands still for a while"
+    PARTITION = "a client and a server do not reach each other for a while"
+    RESTART = "a server is stopped in order, and started again"
+
+
+class Ability(StrEnum):
+    """What clients do, besides pushing, popping and acking."""
+
+    REPEAT = "push with transaction ids, and again"
+    SCHEDULE = "push for later"
+    BUFFER = "push with QoS 0"
+    LONG_POLL = "wait for messages"
+    PARTITION = "pop from one partition"
+    NAMESPACE = "pop from all queues of a namespace"
+    FAIL = "nack and reject"
+    FORGET = "let leases run out, and come back too late"
+    RENEW = "renew leases"
+    RELEASE = "give leases back"
+    WHOLE = "ack whole leases"
+    TRANSACT = "ack and push in a transaction"
+    SEEK = "move groups"
+    CLEAR = "clear queues"
+    PAUSE = "pause and resume queues"
+    CHANGE = "change settings"
+    REPLAY = "replay dead letters"
+
+
+STORE_FAULTS = {Fault.KILL_SERVER, Fault.KILL_OWNER, Fault.CUT, Fault.RESTART}
+"""After these a lease may stay that no client knows of."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a run."""
+
+    is_calm: bool
+    """Whether nothing is lost or late, so that every call must be answered and every signal must come."""
+    weather: Weather
+    faults: list[Fault]
+    abilities: frozenset[Ability]
+    servers: int
+    queues: dict[QueueKey, QueueSettings]
+    partitions: dict[QueueKey, list[str]] = field(repr=False)
+    pushers: int
+    poppers: int
+    queues_operations: bool
+    """Whether pushes of one partition are queued as operations (202), and acks too."""
+
+    @property
+    def engine(self) -> EngineSettings:
+        """Timers that cost nothing while nothing happens. In a calm run no waiting pop looks again without a signal."""
+        return EngineSettings(
+            shared=True,
+            safety_poll_seconds=NEVER_SECONDS if self.is_calm else SAFETY_POLL_SECONDS,
+            follow_seconds=2.0,
+            maintain_seconds=60.0,
+            sample_seconds=30.0,
+            admission=AdmissionSettings(push_load=0.0, ack_load=0.0, pop_load=1_000.0)
+            if self.queues_operations
+            else AdmissionSettings(enabled=False),
+            operations=OperationSettings(look_seconds=2.0 if self.queues_operations else 10.0, timeout_seconds=5.0),
+        )
+
+
+def drawn(random: Random) -> Plan:
+    """A plan."""
+    weather, faults = Weather(), list[Fault]()
+    is_calm = random.random() < 0.25
+    if not is_calm:
+        weather = Weather(
+            lost_requests=random.choice((0.0, 0.0, 0.05)),
+            lost_answers=random.choice((0.0, 0.05, 0.2)),
+            slow=random.choice((0.0, 0.0, 0.05)),
+        )
+        kinds = [fault for fault in Fault if random.random() < 0.3]
+        faults = [random.choice(kinds) for _ in range(random.randrange(1, 5))] if kinds else []
+    queues = {QueueKey(f"q{number}"): _settings(random) for number in range(random.choice((1, 2)))}
+    names = [f"p{number}" for number in range(random.choice((1, 2, 4)))]
+    return Plan(
+        is_calm,
+        weather,
+        faults,
+        frozenset(ability for ability in Ability if random.random() < 0.4),
+        random.choice((1, 2, 2, 3)),
+        queues,
+        {key: [DEFAULT_PARTITION] if one.ordering is Ordering.FIFO else names for key, one in queues.items()},
+        random.choice((1, 2)),
+        random.choice((1, 2, 3)),
+        queues_operations=random.random() < 0.15,
+    )
+
+
+def _settings(random: Random) -> QueueSettings:
+    return QueueSettings(
+        namespace=NAMESPACE,
+        ordering=random.choice((Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED)),
+        max_attempts=random.choice((0, 0, 3)),
+        lease_seconds=2.0,
+        initial_backoff_ms=100,
+        max_backoff_ms=1_000,
+    )

@@ -1,0 +1,198 @@
+"""What the clients of a run do: pushing, popping, and looking after queues."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from itertools import count
+
+from msgspec import structs
+
+from skep.clock import Instant, seconds
+from skep.errors import SkepError
+from skep.model import (
+    FROM_BEGINNING,
+    FROM_NOW,
+    WHOLE_LEASE,
+    ClearScope,
+    DeadLetterFilter,
+    Delivery,
+    NewMessage,
+    Outcome,
+    PopRequest,
+    QueueChanges,
+    QueueKey,
+    Retry,
+    Settlement,
+    Start,
+    StartMode,
+)
+from tests.simulation.clients import Client
+from tests.simulation.network import NoAnswerError
+from tests.simulation.plan import GROUPS, NAMESPACE, Ability, Plan
+
+TRIES = 3
+"""How often a client tries again without an answer."""
+
+
+class Worker(Client):
+    """A client that follows a plan."""
+
+    plan: Plan
+
+    def can(self, ability: Ability, share: float) -> bool:
+        """Whether it does that now: in this share of the cases, if the run has it at all."""
+        return ability in self.plan.abilities and self.random.random() < share
+
+    def message(self, queue: QueueKey, text: str, transaction_id: str | None = None) -> NewMessage:
+        """A message for any partition, perhaps for later."""
+        later = self.can(Ability.SCHEDULE, 0.2)
+        return NewMessage(
+            queue,
+            f'"{text}"'.encode(),
+            self.random.choice(self.plan.partitions[queue]),
+            transaction_id=transaction_id,
+            deliver_at=Instant(self.now() + seconds(self.random.random() * 3)) if later else None,
+        )
+
+
+class Pusher(Worker):
+    """Pushes batches, and pushes again what got no answer, if that is safe."""
+
+    async def work(self) -> None:
+        """Push a few times."""
+        for number in range(self.random.randrange(2, 8)):
+            await asyncio.sleep(self.random.random() * 0.6)
+            queue = self.random.choice(list(self.plan.queues))
+            repeats = self.can(Ability.REPEAT, 0.5)
+            # Both pushers use the same ids.
+            name = f"shared/{number}" if repeats and self.random.random() < 0.3 else f"{self.name}/{number}"
+            messages = [
+                self.message(queue, f"{self.name}/{number}/{place}", f"{name}/{place}" if repeats else None)
+                for place in range(self.random.choice((1, 1, 2, 3)))
+            ]
+            buffered = not repeats and self.can(Ability.BUFFER, 0.3)
+            for _ in range(TRIES):
+                if await self.push(messages, buffered=buffered) is not None or not repeats:
+                    break
+
+
+class Popper(Worker):
+    """Pops for one group, and settles; or fails, forgets, or comes too late."""
+
+    group: str
+
+    async def work(self) -> None:
+        """Pop and settle a few times."""
+        late: list[Delivery] = []
+        self._numbers = count()
+        for _ in range(self.random.randrange(4, 12)):
+            deliveries = await self.pop_some()
+            if not deliveries:
+                await asyncio.sleep(self.random.random() * 0.4)
+            elif self.can(Ability.FORGET, 0.25):
+                late += deliveries
+            else:
+                await self.treat(deliveries)
+            if late and self.random.random() < 0.3:
+                await self.settle_surely([late.pop(self.random.randrange(len(late))).settlement()])
+
+    async def pop_some(self) -> list[Delivery] | None:
+        """Pop in one of the ways there are."""
+        queue = self.random.choice(list(self.plan.queues))
+        wait_seconds = self.random.choice((0.5, 1.0, 3.0)) if self.can(Ability.LONG_POLL, 0.6) else 0.0
+        request = PopRequest(
+            queue,
+            group=self.group,
+            batch=self.random.choice((1, 2, 5)),
+            lease_seconds=self.random.choice((None, 0.5, 1.0)),
+        )
+        if self.can(Ability.NAMESPACE, 0.2):
+            return await self.pop(structs.replace(request, queue=QueueKey("")), wait_seconds, NAMESPACE)
+        if self.can(Ability.PARTITION, 0.3):
+            request = structs.replace(request, partition=self.random.choice(self.plan.partitions[queue]))
+        return await self.pop(request, wait_seconds)
+
+    async def treat(self, deliveries: list[Delivery]) -> None:
+        """Do something with messages, for a while, and finish them."""
+        await asyncio.sleep(self.random.random() * 0.4)
+        if self.can(Ability.RENEW, 0.3):
+            await self.renew(self.random.choice(deliveries), self.random.choice((0.5, 2.0)))
+            await asyncio.sleep(self.random.random())
+        if self.can(Ability.RELEASE, 0.15):
+            await self.release(deliveries[0])
+        elif self.can(Ability.TRANSACT, 0.3):
+            await self.pass_on(deliveries)
+        elif self.can(Ability.WHOLE, 0.4):
+            leases = {(d.queue, d.partition): d.settlement(Outcome.ACK_THROUGH) for d in deliveries}
+            await self.settle_surely([structs.replace(lease, seq=WHOLE_LEASE) for lease in leases.values()])
+        else:
+            await self.settle_surely([self.settlement(delivery) for delivery in deliveries])
+
+    def settlement(self, delivery: Delivery) -> Settlement:
+        """Mostly an ack."""
+        if self.can(Ability.FAIL, 0.15):
+            return delivery.settlement(Outcome.NACK, retry=self.random.choice((Retry.NOW, Retry.BACKOFF)))
+        if self.can(Ability.FAIL, 0.1):
+            return delivery.settlement(Outcome.REJECT)
+        return delivery.settlement()
+
+    async def settle_surely(self, settlements: list[Settlement]) -> None:
+        """Settle, and again when there was no answer."""
+        for _ in range(TRIES):
+            if await self.settle(settlements) is not None:
+                return
+
+    async def pass_on(self, deliveries: list[Delivery]) -> None:
+        """Turn messages into one other, in a transaction."""
+        queue = self.random.choice(list(self.plan.queues))
+        name = f"{self.name}/{next(self._numbers)}"
+        message = structs.replace(self.message(queue, name), deliver_at=None)
+        for _ in range(TRIES):
+            if await self.transact([delivery.settlement() for delivery in deliveries], [message]) is not None:
+                return
+
+
+class Operator(Worker):
+    """Moves groups, pauses queues, changes settings, replays dead letters."""
+
+    async def work(self) -> None:
+        """A few deeds, if the run has any."""
+        for _ in range(3):
+            await asyncio.sleep(self.random.random() * 2)
+            queue = self.random.choice(list(self.plan.queues))
+            if self.can(Ability.SEEK, 0.5):
+                start = self.random.choice(
+                    (FROM_BEGINNING, FROM_NOW, Start(StartMode.SEQ, self.random.randrange(1, 9)))
+                )
+                await self.seek(queue, self.random.choice(GROUPS), start)
+            if self.can(Ability.CLEAR, 0.3):
+                await self.clear(queue, self.random.choice((ClearScope.PENDING, ClearScope.ALL)))
+            if self.can(Ability.CHANGE, 0.5):
+                await self.change(queue, QueueChanges(lease_seconds=self.random.choice((0.5, 1.0, 2.0))))
+            if self.can(Ability.PAUSE, 0.5):
+                await self.change(queue, QueueChanges(paused=True))
+                await asyncio.sleep(self.random.random())
+                await self.change(queue, QueueChanges(paused=False))
+            if self.can(Ability.REPLAY, 0.7):
+                await self.replay(queue)
+
+    async def change(self, queue: QueueKey, changes: QueueChanges) -> None:
+        """Change settings; nobody notes it, since no rule depends on it."""
+        with suppress(NoAnswerError, SkepError):
+            await self.ask(lambda e: e.update_queue(queue, changes))
+
+    async def replay(self, queue: QueueKey) -> None:
+        """Replay the dead letters that there are now."""
+        wanted = DeadLetterFilter(queue=QueueKey(f"{queue.name}.dead"))
+        started, now, minted = self.tick(), self.now(), list[list[bytes]]()
+        groups: dict[int, str] = {}
+        answer = None
+        with suppress(NoAnswerError, SkepError):
+            letters = await self.ask(lambda e: e.dead_letters.page(wanted, limit=1000))
+            groups = {letter.seq: letter.group for letter in letters}
+            meant = structs.replace(wanted, seqs=[letter.seq for letter in letters])
+            if letters:
+                answer = (await self.ask(lambda e: e.dead_letters.replay(meant), minted)).replayed
+        ids = [id_ for batch in minted for id_ in batch]
+        self.note("replay", started, now, (ids, groups), answer)
