@@ -121,7 +121,8 @@ def test_the_first_sample_of_the_readme_runs_in_a_new_interpreter(tmp_path: Path
 @pytest.mark.parametrize(("text", "printed"), [sample[1:] for sample in SAMPLES], ids=[sample[0] for sample in SAMPLES])
 def test_a_sample_runs_as_printed(text: str, printed: str, tmp_path: Path) -> None:
     (tmp_path / "sample.py").write_text(text, encoding="utf-8")
-    environ = {**os.environ, "PYTEST_ADDOPTS": "-p no:schemathesis -p no:hypothesispytest"}  # which take long to import
+    lean = "-p no:schemathesis -p no:hypothesispytest --assert=plain"  # those take long to import, and all of Skep to rewrite
+    environ = {**os.environ, "PYTEST_ADDOPTS": lean}
     run = run_skep("sample.py", is_script=True, cwd=tmp_path, env=environ, encoding="utf-8", timeout=SAMPLE_SECONDS)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == printed
