@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from skep.store import pieces
 from tests.support.known_types import ask_for_types_once
@@ -88,6 +90,9 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("new", derandomize=False, deadline=None)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
+    if not config.getoption("--all"):
+        none = Constants()  # of the modules that are imported: which these are depends on the tests that are asked for
+        providers._get_local_constants = lambda: none
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
