@@ -33,14 +33,16 @@ ALSO = (
 
 
 def prepare() -> None:
-    """Import what commands import."""
+    """Import what commands import, and compile the pages that a server compiles in its first second."""
     import skep.cli
+    from skep.dashboard.site import read_templates
 
     for module in pkgutil.walk_packages(skep.cli.__path__, "skep.cli."):
         if not module.name.startswith(LEFT_OUT):
             importlib.import_module(module.name)
     for name in ALSO:
         importlib.import_module(name)
+    read_templates()
     gc.freeze()
 
 

@@ -12,7 +12,7 @@ from skep.access.gate import Gate
 from skep.dashboard import assets
 from skep.dashboard.login import login_page, login_routes
 from skep.dashboard.notices import noticed
-from skep.dashboard.site import COMMON, TAG, TENANT, Action, InvalidFormError, Page, Site, form_fields
+from skep.dashboard.site import COMMON, TAG, TENANT, Action, InvalidFormError, Page, Site, form_fields, read_templates
 from skep.dashboard.snapshots import StillLooking
 from skep.dashboard.views import actions, views
 from skep.engine import Engine
@@ -44,7 +44,7 @@ class Dashboard:
     async def prepare(self) -> None:
         """Have ready what the first page of a server would wait for. A store that is away is waited for then."""
         try:
-            await asyncio.to_thread(self.site.read_templates)
+            await asyncio.to_thread(read_templates)
             await self.site.snapshots.prepare()
         except SkepError as error:
             log.info("no look at all queues was taken yet", error=str(error))

@@ -111,6 +111,12 @@ def templates() -> jinja2.Environment:
     return found
 
 
+def read_templates() -> None:
+    """Compile them all: each takes longer than the pages it is for."""
+    for name in templates().list_templates():
+        templates().get_template(name)
+
+
 async def form_fields(call: Call, most_bytes: int = FORM_BYTES, most_fields: int = FORM_FIELDS) -> Fields:
     """The fields of a form that a browser sent."""
     kind = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -133,11 +139,6 @@ class Site:
         self.counters: Callable[[], Meter] = Meter
         self._prefix = prefix
         self._templates = templates()
-
-    def read_templates(self) -> None:
-        """Compile them all: each takes longer than the pages it is for."""
-        for name in self._templates.list_templates():
-            self._templates.get_template(name)
 
     def links(self, call: Call) -> Links:
         """The links of a request: its tenant and its path prefix."""
