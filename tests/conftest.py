@@ -14,6 +14,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from skep.store import pieces
+from skep.store.postgres import database
 from tests.support.known_types import ask_for_types_once
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
@@ -50,12 +51,12 @@ ABOVE_STORES = (
 MOST_VARIANTS, MOST_OF_A_PROMISE = 3, 6
 PROMISE = re.compile(r"_I\d+_")
 
-# Truncated only where there was much: of tables with few rows, that takes longer than deleting them.
+# Truncated only where there was much: of tables with few rows, that takes longer than deleting them. Most have not even a page.
 EMPTY = """
 DO $$ DECLARE name regclass; BEGIN
     SET LOCAL session_replication_role = replica;  -- no triggers
     FOR name IN SELECT oid FROM pg_class WHERE relnamespace = 'skep'::regnamespace AND relkind = 'r'
-        AND relname NOT IN ('migration', 'app_revision', 'clock')
+        AND relname NOT IN ('migration', 'app_revision', 'clock') AND pg_relation_size(oid) > 0
     LOOP EXECUTE CASE WHEN pg_relation_size(name) > 64 * 1024 THEN 'TRUNCATE ' ELSE 'DELETE FROM ' END || name; END LOOP;
     UPDATE skep.app_revision SET revision = 0;
     UPDATE skep.clock SET latest_at = 0, put_back_at = NULL;
@@ -81,10 +82,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time. No example has a deadline.
 
     And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
+    Let servers in this process have few sessions with PostgreSQL, as each plans anew all that it runs.
     """
     if count := config.getoption("--workers"):
         config.pluginmanager.register(Workers(count, together), "workers")
     pieces.LEAST = 1_000_000
+    database.MAX_CONNECTIONS = 2
     copy_new_stores()
     ask_for_types_once()
     hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
