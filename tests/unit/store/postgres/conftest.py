@@ -1,7 +1,8 @@
 """A store on an empty database, a driver for it, and a session beside it.
 
 The database is one for the session, emptied before each test, which takes a fraction of the time that making one does. Tests
-that change the schema override `dsn` with `blank_dsn`.
+that change the schema override `dsn` with `blank_dsn`. The store is one for each module, as is the loop: the sessions of a new one would
+plan everything anew, which takes longer than most tests do. Tests that harm it open one of their own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -21,6 +23,13 @@ from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer, make_tables
 
 TENANTS = (f"tenant {number}" for number in itertools.count(1))
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
 @pytest.fixture(scope="session")
@@ -31,20 +40,32 @@ def emptied_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-@pytest.fixture
-async def dsn(emptied_dsn: str) -> str:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def emptying_session(emptied_dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """A session that empties the tables."""
     connection = await asyncpg.connect(emptied_dsn)
-    await connection.execute(EMPTY)
+    yield connection
     await connection.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def dsn(emptied_dsn: str, emptying_session: asyncpg.Connection[asyncpg.Record]) -> str:
+    await emptying_session.execute(EMPTY)
     return emptied_dsn
 
 
-@pytest.fixture
-async def store(dsn: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(dsn)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_store(emptied_dsn: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(emptied_dsn)
     await store.open()
     yield store
     await store.close()
+
+
+@pytest.fixture
+def store(shared_store: PostgresStore, dsn: str) -> PostgresStore:
+    """An open store: leave it open."""
+    return shared_store
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -60,10 +81,10 @@ async def servers(emptied_dsn: str) -> AsyncIterator[tuple[PostgresStore, Postgr
 
 @pytest.fixture
 def driver(store: PostgresStore) -> Driver:
-    return Driver(store, ManualClock(), "tenant")
+    return Driver(store, ManualClock(), next(TENANTS))
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def other(store: PostgresStore, dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A session that is not the store's."""
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from structlog.testing import capture_logs
 
 from skep.model import Delivery, MessageState, Ordering, PushStatus, SettleStatus
@@ -64,7 +65,7 @@ async def blocked(session: Session, count: int) -> None:
         await session.execute("SELECT pg_stat_clear_snapshot()")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def pinned(store: PostgresStore, dsn: str) -> Any:
     """An old snapshot that something else holds open."""
     connection = await asyncpg.connect(dsn)

@@ -7,16 +7,19 @@ compared, full scans are forbidden. No clock is involved, so the answer is the s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.model import Delivery, Ordering, Outcome, Retry, Seq
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
+from tests.unit.store.postgres.conftest import TENANTS
 
 SMALL, LARGE = 200, 2_000
 CALLS = 5
@@ -27,6 +30,11 @@ SLACK = 15.0
 MAY_BE_SCANNED = {"sweep": {"watcher", "queue"}}
 """Once a minute every queue and every watcher has its turn."""
 
+FILLED = """
+SELECT string_agg(oid::regclass::text, ', ') FROM pg_class
+WHERE relnamespace = 'skep'::regnamespace AND relkind = 'r' AND relname NOT IN ('migration', 'app_revision', 'clock')
+"""
+
 Work = Callable[[Driver], Awaitable[None]]
 
 
@@ -36,7 +44,7 @@ class Counted:
     def __init__(self, store: PostgresStore, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self.store = store
         self.connection = connection
-        self.driver = Driver(store, ManualClock(), "tenant", checks=False)
+        self.driver = Driver(store, ManualClock(), next(TENANTS), checks=False)
 
     async def cost(self, work: Work, vacuum: bool = True) -> float:
         """Index entries that one call reads, on average over a few, when no dead rows are in the way."""
@@ -61,25 +69,33 @@ class Counted:
         return {row["relname"]: (row["entries"], row["seq_scan"]) for row in rows}
 
 
-@pytest.fixture
-async def make_counted(
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stores(
     postgres_server: PostgresServer, tables_to_copy: str
-) -> AsyncIterator[Callable[[], Awaitable[Counted]]]:
-    made: list[tuple[Counted, str]] = []
+) -> AsyncIterator[list[tuple[PostgresStore, asyncpg.Connection[asyncpg.Record]]]]:
+    """Two for all tests: one with little in it, one with much. Each has a session beside it."""
+    async with AsyncExitStack() as made:
+        stores = []
+        for _ in range(2):
+            dsn = postgres_server.create_database(template=tables_to_copy)
+            made.callback(postgres_server.drop_database, dsn)
+            store = PostgresStore(dsn, max_connections=1)
+            await store.open()
+            made.push_async_callback(store.close)
+            connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
+            made.push_async_callback(connection.close)
+            stores.append((store, connection))
+        yield stores
 
-    async def make() -> Counted:
-        dsn = postgres_server.create_database(template=tables_to_copy)
-        store = PostgresStore(dsn, max_connections=1)
-        await store.open()
-        connection = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
-        made.append((Counted(store, connection), dsn))
-        return made[-1][0]
 
-    yield make
-    for counted, dsn in made:
-        await counted.connection.close()
-        await counted.store.close()
-        postgres_server.drop_database(dsn)
+@pytest_asyncio.fixture(loop_scope="module")
+async def sizes(stores: list[tuple[PostgresStore, asyncpg.Connection[asyncpg.Record]]]) -> tuple[Counted, Counted]:
+    """The one that is to be small and the one that is to be large, both empty: as new ones are, to those who plan."""
+    for _, connection in stores:
+        await connection.execute(f"TRUNCATE {await connection.fetchval(FILLED)}; DELETE FROM pg_statistic")
+        await connection.execute("SELECT pg_stat_force_next_flush()")  # no scan of this counts later
+    small, large = [Counted(store, connection) for store, connection in stores]
+    return small, large
 
 
 async def fill(driver: Driver, size: int, partitions: int, **fields: Any) -> None:
@@ -306,9 +322,9 @@ CASES: dict[Preparation, list[Work]] = {
 
 @pytest.mark.parametrize("prepare", CASES, ids=lambda prepare: prepare.__name__)
 async def test_a_call_reads_no_more_when_everything_is_ten_times_as_large(
-    make_counted: Callable[[], Awaitable[Counted]], prepare: Preparation
+    sizes: tuple[Counted, Counted], prepare: Preparation
 ) -> None:
-    small, large = await make_counted(), await make_counted()
+    small, large = sizes
     await prepare(small.driver, SMALL)
     await prepare(large.driver, LARGE)
     grown = {}
@@ -339,10 +355,10 @@ UNSTEADY: dict[Preparation, list[Work]] = {
 
 @pytest.mark.parametrize("prepare", UNSTEADY, ids=lambda prepare: prepare.__name__)
 async def test_a_call_reads_no_more_though_the_tables_were_analyzed_when_all_was_settled(
-    make_counted: Callable[[], Awaitable[Counted]], prepare: Preparation
+    sizes: tuple[Counted, Counted], prepare: Preparation
 ) -> None:
     grown = {}
-    small, large = await make_counted(), await make_counted()
+    small, large = sizes
     for counted, size in ((small, SMALL), (large, LARGE)):
         await counted.driver.create("drained")
         await counted.driver.push_messages(

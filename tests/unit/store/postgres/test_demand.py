@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.model import QueueChanges
@@ -20,7 +21,7 @@ from tests.contract.driver import Driver
 LOCKED = "LOCK TABLE queue IN ACCESS EXCLUSIVE MODE"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def narrow(dsn: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(dsn, max_connections=2)
     await store.open()

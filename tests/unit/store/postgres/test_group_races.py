@@ -32,9 +32,6 @@ Action = Callable[[Driver], Awaitable[Any]]
 Begun = Callable[[Driver], Awaitable[Callable[[], Any]]]
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
 @pytest.fixture
 def driver(servers: tuple[PostgresStore, PostgresStore], dsn: str) -> Driver:
     """One server, in a tenant of its own and a database that was emptied."""

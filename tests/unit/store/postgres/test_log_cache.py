@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import pyarrow as pa
 import pytest
+import pytest_asyncio
 
 from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
@@ -54,7 +55,7 @@ async def tamper(other: Session, changes: str = "") -> None:
     await other.execute(f"UPDATE message SET payload = 'new'{changes} WHERE seq % {LOG_CHUNK} <> 0")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def there(driver: Driver, dsn: str) -> AsyncIterator[Driver]:
     """Another server."""
     store = PostgresStore(dsn)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
@@ -21,7 +22,7 @@ Session: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Verb: TypeAlias = "Callable[[Driver], Awaitable[Callable[[], Awaitable[Any]]]]"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def session(dsn: str) -> AsyncIterator[Session]:
     """A session that makes others lose, and leaves no trace of it."""
     session = await asyncpg.connect(dsn, server_settings={"search_path": "skep"})
@@ -30,7 +31,7 @@ async def session(dsn: str) -> AsyncIterator[Session]:
     await session.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def narrow(dsn: str) -> AsyncIterator[PostgresStore]:
     """A store with one connection: who does not give it back stops everyone."""
     store = PostgresStore(dsn, max_connections=1)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from skep.errors import Code, SkepError
 from skep.model import FROM_BEGINNING, QUEUE_MODE_GROUP, ClearScope, Ordering
@@ -36,7 +37,7 @@ FREE = "SELECT coalesce(sum(cardinality(seqs)), 0) FROM set_lease WHERE token IS
 Call = Callable[[Driver], Awaitable[Any]]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def second(store: PostgresStore, dsn: str) -> AsyncIterator[PostgresStore]:
     """Another server."""
     second = PostgresStore(dsn)

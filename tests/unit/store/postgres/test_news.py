@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import asyncpg
 import msgspec
 import pytest
+import pytest_asyncio
 
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.news import CHANNEL
@@ -18,7 +19,7 @@ LAST = "no notice follows"
 LONG_PUSH = [str(number) for number in range(SMALL_PUSH + 1)]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def heard(other: asyncpg.Connection[asyncpg.Record]) -> asyncio.Queue[str]:
     """The payloads of notices, in their order."""
     payloads: asyncio.Queue[str] = asyncio.Queue()
@@ -26,7 +27,16 @@ async def heard(other: asyncpg.Connection[asyncpg.Record]) -> asyncio.Queue[str]
     return payloads
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
+async def store(dsn: str) -> AsyncIterator[PostgresStore]:
+    """One that may be closed."""
+    store = PostgresStore(dsn)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def elsewhere(dsn: str) -> AsyncIterator[PostgresStore]:
     """The store of another server."""
     store = PostgresStore(dsn)

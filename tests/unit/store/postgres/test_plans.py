@@ -15,6 +15,7 @@ from importlib import resources
 import asyncpg
 import msgspec
 import pytest
+import pytest_asyncio
 
 from skep.arrow.log import LOG_SCHEMA
 from skep.clock import Instant, ManualClock
@@ -148,7 +149,7 @@ def dsn(planned: str, postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def planner(planned: str) -> AsyncIterator[Planner]:
     planner = await Planner.open(planned)
     yield planner

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.engine.push.spool.spool import SpoolState
@@ -71,7 +72,7 @@ def set_read_only(server: PostgresServer, dsn: str, is_read_only: bool) -> None:
     server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {state}')
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def store(dsn: str) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(dsn, max_connections=3)
     await store.open()

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
@@ -21,17 +22,17 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databas
 
 
 @pytest.fixture
-async def dsn(postgres_server: PostgresServer) -> str:
-    return postgres_server.create_database()
+def dsn(postgres_server: PostgresServer, tables_to_copy: str) -> str:
+    return postgres_server.create_database(template=tables_to_copy)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def proxy(dsn: str) -> AsyncIterator[Proxy]:
     async with Proxy(dsn) as proxy:
         yield proxy
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def driver(proxy: Proxy) -> AsyncIterator[Driver]:
     store = PostgresStore(proxy.dsn, max_connections=3)
     await store.open()
@@ -39,7 +40,7 @@ async def driver(proxy: Proxy) -> AsyncIterator[Driver]:
     await store.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def observer(dsn: str) -> AsyncIterator[Any]:
     session = await asyncpg.connect(dsn)
     yield session

@@ -15,9 +15,6 @@ from tests.unit.store.postgres.conftest import TENANTS
 BOTH = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
 @pytest.fixture
 def drivers(servers: tuple[PostgresStore, PostgresStore], dsn: str) -> tuple[Driver, Driver]:
     """Two servers whose clocks agree, on a database that was emptied."""
