@@ -9,7 +9,7 @@ import sys
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.pipelines.archive import archive, with_body
 from skep.spark.pipelines.dead_letters import dead_letter_groups
 from skep.spark.pipelines.journeys import journeys
@@ -51,7 +51,7 @@ total = numbers.agg(F.sum("number")).collect()[0][0]
 
 # %% What happened to the messages, from the history of their leases
 
-inputs = Inputs(spark, Connection((url,), "default", None, 60.0), ["orders", "invoices"])
+inputs = Inputs(spark, ServerConnection((url,), "default", None, 60.0), ["orders", "invoices"])
 happened, letters = inputs.activity(), inputs.dead_letters()
 figures = metrics(happened.messages, happened.leases, letters, window=None)
 figures.select("queue", "group", "pushed", "settled", "dead", "total_p95_seconds").show()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.http.auditing import is_audited, told, verb_of
-from skep.model.key import AuditEntry, Outcome, Verb
+from skep.model.key import AuditEntry, AuditOutcome, Verb
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL
 
@@ -157,7 +157,7 @@ def test_the_page_shows_verb_target_count_before_and_after(door: Door, admin: Ca
         "done",
     ):
         assert text in page, text
-    for heading in ("Verb", "Target", "Count", "Before", "After", "Outcome"):
+    for heading in ("Verb", "Target", "Count", "Before", "After", "AuditOutcome"):
         assert f">{heading}</th>" in page
 
 
@@ -176,7 +176,11 @@ def test_entries_of_before_are_told_in_the_same_words() -> None:
             at=0, actor="a", action="POST /queues/{queue}/pause", queues=("q",), outcome=outcome, expires_at=1  # type: ignore[arg-type]
         )  # fmt: skip
 
-    assert [told(entry(one)).outcome for one in ("done", "QUEUE_NOT_FOUND", None)] == ["done", Outcome.FAILED, None]
+    assert [told(entry(one)).outcome for one in ("done", "QUEUE_NOT_FOUND", None)] == [
+        "done",
+        AuditOutcome.FAILED,
+        None,
+    ]
     assert told(entry("QUEUE_NOT_FOUND")).detail.error == "QUEUE_NOT_FOUND"
     assert (told(entry("done")).detail.verb, told(entry("done")).detail.target) == ("pause queue", "queue q")
 

@@ -7,7 +7,15 @@ import pytest
 from msgspec import Struct
 
 from skep.cli.demo import shop
-from skep.cli.demo.checks import Seen, account_check, all_checks, idle_check, lake_check, mishap_checks, orders_check
+from skep.cli.demo.checks import (
+    StoryFigures,
+    account_check,
+    all_checks,
+    idle_check,
+    lake_check,
+    mishap_checks,
+    orders_check,
+)
 
 
 class Figures(Struct):
@@ -23,7 +31,9 @@ class Figures(Struct):
     expired: int = 0
 
 
-WELL = Seen(duplicates_sent=10, duplicates_answered=10, crashed=5, taken_over=5, stale_acks=5, died=6, replayed=6)
+WELL = StoryFigures(
+    duplicates_sent=10, duplicates_answered=10, crashed=5, taken_over=5, stale_acks=5, died=6, replayed=6
+)
 
 
 def test_a_story_that_went_well_holds() -> None:
@@ -70,7 +80,7 @@ def test_a_mishap_that_did_harm_is_noticed(field: str) -> None:
 
 
 def test_a_story_without_mishaps_shows_nothing() -> None:
-    found = mishap_checks(Seen(), 6)
+    found = mishap_checks(StoryFigures(), 6)
     assert [check.held for check in found] == [False, False, False, False, True]
 
 

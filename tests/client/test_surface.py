@@ -15,7 +15,7 @@ import skep
 from skep.client import AsyncQueue, Queue
 from skep.client.async_buffer import AsyncBuffer
 from skep.client.async_transaction import AsyncTransaction
-from skep.client.batcher import BufferOptions, BufferSettings
+from skep.client.batcher import BatcherSettings, BufferOptions
 from skep.client.buffer import Buffer
 from skep.client.calls import POP_DEFAULTS, PopOptions
 from skep.client.dead_letter_calls import DeadLetterQuery, DeadLetterWish
@@ -37,7 +37,7 @@ def test_every_setting_of_a_client_may_be_given() -> None:
 
 
 def test_every_setting_of_a_buffer_may_be_given() -> None:
-    assert set(BufferOptions.__annotations__) == set(BufferSettings.__struct_fields__)
+    assert set(BufferOptions.__annotations__) == set(BatcherSettings.__struct_fields__)
 
 
 def test_everything_that_travels_with_a_message_may_be_given() -> None:

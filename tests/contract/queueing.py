@@ -8,14 +8,14 @@ from typing import Any
 from skep.ids import Id
 from skep.model import NewMessage, PushBatch, Settlement, Token
 from skep.model.operation import (
-    Claim,
     Claimed,
+    ClaimedOperations,
     ClaimLimits,
     Enqueued,
     GivenBack,
-    Kind,
     NewOperations,
     Operation,
+    OperationKind,
     OperationStatus,
     Performed,
     push_groups,
@@ -35,7 +35,7 @@ class Ops:
 
     async def enqueue_batch(self, batch: PushBatch, **fields: Any) -> list[Enqueued]:
         ids = self.driver.mint.mint_many(push_groups(batch))
-        request = NewOperations(Kind.PUSH, ids, push=batch, **fields)
+        request = NewOperations(OperationKind.PUSH, ids, push=batch, **fields)
         (kept,) = await self.driver.store.enqueue([request], self.driver.now)
         return kept
 
@@ -43,7 +43,7 @@ class Ops:
         (kept,) = await self.enqueue(*(self.driver.message(text, **fields) for text in texts))
         return kept
 
-    async def settle(self, *settlements: Settlement, kind: Kind = Kind.ACK_BATCH) -> list[Enqueued]:
+    async def settle(self, *settlements: Settlement, kind: OperationKind = OperationKind.ACK_BATCH) -> list[Enqueued]:
         ids = self.driver.mint.mint_many(settle_groups(settlements))
         request = NewOperations(kind, ids, settlements=list(settlements))
         (kept,) = await self.driver.store.enqueue([request], self.driver.now)
@@ -56,7 +56,7 @@ class Ops:
             if not claim.more:
                 return token, claim.operations
 
-    async def claim_once(self, **limits: Any) -> tuple[Token, Claim]:
+    async def claim_once(self, **limits: Any) -> tuple[Token, ClaimedOperations]:
         token = self.driver.token()
         return token, await self.driver.store.claim_operations(
             "server-1", token, ClaimLimits(**limits), self.driver.now

@@ -17,7 +17,7 @@ from skep.model import (
     PushStatus,
     SettleStatus,
 )
-from skep.model.operation import GivenBack, Kind, OperationStatus, decode_result, encode_push
+from skep.model.operation import GivenBack, OperationKind, OperationStatus, decode_result, encode_push
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
 
@@ -301,17 +301,19 @@ async def test_acks_come_before_pushes_and_batches_of_them_before_single_ones(dr
     await driver.push("b", partition="B")
     a, b = await driver.pop()
     await ops.push("push", partition="C")
-    await ops.settle(driver.settlement(a), kind=Kind.ACK_SINGLE)
-    await ops.settle(driver.settlement(b), kind=Kind.ACK_BATCH)
+    await ops.settle(driver.settlement(a), kind=OperationKind.ACK_SINGLE)
+    await ops.settle(driver.settlement(b), kind=OperationKind.ACK_BATCH)
 
     _, first = await ops.claim()
     _, second = await ops.claim()
 
-    assert [one.kind for one in first] == [Kind.ACK_BATCH, Kind.ACK_SINGLE] or [one.kind for one in first] == [
-        Kind.ACK_SINGLE,
-        Kind.ACK_BATCH,
+    assert [one.kind for one in first] == [OperationKind.ACK_BATCH, OperationKind.ACK_SINGLE] or [
+        one.kind for one in first
+    ] == [
+        OperationKind.ACK_SINGLE,
+        OperationKind.ACK_BATCH,
     ]
-    assert [one.kind for one in second] == [Kind.PUSH]
+    assert [one.kind for one in second] == [OperationKind.PUSH]
 
 
 async def test_a_claim_that_ran_out_is_worthless(driver: Driver, ops: Ops) -> None:
@@ -628,7 +630,7 @@ async def test_a_queued_ack_settles(driver: Driver, ops: Ops) -> None:
 async def test_a_queued_ack_with_a_stale_token_is_completed_and_says_so(driver: Driver, ops: Ops) -> None:
     await driver.push("a")
     (a,) = await driver.pop(lease_seconds=10)
-    (kept,) = await ops.settle(driver.settlement(a), kind=Kind.ACK_SINGLE)
+    (kept,) = await ops.settle(driver.settlement(a), kind=OperationKind.ACK_SINGLE)
     driver.clock.advance(11)
     (again,) = await driver.pop()
 
@@ -647,7 +649,7 @@ async def test_acks_keep_their_own_partition_and_drain_together(driver: Driver, 
         await driver.push(str(n), partition=f"P{n}")
     deliveries: list[Delivery] = await driver.pop()
     for delivery in deliveries:
-        await ops.settle(driver.settlement(delivery), kind=Kind.ACK_SINGLE)
+        await ops.settle(driver.settlement(delivery), kind=OperationKind.ACK_SINGLE)
 
     assert await ops.drain() == 1
     assert (await driver.stats()).completed == 20

@@ -6,7 +6,7 @@ from typing import Any
 
 from skep.clock import Instant, seconds
 from skep.ids import Id
-from skep.model.operation import Kind, OperationFilter, OperationStatus
+from skep.model.operation import OperationFilter, OperationKind, OperationStatus
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops
 
@@ -51,7 +51,7 @@ async def test_operations_are_listed_newest_first_by_pages(driver: Driver, ops: 
     assert (await page(status=OperationStatus.CANCELLED))[0] == [ids[4]]
     assert (await page(status=OperationStatus.PENDING, partition="P1"))[0] == [ids[3], ids[1]]
     assert (await page(queue="other"))[0] == []
-    assert (await page(kind=Kind.ACK_BATCH))[0] == []
+    assert (await page(kind=OperationKind.ACK_BATCH))[0] == []
     assert await driver.store.operation("someone-else", ids[0]) is None
 
 
@@ -66,10 +66,10 @@ async def test_figures_and_what_waits(driver: Driver, ops: Ops) -> None:
     waiting = await driver.store.waiting_operations(driver.now, 100)
     figures = await driver.store.operation_figures(driver.tenant, 100)
 
-    assert (waiting.depth, waiting.oldest_at, waiting.stuck) == ({Kind.PUSH: 1}, started, 0)
+    assert (waiting.depth, waiting.oldest_at, waiting.stuck) == ({OperationKind.PUSH: 1}, started, 0)
     assert [(f.kind, f.priority, f.status, f.count, f.average_seconds) for f in figures] == [
-        (Kind.PUSH, 5, OperationStatus.COMPLETED, 1, 2.0),
-        (Kind.PUSH, 5, OperationStatus.PENDING, 1, None),
+        (OperationKind.PUSH, 5, OperationStatus.COMPLETED, 1, 2.0),
+        (OperationKind.PUSH, 5, OperationStatus.PENDING, 1, None),
     ]
     driver.clock.advance(58)
     assert (await driver.store.waiting_operations(driver.now, 100)).stuck == 1

@@ -16,7 +16,7 @@ from skep.clock import Instant, ManualClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, Ordering, PushBatch, QueueKey, QueueSettings, Token
-from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, push_groups
+from skep.model.operation import Claimed, ClaimLimits, GivenBack, NewOperations, OperationKind, push_groups
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
@@ -95,7 +95,7 @@ class OperationsMachine(RuleBasedStateMachine):
     @rule(places=st.builds(lambda place, count: [place] * count, PLACE, st.integers(1, 3)) | PLACES)
     def enqueue(self, places: list[tuple[str, str]]) -> None:
         batch = self.batch(places)
-        request = NewOperations(Kind.PUSH, self.mint.mint_many(push_groups(batch)), push=batch)
+        request = NewOperations(OperationKind.PUSH, self.mint.mint_many(push_groups(batch)), push=batch)
         ours, theirs = self.both(lambda store: store.enqueue([request], self.now))
         if len(set(places)) > 1:
             assert {getattr(answer, "code", None) for answer in (ours, theirs)} == {Code.OPERATIONS_AHEAD}

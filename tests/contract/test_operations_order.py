@@ -8,7 +8,7 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.model import Ordering, PushBatch
-from skep.model.operation import Kind, NewOperations
+from skep.model.operation import NewOperations, OperationKind
 from tests.contract.driver import Driver, payloads
 from tests.contract.queueing import Ops, texts
 from tests.contract.test_bulk import rows
@@ -21,7 +21,7 @@ async def test_order_rests_on_the_place_in_the_queue_and_never_on_ids(driver: Dr
     falling = driver.mint.mint_many(8)
     for text in "abcd":
         batch = PushBatch([driver.message(text)], [falling.pop()])
-        await driver.store.enqueue([NewOperations(Kind.PUSH, [falling.pop()], push=batch)], driver.now)
+        await driver.store.enqueue([NewOperations(OperationKind.PUSH, [falling.pop()], push=batch)], driver.now)
 
     token, claimed = await ops.claim()
     await ops.perform(token, claimed)

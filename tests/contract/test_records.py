@@ -7,7 +7,7 @@ import pytest
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import NO_DEAD_LETTER_QUEUE, NO_GROUP, DeadReason, PushStatus
-from skep.model.record import Buried, Endpoint, Report, Unfit
+from skep.model.record import Buried, DeliveryEndpoint, Report, Unfit
 from tests.contract.driver import Driver, payloads
 
 URL = "https://example.invalid/hook"
@@ -146,7 +146,7 @@ async def test_an_app_is_put_only_onto_the_revision_that_was_looked_at(driver: D
     await store.records.delete_app(name)
 
 
-async def report(driver: Driver, said: Report, reason: str | None = None, url: str = URL) -> Endpoint:
+async def report(driver: Driver, said: Report, reason: str | None = None, url: str = URL) -> DeliveryEndpoint:
     return await driver.store.records.report_endpoint(
         driver.tenant, url, said, driver.now, threshold=3, open_seconds=30, reason=reason
     )

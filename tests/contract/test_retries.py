@@ -243,7 +243,9 @@ async def test_a_call_that_gives_back_and_gives_up_is_a_retry_in_the_lease_histo
     a, b, c = await driver.pop()
 
     await driver.settle(
-        driver.settlement(a), driver.settlement(b, Outcome.REJECT), driver.settlement(c, Outcome.NACK, retry=Retry.NOW)
+        driver.settlement(a),
+        driver.settlement(b, Outcome.REJECT),
+        driver.settlement(c, Outcome.NACK, retry=Retry.NOW),
     )
 
     ((_, lease),) = await driver.store.lease_history(driver.key())

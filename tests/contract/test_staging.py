@@ -11,7 +11,7 @@ import pytest
 from skep.arrow.staged import plain_chunk, rich_chunk
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, NewMessage, Ordering
-from skep.model.staging import Attempt, Chunk, EpochKey, PublishedAnswer
+from skep.model.staging import Attempt, EpochKey, PublishedAnswer, StagedChunk
 from tests.contract.driver import Driver, payloads
 
 DAY = 86_400.0
@@ -25,7 +25,7 @@ class Stage:
         self.epoch = EpochKey(query, epoch, driver.tenant)
 
     async def put(self, partition: int, attempt: int, number: int, messages: int, data: bytes, *queues: str) -> None:
-        chunk = Chunk(
+        chunk = StagedChunk(
             epoch=self.epoch, partition=partition, attempt=attempt, number=number, messages=messages,
             queues=list(queues), data=data, expires_at=self.driver.later(DAY),
         )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from skep.clock import ManualClock
 from skep.config import AdmissionSettings, EngineSettings, OperationSettings
 from skep.engine import Engine
-from skep.engine.admission import Admission, Decision, Figures, Gate
+from skep.engine.admission import Admission, AdmissionDecision, Figures, LoadGate
 from skep.engine.door import FIRST_LIMIT, Door
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
@@ -46,17 +46,17 @@ class Server:
 )
 def test_a_kind_is_queued_from_its_own_load_on(kind: str, load: float) -> None:
     server = Server()
-    gate: Gate = getattr(server.admission, kind)
+    gate: LoadGate = getattr(server.admission, kind)
     server.load = load - 0.01
-    assert server.admission.decide(gate) is Decision.EXECUTE
+    assert server.admission.decide(gate) is AdmissionDecision.EXECUTE
     server.load = load
-    assert server.admission.decide(gate) is Decision.QUEUE
+    assert server.admission.decide(gate) is AdmissionDecision.QUEUE
 
 
 def test_a_pop_is_never_queued() -> None:
     server = Server()
     server.load = 0.94
-    assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
+    assert server.admission.decide(server.admission.pop) is AdmissionDecision.EXECUTE
     server.load = 0.95
     with pytest.raises(SkepError) as refused:
         server.admission.decide(server.admission.pop)
@@ -72,31 +72,31 @@ def test_hole_000_13_the_limit_comes_before_the_load() -> None:
         with pytest.raises(SkepError) as refused:
             server.admission.decide(server.admission.push)
         assert refused.value.code is Code.OVERLOADED
-        assert server.admission.decide(server.admission.ack_batch) is not Decision.REFUSE
+        assert server.admission.decide(server.admission.ack_batch) is not AdmissionDecision.REFUSE
 
 
 def test_an_ack_is_still_queued_when_pushes_are_refused() -> None:
     server = Server()
     server.load, server.queued = 0.9, 49_999
-    assert server.admission.decide(server.admission.ack_single) is Decision.QUEUE
+    assert server.admission.decide(server.admission.ack_single) is AdmissionDecision.QUEUE
     server.queued = 50_000
     with pytest.raises(SkepError):
         server.admission.decide(server.admission.ack_single)
 
 
 def test_a_load_around_the_threshold_does_not_flap() -> None:
-    gate = Gate(0.7, 10_000, 0.1)
+    gate = LoadGate(0.7, 10_000, 0.1)
     loads = [0.69, 0.70, 0.69, 0.65, 0.61, 0.69, 0.59, 0.69]
     decided = [gate.decide(Figures(load, 0)) for load in loads]
-    queue, execute = Decision.QUEUE, Decision.EXECUTE
+    queue, execute = AdmissionDecision.QUEUE, AdmissionDecision.EXECUTE
     assert decided == [execute, queue, queue, queue, queue, queue, execute, execute]
 
 
 def test_a_full_queue_takes_more_once_it_has_room_for_many() -> None:
-    gate = Gate(0.7, 100, 0.1)
+    gate = LoadGate(0.7, 100, 0.1)
     depths = [99, 100, 99, 91, 90, 89, 99]
     decided = [gate.decide(Figures(0.8, depth)) for depth in depths]
-    queue, refuse = Decision.QUEUE, Decision.REFUSE
+    queue, refuse = AdmissionDecision.QUEUE, AdmissionDecision.REFUSE
     assert decided == [queue, refuse, refuse, refuse, refuse, queue, queue]
 
 
@@ -112,23 +112,23 @@ def test_when_to_come_again_follows_the_drain() -> None:
 
 def test_a_long_wait_in_the_engine_is_load_too() -> None:
     server = Server(AdmissionSettings(backlog_seconds=2.0))
-    assert server.admission.decide(server.admission.push, wait_seconds=1.3) is Decision.EXECUTE
-    assert server.admission.decide(server.admission.push, wait_seconds=1.5) is Decision.QUEUE
+    assert server.admission.decide(server.admission.push, wait_seconds=1.3) is AdmissionDecision.EXECUTE
+    assert server.admission.decide(server.admission.push, wait_seconds=1.5) is AdmissionDecision.QUEUE
 
 
 def test_connections_that_are_all_at_work_are_no_load_while_nobody_waits_long_for_one() -> None:
     """Many requests go into one call, so a store may be able to do several times what its connections seem to say."""
     busy = Connections(active=4, waiting=60, utilisation=16.0, wait_seconds=0.1)
     admission = Admission(AdmissionSettings(), an_open_door(), lambda: busy)
-    assert admission.decide(admission.push, wait_seconds=0.1) is Decision.EXECUTE
-    assert admission.decide(admission.pop) is Decision.EXECUTE
+    assert admission.decide(admission.push, wait_seconds=0.1) is AdmissionDecision.EXECUTE
+    assert admission.decide(admission.pop) is AdmissionDecision.EXECUTE
 
 
 def test_switched_off_it_executes_everything() -> None:
     server = Server(AdmissionSettings(enabled=False))
     server.load, server.queued = 99.0, 1_000_000
-    assert server.admission.decide(server.admission.push) is Decision.EXECUTE
-    assert server.admission.decide(server.admission.pop) is Decision.EXECUTE
+    assert server.admission.decide(server.admission.push) is AdmissionDecision.EXECUTE
+    assert server.admission.decide(server.admission.pop) is AdmissionDecision.EXECUTE
 
 
 async def enter(server: Server) -> None:
@@ -142,12 +142,12 @@ async def test_a_push_is_not_queued_while_the_whole_server_is_busy() -> None:
     server.load = 0.8
     for _ in range(int(FIRST_LIMIT) // 2):
         await enter(server)
-    assert server.admission.decide(server.admission.push) is Decision.QUEUE
+    assert server.admission.decide(server.admission.push) is AdmissionDecision.QUEUE
     await enter(server)
-    assert server.admission.decide(server.admission.push) is Decision.EXECUTE
-    assert server.admission.decide(server.admission.ack_batch) is Decision.QUEUE
+    assert server.admission.decide(server.admission.push) is AdmissionDecision.EXECUTE
+    assert server.admission.decide(server.admission.ack_batch) is AdmissionDecision.QUEUE
     server.admission.leave_push()
-    assert server.admission.decide(server.admission.push) is Decision.QUEUE
+    assert server.admission.decide(server.admission.push) is AdmissionDecision.QUEUE
 
 
 async def test_a_push_that_does_not_get_in_is_told_so() -> None:

@@ -23,7 +23,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
-from skep.model.operation import ClaimLimits, Kind, OperationStatus, decode_result
+from skep.model.operation import ClaimLimits, OperationKind, OperationStatus, decode_result
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 from tests.engine.recording import RecordingStore
 from tests.engine.test_encryption import MASTERS
@@ -96,7 +96,7 @@ async def test_I13_a_queued_ack_is_not_given_up_for_the_store(driver: EngineDriv
     await driver.push("1")
     deliveries = await driver.pop()
     store.fail_next("perform", SkepError(Code.STORE_BUSY, "not now"))
-    [queued] = await driver.engine.operations.settle([settlement(deliveries[0])], Kind.ACK_SINGLE, BUSY)
+    [queued] = await driver.engine.operations.settle([settlement(deliveries[0])], OperationKind.ACK_SINGLE, BUSY)
     await driver.quiet()
 
     await failing(driver, store, SkepError(Code.STORE_BUSY, "not now"), 6, wait=5)

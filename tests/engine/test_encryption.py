@@ -37,7 +37,7 @@ from skep.model import (
     Settlement,
     SettleResult,
 )
-from skep.model.operation import Kind, NewOperations
+from skep.model.operation import NewOperations, OperationKind
 from skep.model.staging import Attempt, EpochKey
 from skep.server.compose import open_engine, open_store
 from tests.engine.driver import settlement, until
@@ -388,7 +388,7 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
     """Their answer names seqs, so they are not queued behind others: who is told that they failed must be right."""
     batch = PushBatch([message(b"1", partition="a")], [engine._ids.mint()])
     sealed = await engine.encryption.seal(batch.messages, batch.ids)
-    held = NewOperations(Kind.PUSH, [engine._ids.mint()], push=PushBatch(sealed, batch.ids))
+    held = NewOperations(OperationKind.PUSH, [engine._ids.mint()], push=PushBatch(sealed, batch.ids))
     await engine._store.enqueue([held], engine.now())
     with pytest.raises(SkepError) as refused:
         await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["2"], "partition": ["a"]}))

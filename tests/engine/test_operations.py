@@ -22,7 +22,7 @@ from skep.model import (
     QueueSettings,
     SettleStatus,
 )
-from skep.model.operation import Kind, Operation, OperationStatus, QueuedReason, decode_result
+from skep.model.operation import Operation, OperationKind, OperationStatus, QueuedReason, decode_result
 from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 from tests.engine.recording import RecordingStore
 
@@ -67,7 +67,7 @@ async def test_a_queued_push_is_performed_at_once_when_there_is_room(driver: Eng
     assert [result.id for result in results] == [result.id for result in outcome.results]
     assert await payloads(driver) == ["1", "2"]
     assert driver.engine.operations.depth == 0
-    assert driver.engine.operations.completed == {Kind.PUSH: 1}
+    assert driver.engine.operations.completed == {OperationKind.PUSH: 1}
 
 
 async def test_X_Y_Z_pushed_in_that_order_while_Y_is_queued_come_out_X_Y_Z(
@@ -177,7 +177,7 @@ async def test_what_finds_no_room_for_a_time_fails_for_all_to_see(driver: Engine
     assert found.tries > 3
     letters = await driver.engine.dead_letters.page(DeadLetterFilter(queue=QueueKey("full.dead")))
     assert [letter.payload for letter in letters] == [b"poison"]
-    assert driver.engine.operations.failed == {Kind.PUSH: 1}
+    assert driver.engine.operations.failed == {OperationKind.PUSH: 1}
     assert driver.engine.operations.depth == 0
 
 
@@ -279,7 +279,7 @@ async def test_acks_are_queued_and_settle(driver: EngineDriver) -> None:
     deliveries = await driver.pop(batch=2)
 
     results = await driver.engine.operations.settle(
-        [settlement(delivery) for delivery in deliveries], Kind.ACK_BATCH, BUSY
+        [settlement(delivery) for delivery in deliveries], OperationKind.ACK_BATCH, BUSY
     )
     await driver.quiet()
 
@@ -297,7 +297,7 @@ async def test_a_nack_does_not_end_the_lease_before_acks_that_were_queued(
     await driver.push("1", "2", "3")
     deliveries: list[Delivery] = await driver.pop(batch=3)
     store.hold("claim_operations")
-    await driver.engine.operations.settle([settlement(deliveries[0])], Kind.ACK_SINGLE, BUSY)
+    await driver.engine.operations.settle([settlement(deliveries[0])], OperationKind.ACK_SINGLE, BUSY)
 
     [nacked] = await driver.engine.settle([settlement(deliveries[1], Outcome.NACK)])
     store.let_go("claim_operations")

@@ -26,7 +26,7 @@ from skep.model import (
     QueueSettings,
     Start,
 )
-from skep.model.operation import Kind, OperationStatus
+from skep.model.operation import OperationKind, OperationStatus
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, answer, message, settlement, until
 from tests.support.owned_store import owned
@@ -174,7 +174,7 @@ async def test_operations_that_one_does_not_get_done_are_heard_of_and_performed_
         async with asyncio.timeout(20):
             while (await slow.operations.find("default", queued.id)).status is not OperationStatus.COMPLETED:
                 pass
-        await until(lambda: other.operations.completed == {Kind.PUSH: 1})
+        await until(lambda: other.operations.completed == {OperationKind.PUSH: 1})
         assert [delivery.payload for delivery in (await other.pop(PopRequest(ORDERS))).deliveries] == [b"1"]
 
 

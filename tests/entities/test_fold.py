@@ -14,7 +14,7 @@ from skep.clock import Instant
 from skep.entities import CompiledEntity, Snapshot, accept, compile_entities, decide, encoded, fold, snapshot
 from skep.errors import Code, SkepError
 from skep.spec import load
-from skep.spec.types import Kind, Type
+from skep.spec.types import Type, TypeKind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,23 +37,23 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-PLAIN: dict[Kind, st.SearchStrategy[object]] = {
-    Kind.STRING: st.sampled_from(["a", "b", "incident.resolved", "incident.reopened", "paid"]) | st.text(max_size=20),
-    Kind.INT: st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1),
-    Kind.FLOAT: st.floats(allow_nan=False, allow_infinity=False),
-    Kind.BOOL: st.booleans(),
-    Kind.TIME: st.datetimes(timezones=st.just(UTC)).map(lambda at: at.isoformat()),
-    Kind.UUID: st.sampled_from(["0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d", "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2e"]),
-    Kind.JSON: JSON,
+PLAIN: dict[TypeKind, st.SearchStrategy[object]] = {
+    TypeKind.STRING: st.sampled_from(["a", "b", "incident.resolved", "incident.reopened", "paid"]) | st.text(max_size=20),
+    TypeKind.INT: st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1),
+    TypeKind.FLOAT: st.floats(allow_nan=False, allow_infinity=False),
+    TypeKind.BOOL: st.booleans(),
+    TypeKind.TIME: st.datetimes(timezones=st.just(UTC)).map(lambda at: at.isoformat()),
+    TypeKind.UUID: st.sampled_from(["0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d", "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2e"]),
+    TypeKind.JSON: JSON,
 }  # fmt: skip
 
 
 def values(type_: Type) -> st.SearchStrategy[object]:
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         made: st.SearchStrategy[object] = st.sampled_from(type_.choices)
-    elif type_.kind is Kind.LIST and type_.element is not None:
+    elif type_.kind is TypeKind.LIST and type_.element is not None:
         made = st.lists(values(type_.element), max_size=3)
-    elif type_.kind is Kind.MAP and type_.element is not None and type_.key is not None:
+    elif type_.kind is TypeKind.MAP and type_.element is not None and type_.key is not None:
         made = st.dictionaries(st.text(max_size=5), values(type_.element), max_size=3)
     else:
         made = PLAIN[type_.kind]

@@ -12,7 +12,7 @@ from skep.config import HttpLimits
 from skep.errors import Code, SkepError
 from skep.http.request import peers
 from skep.http.request.bodies import STRANGER_SHARE, Bodies
-from skep.http.request.peers import TOLD, Connections, Peers
+from skep.http.request.peers import TOLD, PeerConnections, Peers
 from skep.model import DEFAULT_TENANT
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server
@@ -140,7 +140,7 @@ def test_the_only_body_there_is_may_be_of_the_largest_size() -> None:
 
 
 def test_connections_of_one_peer_are_bounded() -> None:
-    crowd = Connections(Peers("10.0.0.1"), 2)
+    crowd = PeerConnections(Peers("10.0.0.1"), 2)
     entered = [crowd.enter(("192.0.2.1", port)) for port in range(2)]
     assert not crowd.are_too_many(entered[-1])
     third = crowd.enter(("192.0.2.1", 3))
@@ -153,7 +153,7 @@ def test_connections_of_one_peer_are_bounded() -> None:
 
 
 def test_connections_that_are_turned_away_count_towards_nobody_and_few_are_told_why() -> None:
-    crowd = Connections(Peers(""), 1)
+    crowd = PeerConnections(Peers(""), 1)
     first = crowd.enter(("192.0.2.1", 1))
     told = [crowd.turn_away(crowd.enter(("192.0.2.1", port))) for port in range(TOLD + 2)]
     assert told == [True] * TOLD + [False] * 2

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 import pytest
 
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.config import EncryptionSettings, ServerSettings
 from skep.config.load import without_keys, without_password
 from skep.runtime.private_files import opened_to_others
@@ -227,7 +227,7 @@ def test_settings_that_are_printed_whole_have_no_secret() -> None:
     assert KEY not in told
     assert KEY not in repr(encryption)
     assert "data_folder='skep-data'" in told
-    assert "skep_x" not in repr(Connection(token="skep_x"))
+    assert "skep_x" not in repr(ServerOptions(token="skep_x"))
     # What a worker process is told goes to it whole.
     again = msgspec.json.decode(msgspec.json.encode(encryption), type=EncryptionSettings)
     assert again.master_keys == KEY

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.pipelines.dead_letters import dead_letter_groups, most_frequent, pattern
 from skep.spark.running.context import Wishes
 from skep.spark.running.deriving import MOST_SHOWN
-from skep.spark.running.runner import Plan, run_pipelines
+from skep.spark.running.runner import RunPlan, run_pipelines
 from tests.spark.conftest import Lake
 from tests.spark.frames import dicts, kept, letter, letters_of, message, messages_of
 
@@ -99,8 +99,8 @@ def test_the_report_shows_the_most_frequent_errors_and_the_table_has_them_all(la
     for found in lake.client.pop("orders", batch=100):
         lake.client.reject(found, error=found.json())
 
-    plan = Plan(
-        names=("dead-letters",), connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
+    plan = RunPlan(
+        names=("dead-letters",), connection=ServerConnection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
         lake=str(lake.folder / "lake"), format="parquet", master="local[2]", wishes=Wishes(),
     )  # fmt: skip
     run = run_pipelines(plan, spark=lake.spark).run

@@ -11,7 +11,7 @@ import pytest
 
 from skep.errors import Code, SkepError
 from skep.spark.link import PAUSE_SECONDS, Link, Log
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 
 AWAY = SkepError(Code.SERVER_UNREACHABLE, "nobody is there")
 
@@ -30,7 +30,7 @@ class Time:
 
 
 def linked(url: str, seconds: float, time: Time | None = None) -> Link:
-    connection = Connection((url,), "default", None, seconds)
+    connection = ServerConnection((url,), "default", None, seconds)
     return Link(connection) if time is None else Link(connection, now=time, sleep=time.wait)
 
 

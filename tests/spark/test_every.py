@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 import skep
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.running.context import Wishes
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.record import Run, Stage
-from skep.spark.running.runner import Plan, run_pipelines
+from skep.spark.running.runner import RunPlan, run_pipelines
 from tests.spark.conftest import Lake
 
 ROOT = Path(__file__).parents[2]
@@ -99,8 +99,8 @@ def test_ctrl_c_amid_a_pass_is_the_end_of_passes_and_a_failure_of_a_single_run(
 ) -> None:
     lake.client.push("orders", {"n": 1})
     names = ("archive",) if every is not None else ("archive", "archive")
-    plan = Plan(
-        names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
+    plan = RunPlan(
+        names=names, connection=ServerConnection((lake.url,), lake.tenant, None, 20.0), queues=("orders",),
         lake=str(lake.folder / "lake"), master="local[2]", wishes=Wishes(every_seconds=every, compact=False, verify=False),
     )  # fmt: skip
     with nullcontext() if every is not None else pytest.raises(KeyboardInterrupt):
@@ -129,9 +129,9 @@ class Deleting:
             raise KeyboardInterrupt
 
 
-def passing(lake: Lake, *queues: str) -> Plan:
-    return Plan(
-        names=("archive",), connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues,
+def passing(lake: Lake, *queues: str) -> RunPlan:
+    return RunPlan(
+        names=("archive",), connection=ServerConnection((lake.url,), lake.tenant, None, 20.0), queues=queues,
         lake=str(lake.folder / "lake"), master="local[2]", wishes=Wishes(every_seconds=0.001, compact=False, verify=False),
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_passes_go_on_without_a_queue_that_was_deleted(lake: Lake, queues: tuple
 def test_a_queue_that_is_made_anew_is_left_out_as_the_one_that_was_deleted(lake: Lake) -> None:
     for queue in ("gone", "orders"):
         lake.client.push(queue, {"n": 1})
-    inputs = Inputs(lake.spark, Connection((lake.url,), lake.tenant, None, 20.0))
+    inputs = Inputs(lake.spark, ServerConnection((lake.url,), lake.tenant, None, 20.0))
     lake.client.delete_queue("gone")
     assert inputs.refresh(()) == ["gone"]
     lake.client.push("gone", {"n": 2})

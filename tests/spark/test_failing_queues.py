@@ -9,10 +9,10 @@ import pytest
 
 import skep
 from skep.cli.app import run as command
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.running.context import Wishes
 from skep.spark.running.record import Stage
-from skep.spark.running.runner import Plan, run_pipelines
+from skep.spark.running.runner import RunPlan, run_pipelines
 from tests.spark.conftest import Lake
 from tests.spark.test_running import ran
 
@@ -66,8 +66,8 @@ def test_a_queue_that_is_deleted_under_a_run_is_missed_and_the_rest_of_its_batch
     lake.client.push("first", [{"n": 1}, {"n": 2}])
     for queue in ("gone", "left"):
         lake.client.push(queue, {"n": 1})
-    plan = Plan(
-        names=("archive",), connection=Connection((lake.url,), lake.tenant, None, 20.0), lake=str(tmp_path / "lake"),
+    plan = RunPlan(
+        names=("archive",), connection=ServerConnection((lake.url,), lake.tenant, None, 20.0), lake=str(tmp_path / "lake"),
         master="local[2]", wishes=Wishes(max_rows=2),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.pipelines.archive import date_pushed
 from skep.spark.running import lake as lakes
-from skep.spark.running.keeping import Reach
+from skep.spark.running.keeping import TableReach
 from skep.spark.running.lake import ParquetLake, open_lake
 from tests.spark.conftest import Lake
 from tests.spark.test_lake import KilledError, batch, killed_at, seqs
@@ -133,6 +133,6 @@ def test_a_lake_of_the_first_format_is_read_and_rewritten_also_when_that_is_kill
 
 
 def test_what_was_seen_of_a_log_says_nothing_of_another_that_is_as_long() -> None:
-    reach = Reach(made_with="2", through={"orders": 5, "others": 1}, logs={"orders": 1})
+    reach = TableReach(made_with="2", through={"orders": 5, "others": 1}, logs={"orders": 1})
     assert reach.is_of({"orders": 1, "others": 9})  # what was noted before logs were
     assert not reach.is_of({"orders": 2})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import skep
 from skep.model import LOG_CHUNK
 from skep.spark.link import Link, Log
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.testing.server import running_server
 from tests.support.proxy import Proxy
 
@@ -22,7 +22,7 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was() -> None:
     with running_server() as server, skep.Client(server.url) as client:
         await asyncio.to_thread(_fill, client)
         async with Proxy(server.url) as proxy:
-            link = Link(Connection((proxy.dsn,), "default", None, 20.0))
+            link = Link(ServerConnection((proxy.dsn,), "default", None, 20.0))
             proxy.cut_after(None, 3 * LOG_CHUNK * PAYLOAD_BYTES)
             reading = asyncio.ensure_future(asyncio.to_thread(_read, link))
             await proxy.was_cut.wait()

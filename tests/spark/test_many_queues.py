@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skep
-from skep.spark.offsets import ROWS_OF_A_TASK, Stretch, packed, split
+from skep.spark.offsets import ROWS_OF_A_TASK, QueueStretch, packed, split
 from skep.spark.options import source_options
 from skep.spark.pipelines.archive import archive, compared
 from skep.spark.running.archiving import RANGES
@@ -58,8 +58,8 @@ def test_small_queues_share_tasks_and_every_row_is_read_once(lake: Lake) -> None
 
 
 def test_large_queues_are_divided_as_before_and_small_ones_beside_them_are_together() -> None:
-    small = [Stretch(name, 1, 3) for name in names(500)]
-    large = Stretch("large", 1, 5 * ROWS_OF_A_TASK)
+    small = [QueueStretch(name, 1, 3) for name in names(500)]
+    large = QueueStretch("large", 1, 5 * ROWS_OF_A_TASK)
 
     tasks = packed(split([large, *small], None, cores=4), None, cores=4)
 

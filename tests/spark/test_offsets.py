@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.spark.offsets import ROWS_OF_A_TASK, ROWS_WORTH_A_TASK, Stretch, in_order, shares, split, stretches
+from skep.spark.offsets import ROWS_OF_A_TASK, ROWS_WORTH_A_TASK, QueueStretch, in_order, shares, split, stretches
 
 AMOUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10_000), min_size=1)
 
 
 @given(AMOUNTS, st.integers(1, 200))
 def test_every_seq_is_in_one_portion_and_in_order(sizes: dict[str, int], parts: int) -> None:
-    whole = [Stretch(queue, 7, 6 + size) for queue, size in sizes.items()]
+    whole = [QueueStretch(queue, 7, 6 + size) for queue, size in sizes.items()]
 
     found = split(whole, parts)
 
@@ -36,15 +36,15 @@ def test_a_small_queue_is_not_starved_by_a_large_one() -> None:
 
 
 def test_few_rows_are_one_task_and_many_are_not_too_many_for_one() -> None:
-    assert len(split([Stretch("q", 1, 100)], None, cores=8)) == 1
-    assert len(split([Stretch("q", 1, ROWS_WORTH_A_TASK * 3)], None, cores=8)) == 3
-    assert len(split([Stretch("q", 1, ROWS_WORTH_A_TASK * 100)], None, cores=8)) == 8
-    assert len(split([Stretch("q", 1, ROWS_OF_A_TASK * 100)], None, cores=8)) == 100
+    assert len(split([QueueStretch("q", 1, 100)], None, cores=8)) == 1
+    assert len(split([QueueStretch("q", 1, ROWS_WORTH_A_TASK * 3)], None, cores=8)) == 3
+    assert len(split([QueueStretch("q", 1, ROWS_WORTH_A_TASK * 100)], None, cores=8)) == 8
+    assert len(split([QueueStretch("q", 1, ROWS_OF_A_TASK * 100)], None, cores=8)) == 100
     assert split([], 5) == []
 
 
 def test_a_queue_that_starts_nowhere_is_read_from_its_beginning() -> None:
-    assert stretches({"a": 5}, {"a": 5, "b": 2}) == [Stretch("b", 1, 2)]
+    assert stretches({"a": 5}, {"a": 5, "b": 2}) == [QueueStretch("b", 1, 2)]
 
 
 def test_offsets_are_in_the_order_of_their_queues() -> None:

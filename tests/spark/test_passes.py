@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 import skep
 from skep.clock import ManualClock
 from skep.errors import Code
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.running.context import Wishes
-from skep.spark.running.runner import Plan, run_pipelines
+from skep.spark.running.runner import RunPlan, run_pipelines
 from skep.spark.running.stretches import Stretch, merged
 from skep.testing.server import running_server
 
@@ -90,8 +90,8 @@ class Shop:
         self, lake: str, *names: str, window: str = "30 seconds", queues: tuple[str, ...] = QUEUES
     ) -> dict[str, int]:
         """A pass; how many rows each stage read."""
-        plan = Plan(
-            names=names, connection=Connection((self._url,), "default", None, 20.0), lake=str(self._folder / lake),
+        plan = RunPlan(
+            names=names, connection=ServerConnection((self._url,), "default", None, 20.0), lake=str(self._folder / lake),
             queues=queues, master="local[2]", wishes=Wishes(window=window, buckets=2),
         )  # fmt: skip
         run = run_pipelines(plan, spark=self._spark).run

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
 from skep.cli.app import run as command
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.running import replaying
 from skep.spark.running.context import Wishes
 from skep.spark.running.lake import open_lake
 from skep.spark.running.record import Run
-from skep.spark.running.runner import Ended, Plan, run_pipelines
+from skep.spark.running.runner import Ended, RunPlan, run_pipelines
 from skep.spec import load
 from tests.spark.conftest import Lake
 from tests.spark.frames import shop_spec
@@ -40,8 +40,8 @@ def ran(
     kind: str = "parquet",
     **wishes: Any,
 ) -> Ended:
-    plan = Plan(
-        names=names, connection=Connection((lake.url,), lake.tenant, None, 20.0), queues=queues, skip=skip,
+    plan = RunPlan(
+        names=names, connection=ServerConnection((lake.url,), lake.tenant, None, 20.0), queues=queues, skip=skip,
         lake=str(lake.folder / "lake"), format=kind, master="local[2]", wishes=Wishes(**wishes),
     )  # fmt: skip
     return run_pipelines(plan, spark=lake.spark)

@@ -35,7 +35,7 @@ from skep.spec.ir import (
     Verify,
     Webhook,
 )
-from skep.spec.types import PLAIN, STRING, UUID, Field, Kind, Type, enum_of, list_of, map_of, optional
+from skep.spec.types import PLAIN, STRING, UUID, Field, Type, TypeKind, enum_of, list_of, map_of, optional
 
 identifiers = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -72,7 +72,7 @@ def _fields(draw: st.DrawFn) -> Field:
     type_ = draw(types)
     if draw(st.booleans()):
         return Field(type_)
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         return Field(type_, draw(st.sampled_from(type_.choices)))
     return Field(type_, draw(json_values))
 

@@ -23,7 +23,7 @@ from skep.spec.expressions import (
     evaluate_json,
 )
 from skep.spec.instants import parse_time, print_duration, print_time
-from skep.spec.types import JSON, STRING, Kind, Type, enum_of, optional, parse_field, record_of
+from skep.spec.types import JSON, STRING, Type, TypeKind, enum_of, optional, parse_field, record_of
 from tests.spec.expression_cases import CASES, ORDER, ORDER_TYPES, Case
 from tests.spec.generated import expressions
 
@@ -70,26 +70,26 @@ def test_the_table(case: Case) -> None:
 
 
 _KINDS = {
-    Kind.INT: cel.Type.INT,
-    Kind.FLOAT: cel.Type.DOUBLE,
-    Kind.BOOL: cel.Type.BOOL,
-    Kind.TIME: cel.Type.TIMESTAMP,
-    Kind.JSON: cel.Type.DYN,
+    TypeKind.INT: cel.Type.INT,
+    TypeKind.FLOAT: cel.Type.DOUBLE,
+    TypeKind.BOOL: cel.Type.BOOL,
+    TypeKind.TIME: cel.Type.TIMESTAMP,
+    TypeKind.JSON: cel.Type.DYN,
 }
 
 
 def reference_type(type_: Type) -> Any:
     if type_.optional:
         return cel.Type.DYN
-    if type_.kind is Kind.LIST and type_.element:
+    if type_.kind is TypeKind.LIST and type_.element:
         return cel.Type.List(reference_type(type_.element))
-    if type_.kind is Kind.MAP and type_.element:
+    if type_.kind is TypeKind.MAP and type_.element:
         return cel.Type.Map(cel.Type.STRING, reference_type(type_.element))
     return _KINDS.get(type_.kind, cel.Type.STRING)
 
 
 def reference_value(value: object, type_: Type) -> object:
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return parse_time(str(value))
     if isinstance(value, list) and type_.element:
         return [reference_value(item, type_.element) for item in value]
@@ -218,7 +218,7 @@ def test_the_error_says_where_and_with_which_value() -> None:
 def test_the_tree_names_the_fields_it_reads() -> None:
     expression = compile_expression("paid && tags.exists(t, t == name)", ORDER_PARSED)
     assert ast.variables(expression.tree) == {"paid", "tags", "name"}
-    assert expression.type.kind is Kind.BOOL
+    assert expression.type.kind is TypeKind.BOOL
 
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"

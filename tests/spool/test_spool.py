@@ -28,7 +28,7 @@ from skep.model import (
     QueueSettings,
     Token,
 )
-from skep.model.operation import ClaimLimits, Kind, NewOperations
+from skep.model.operation import ClaimLimits, NewOperations, OperationKind
 from skep.model.record import Receipt, ReceiptKey
 from tests.engine.test_encryption import MASTERS
 from tests.spool.damage import damage, damage_while_open, spoil_page
@@ -711,7 +711,7 @@ async def test_I13_what_was_spooled_comes_after_operations_that_were_accepted_be
     driver: SpoolDriver, store: CutOff
 ) -> None:
     batch = PushBatch([driver.message("1")], IdMint(driver.clock).mint_many(1))
-    operation = NewOperations(Kind.PUSH, IdMint(driver.clock).mint_many(1), push=batch)
+    operation = NewOperations(OperationKind.PUSH, IdMint(driver.clock).mint_many(1), push=batch)
     token = Token(bytes(16))
     await store.enqueue([operation], driver.clock.now())
     claim = await store.claim_operations("another server", token, ClaimLimits(), driver.clock.now())

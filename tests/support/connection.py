@@ -14,7 +14,7 @@ from skep.http.connection.hosts import Hosts
 from skep.http.connection.protocol import LimitedProtocol
 from skep.http.connection.unsent import UnsentAnswers
 from skep.http.request.call import Receive, Scope, Send
-from skep.http.request.peers import Connections, Peers
+from skep.http.request.peers import PeerConnections, Peers
 
 
 class Recorder(asyncio.Transport):
@@ -75,7 +75,7 @@ class Connected:
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
         self.protocol = LimitedProtocol(
-            config, self.state, {}, limits=limits, hosts=Hosts(None, is_guarded=False), crowd=Connections(Peers(""), 10),
+            config, self.state, {}, limits=limits, hosts=Hosts(None, is_guarded=False), crowd=PeerConnections(Peers(""), 10),
             unsent=UnsentAnswers(limits.unsent_answers_bytes),
         )  # fmt: skip
         self.recorder = Recorder()

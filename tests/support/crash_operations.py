@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from skep.clock import ManualClock
 from skep.ids import IdMint
 from skep.model import NewMessage, PushBatch, QueueKey, Token
-from skep.model.operation import ClaimLimits, GivenBack, Kind, NewOperations
+from skep.model.operation import ClaimLimits, GivenBack, NewOperations, OperationKind
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash import CrashingVfs
@@ -43,7 +43,7 @@ class Server:
     async def queue(self, number: int) -> None:
         messages = [NewMessage(KEY, f'"{number}.{part}"'.encode(), f"P{number % 2}") for part in range(2)]
         batch = PushBatch(messages, self.mint.mint_many(2))
-        request = NewOperations(Kind.PUSH, self.mint.mint_many(1), push=batch)
+        request = NewOperations(OperationKind.PUSH, self.mint.mint_many(1), push=batch)
         await self.store.enqueue([request], self.clock.now())
 
     async def drain(self) -> None:

@@ -12,7 +12,7 @@ from skep.arrow.staged import plain_chunk, rich_chunk
 from skep.clock import Instant, ManualClock, seconds
 from skep.ids import IdMint
 from skep.model import NewMessage, QueueKey
-from skep.model.staging import Attempt, Chunk, EpochKey
+from skep.model.staging import Attempt, EpochKey, StagedChunk
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash import CrashingVfs
@@ -65,7 +65,7 @@ class Sink:
 
     async def stage(self, epoch: int, partition: int, number: int, queue: str, data: bytes) -> None:
         now = self.clock.now()
-        chunk = Chunk(
+        chunk = StagedChunk(
             epoch=epoch_key(epoch), partition=partition, attempt=self.attempt, number=number, messages=5,
             queues=[queue], data=data, expires_at=Instant(now + seconds(86_400)),
         )  # fmt: skip

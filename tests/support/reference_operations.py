@@ -26,17 +26,17 @@ from skep.model import (
 )
 from skep.model.operation import (
     PRIORITY,
-    Claim,
     Claimed,
+    ClaimedOperations,
     ClaimLimits,
     Enqueued,
     GivenBack,
-    Kind,
     NewOperation,
     NewOperations,
     Operation,
     OperationFigures,
     OperationFilter,
+    OperationKind,
     OperationPage,
     OperationStatus,
     Performed,
@@ -139,7 +139,7 @@ class ReferenceOperations(ReferenceStaging):
             if other.lane == kept.lane and other.shown.position < kept.shown.position
         ]
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> ClaimedOperations:
         chosen: list[Kept] = []
         for kept in sorted(self.living_operations, key=lambda kept: (kept.shown.priority, kept.shown.position)):
             positions = {one.shown.position for one in chosen}
@@ -172,7 +172,7 @@ class ReferenceOperations(ReferenceStaging):
             )
             for kept in sorted(chosen, key=lambda kept: kept.shown.position)
         ]  # fmt: skip
-        return Claim(claimed)
+        return ClaimedOperations(claimed)
 
     def _ours(self, token: Token, positions: Iterable[int]) -> dict[int, Kept]:
         wanted = set(positions)
@@ -195,7 +195,7 @@ class ReferenceOperations(ReferenceStaging):
         before = copied((self.logs, self.receipts_kept))
         done, refused = dict[int, bytes](), dict[int, tuple[Code, str]]()
         for position, kept in todo.items():
-            if kept.asked.kind is Kind.PUSH:
+            if kept.asked.kind is OperationKind.PUSH:
                 outcome = self._push_once(asked_now[position].batch, now, create_queues)
                 if outcome.refused:
                     codes = {result.code for result in outcome.results} - {Code.BATCH_REFUSED}
@@ -230,7 +230,7 @@ class ReferenceOperations(ReferenceStaging):
             kept = ours[one.position]
             kept.token = None
             if one.retry_at is None:
-                grave = self._give_up(kept, one, now) if kept.asked.kind is Kind.PUSH else None
+                grave = self._give_up(kept, one, now) if kept.asked.kind is OperationKind.PUSH else None
                 kept.change(
                     status=OperationStatus.FAILED, processed_at=now, error_at=now, error=one.error, code=one.code
                 )
@@ -248,7 +248,7 @@ class ReferenceOperations(ReferenceStaging):
     def _check_sealed(self, kept: Kept, one: GivenBack) -> None:
         """Refuse to bury what its queue may not keep in plain."""
         key = kept.asked.queue
-        if kept.asked.kind is Kind.PUSH and key in self.logs and self.grave_name(key) is not None:
+        if kept.asked.kind is OperationKind.PUSH and key in self.logs and self.grave_name(key) is not None:
             for message in _batch_to_bury(kept, one).messages:
                 check_sealed(key.name, self.logs[key].settings.encryption_enabled, message.content_type)
 
@@ -313,7 +313,7 @@ class ReferenceOperations(ReferenceStaging):
 
     async def waiting_operations(self, now: Instant, limit: int) -> WaitingOperations:
         live = self.living_operations[:limit]
-        depth: dict[Kind, int] = {}
+        depth: dict[OperationKind, int] = {}
         for kept in live:
             depth[kept.asked.kind] = depth.get(kept.asked.kind, 0) + 1
         return WaitingOperations(
@@ -324,7 +324,7 @@ class ReferenceOperations(ReferenceStaging):
         )
 
     async def operation_figures(self, tenant: str, limit: int) -> list[OperationFigures]:
-        groups: dict[tuple[int, Kind, OperationStatus], list[Operation]] = {}
+        groups: dict[tuple[int, OperationKind, OperationStatus], list[Operation]] = {}
         for kept in self.ledger.kept[-limit:]:
             if kept.asked.queue.tenant == tenant:
                 key = kept.shown.priority, kept.asked.kind, kept.shown.status

@@ -27,8 +27,8 @@ from skep.model.record import (
     MAX_BYTES,
     AppRecord,
     Buried,
+    DeliveryEndpoint,
     Effect,
-    Endpoint,
     EntityEvent,
     EntityKey,
     EntityState,
@@ -54,7 +54,7 @@ class ReferenceRecords(ReferenceViews):
         self.states: dict[EntityKey, EntityState] = {}
         self.apps_kept: dict[str, AppRecord] = {}
         self.revision = 0
-        self.endpoints_kept: dict[tuple[str, str], Endpoint] = {}
+        self.endpoints_kept: dict[tuple[str, str], DeliveryEndpoint] = {}
 
     # receipts and entities
 
@@ -219,14 +219,14 @@ class ReferenceRecords(ReferenceViews):
         threshold: int,
         open_seconds: float,
         reason: str | None = None,
-    ) -> Endpoint:
+    ) -> DeliveryEndpoint:
         known = self.endpoints_kept.get((tenant, url))
         failures = known.failures if known else 0
         open_until = known.open_until if known else None
         stopped_at = known.stopped_at if known else None
         if report is Report.DELIVERED:
             if known is None or (not failures and open_until is None):
-                return known or Endpoint(url=url, tenant=tenant, updated_at=now)
+                return known or DeliveryEndpoint(url=url, tenant=tenant, updated_at=now)
             failures, open_until, reason = 0, None, known.reason
         elif report is Report.FAILED:
             failures += 1
@@ -234,13 +234,13 @@ class ReferenceRecords(ReferenceViews):
                 open_until = Instant(now + seconds(open_seconds))
         elif stopped_at is None:
             stopped_at = now
-        endpoint = Endpoint(
+        endpoint = DeliveryEndpoint(
             url=url, tenant=tenant, failures=failures, open_until=open_until, stopped_at=stopped_at, reason=reason, updated_at=now
         )  # fmt: skip
         self.endpoints_kept[tenant, url] = endpoint
         return endpoint
 
-    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[DeliveryEndpoint]:
         urls = sorted(url for of, url in self.endpoints_kept if of == tenant and url > after)
         return [self.endpoints_kept[tenant, url] for url in urls[:limit]]
 

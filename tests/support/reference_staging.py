@@ -7,7 +7,15 @@ from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
 from skep.model import NewMessage, PushBatch, PushOutcome
 from skep.model.record import PipelineRun, Receipt
-from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.staging import (
+    Attempt,
+    EpochKey,
+    Published,
+    PublishTally,
+    StagedChunk,
+    already_published,
+    check_staged,
+)
 from skep.store.rules import PIPELINE_RUNS
 from tests.support.copies import copied
 from tests.support.reference_records import ReferenceRecords
@@ -18,7 +26,7 @@ class ReferenceStaging(ReferenceRecords):
 
     def __init__(self) -> None:
         super().__init__()
-        self.chunks: dict[tuple[EpochKey, int, int, int], Chunk] = {}
+        self.chunks: dict[tuple[EpochKey, int, int, int], StagedChunk] = {}
         self.runs_kept: dict[tuple[str, str], PipelineRun] = {}
 
     def _push(self, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
@@ -27,7 +35,7 @@ class ReferenceStaging(ReferenceRecords):
     def check_order(self, batch: PushBatch) -> None:
         raise NotImplementedError
 
-    async def stage(self, chunk: Chunk, now: Instant) -> None:
+    async def stage(self, chunk: StagedChunk, now: Instant) -> None:
         if self.living(chunk.epoch.receipt, now) is not None:
             raise already_published(chunk.epoch)
         self.chunks[chunk.epoch, chunk.partition, chunk.attempt, chunk.number] = chunk
@@ -55,7 +63,7 @@ class ReferenceStaging(ReferenceRecords):
         if known is not None:
             return Published(known.answer, [])
         check_staged(epoch, attempts, {(a.partition, a.attempt): a.messages for a, _ in await self.staged(epoch)})
-        before, tally = copied(self.logs), Tally(epoch)
+        before, tally = copied(self.logs), PublishTally(epoch)
         try:
             for one in sorted(attempts):
                 for at in sorted(self.chunks):
@@ -70,7 +78,9 @@ class ReferenceStaging(ReferenceRecords):
         await self.abort(epoch)
         return published
 
-    def _publish_chunk(self, chunk: Chunk, first_id: Id, tally: Tally, now: Instant, create_queues: bool) -> None:
+    def _publish_chunk(
+        self, chunk: StagedChunk, first_id: Id, tally: PublishTally, now: Instant, create_queues: bool
+    ) -> None:
         unpacked = Unpacked(chunk.data, chunk.epoch.tenant)
         if unpacked.queue is None:
             messages, ids = unpacked.messages(), ids_from(first_id, chunk.messages)

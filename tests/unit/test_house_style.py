@@ -1,9 +1,12 @@
-"""What the house style asks of every file, as far as a machine can tell: functions fit a screen, and no comment is a banner."""
+"""What the house style asks of every file, as far as a machine can tell: functions fit a screen, a class's name is its own, and no comment
+is a banner.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,13 @@ FOLDERS = ("src", "tests", "bench", "torture", "dev")
 COMMENTED = {".py": "#", ".sql": "--", ".js": "//", ".java": "//", ".sh": "#"}
 MOST_LINES = 60
 """Of a function, with its signature and its docstring."""
+
+
+SAME_THING = {
+    "App", "Breaker", "Buffer", "Database", "NewMessage", "Operation", "Part", "Queue", "QueueCalls", "Queued", "Retry", "Sampling", "SetRow",
+    "Transaction",
+}  # fmt: skip
+"""Classes of one thing in several places: in both stores, or in the client and the server."""
 
 
 def lengths(path: Path) -> Iterator[tuple[str, int]]:
@@ -36,6 +46,17 @@ def test_every_function_fits_a_screen() -> None:
     found = {name for path in SOURCE.rglob("*.py") for name, lines in lengths(path) if lines > MOST_LINES}
 
     assert found == set()
+
+
+def test_no_two_classes_have_the_same_name_for_different_things() -> None:
+    classes = [
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    ]
+
+    assert {name for name, count in Counter(classes).items() if count > 1} == SAME_THING
 
 
 def test_no_comment_is_a_banner() -> None:

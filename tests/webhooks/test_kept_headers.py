@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.spec import check
-from skep.spec.kept_headers import BY_NAME_OR_ALL, HEADERS_BYTES_MAX, HEADERS_MAX, NEVER, Kept, Reason
+from skep.spec.kept_headers import BY_NAME_OR_ALL, HEADERS_BYTES_MAX, HEADERS_MAX, NEVER, KeptHeaders, Reason
 from skep.webhooks.request import kept_headers
 from tests.webhooks.driver import SIGNED, Sender
 
@@ -88,9 +88,9 @@ def test_a_message_of_expressions_has_the_harmless_headers_as_its_own(kept: Send
 
 def test_a_flood_of_headers_is_kept_within_bounds() -> None:
     many = [(b"x-%d" % number, b"v") for number in range(1_000)]
-    assert len(kept_headers(Kept(["*"]), many)) == HEADERS_MAX
+    assert len(kept_headers(KeptHeaders(["*"]), many)) == HEADERS_MAX
     large = [(b"x-large", b"v" * HEADERS_BYTES_MAX), (b"x-small", b"v"), *[(b"x-same", b"v" * 100)] * 1_000]
-    found = kept_headers(Kept(None), large)
+    found = kept_headers(KeptHeaders(None), large)
     assert found.keys() == {"x-small", "x-same"}
     assert sum(len(name) + len(value) for name, value in found.items()) <= HEADERS_BYTES_MAX * 1.1
 
@@ -168,6 +168,6 @@ def test_the_list_has_a_reason_for_every_header_it_leaves_out() -> None:
     assert not NEVER.keys() & BY_NAME_OR_ALL.keys()
     assert all(name == name.lower() for name in (*NEVER, *BY_NAME_OR_ALL))
     for name in (*NEVER, *BY_NAME_OR_ALL):
-        assert isinstance(Kept(None).why_not(name), Reason), name
+        assert isinstance(KeptHeaders(None).why_not(name), Reason), name
     for name in NEVER:
-        assert Kept(["*", name]).why_not(name) is NEVER[name]
+        assert KeptHeaders(["*", name]).why_not(name) is NEVER[name]

@@ -18,7 +18,7 @@ from skep.apps.tenants import known_settings
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT, QueueKey
-from skep.spec import Action, App, Change, SpecError, plan, secret_problems, to_document, validate
+from skep.spec import Action, App, PlannedChange, SpecError, plan, secret_problems, to_document, validate
 from skep.spec.problems import errors_of, render_all
 from skep.spec.validate import dead_letter_queues
 
@@ -30,7 +30,7 @@ class Application(Struct, frozen=True):
 
     app: App
     revision: int | None
-    changes: list[Change]
+    changes: list[PlannedChange]
     parts: list[PartChange]
 
     @property

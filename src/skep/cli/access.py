@@ -21,7 +21,7 @@ access_app = App(name="access", help="See whether a store asks for keys, and ope
 
 
 @dataclass(frozen=True)
-class State:
+class AccessState:
     """The state of a store: whether it is closed (a server asks for keys), and the number of valid keys."""
 
     closed: bool
@@ -60,7 +60,7 @@ def open_(*, consent: Consent = Consent(), place: StoreChoice = StoreChoice(), o
         return
     consent.ask("this lets everyone who reaches a server of this store do anything, from the server's next start on")
 
-    async def opening(engine: Engine) -> State:
+    async def opening(engine: Engine) -> AccessState:
         await engine.access.set_closed(False)
         await note(engine, place, "skep access open", target="the store", before="closed", after="open")
         return await _state(engine)
@@ -68,15 +68,15 @@ def open_(*, consent: Consent = Consent(), place: StoreChoice = StoreChoice(), o
     _print(_at(place, opening), output)
 
 
-async def _state(engine: Engine) -> State:
+async def _state(engine: Engine) -> AccessState:
     from skep.access.keys import counts
 
     now = engine.now()
     found = sum(counts(record, now) for record in await engine.access.all_keys())
-    return State(await engine.access.is_closed(), found)
+    return AccessState(await engine.access.is_closed(), found)
 
 
-def _at(place: StoreChoice, work: Callable[[Engine], Awaitable[State]]) -> State:
+def _at(place: StoreChoice, work: Callable[[Engine], Awaitable[AccessState]]) -> AccessState:
     try:
         return on_store(place, work)
     except SkepError as error:
@@ -87,7 +87,7 @@ def _at(place: StoreChoice, work: Callable[[Engine], Awaitable[State]]) -> State
         ) from None
 
 
-def _print(state: State, output: Output) -> None:
+def _print(state: AccessState, output: Output) -> None:
     if chosen(output) == "json":
         print_json(state)
     elif state.keys:

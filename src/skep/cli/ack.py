@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Flag, ServerOptions
 from skep.cli.exits import OK, USER, note
 from skep.cli.output import Columns, print_rows, print_said
 from skep.cli.when import deadline
@@ -21,7 +21,7 @@ Status = Literal["completed", "failed", "retry", "dlq"]
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class AckOptions:
     """The outcome of messages."""
 
     status: Status = "completed"
@@ -46,7 +46,7 @@ class Outcome:
 
         from skep.wire.messages import Ack
 
-        if self != Outcome():
+        if self != AckOptions():
             raise SkepError(
                 Code.INVALID_REQUEST, "a lease can only be completed: give the seqs of the messages that failed"
             )
@@ -60,8 +60,8 @@ def ack(
     *,
     whole: Flag = False,
     through: int | None = None,
-    outcome: Outcome = Outcome(),
-    to: Connection = Connection(),
+    outcome: AckOptions = AckOptions(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Settle popped messages: say whether they were completed or failed.
 
@@ -101,7 +101,7 @@ def ack(
     return USER if refused else OK
 
 
-def release(lease: str, /, *, to: Connection = Connection()) -> None:
+def release(lease: str, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Release a lease: its messages are delivered again at once.
 
     The consumer that holds the lease can no longer settle its messages.

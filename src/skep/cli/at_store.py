@@ -93,12 +93,12 @@ async def note(
 ) -> None:
     """Note in the audit log what this command did, and for which account. The settings say how long the entry is kept."""
     from skep.http.auditing import verb_of
-    from skep.model.key import SERVER, AuditDetail, Outcome
+    from skep.model.key import SERVER, AuditDetail, AuditOutcome
 
     keep_seconds = settings_of(place).access.audit_days * DAY_SECONDS
     position = await engine.access.note_audit(me(), action, keep_seconds)
     detail = AuditDetail(verb=verb_of(action), target=target, before=before, after=after)
-    await engine.access.finish_audit(position, SERVER, names, Outcome.DONE, detail)
+    await engine.access.finish_audit(position, SERVER, names, AuditOutcome.DONE, detail)
 
 
 def me() -> str:

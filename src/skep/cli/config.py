@@ -11,7 +11,7 @@ from skep.cli.output import chosen, print_json, setting
 from skep.cli.serve import Flags, load_settings
 
 if TYPE_CHECKING:
-    from skep.config.load import Value
+    from skep.config.load import SettingValue
 
 config_app = App(
     name="config", help="Show the settings of a server, and where each comes from.", help_format="plaintext"
@@ -31,7 +31,7 @@ def show(flags: Flags = Flags(), *, output: Output = None) -> None:
         _print_table(values)
 
 
-def _told(values: list[Value]) -> list[dict[str, object]]:
+def _told(values: list[SettingValue]) -> list[dict[str, object]]:
     return [
         {
             "setting": value.setting.key,
@@ -45,7 +45,7 @@ def _told(values: list[Value]) -> list[dict[str, object]]:
     ]
 
 
-def _print_table(values: list[Value]) -> None:
+def _print_table(values: list[SettingValue]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

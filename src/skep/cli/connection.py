@@ -50,7 +50,7 @@ _GROUP = Group("Connection and output", sort_key=100)
 
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class Connection:
+class ServerOptions:
     """Options of every command that talks to a server."""
 
     url: Annotated[str, Parameter(env_var="SKEP_URL", converter=_read_url)] = "http://127.0.0.1:6632"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import LISTED, Connection, Limit
+from skep.cli.connection import LISTED, Limit, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
@@ -43,7 +43,7 @@ _GROUP = Group("Which dead letters", sort_key=50)
 
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class Which:
+class DeadLetterFilters:
     """Filters of dead letters. A dead letter must match all of them."""
 
     source_queue: str | None = None
@@ -74,7 +74,12 @@ class Which:
 
 @dead_letter_app.command(name="list")
 def list_letters(
-    queue: LetterQueue, /, *, which: Which = Which(), limit: Limit = LISTED, to: Connection = Connection()
+    queue: LetterQueue,
+    /,
+    *,
+    which: DeadLetterFilters = DeadLetterFilters(),
+    limit: Limit = LISTED,
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List dead letters, the oldest one first.
 
@@ -92,7 +97,7 @@ def list_letters(
 
 
 @dead_letter_app.command
-def show(queue: LetterQueue, letter: str, /, *, to: Connection = Connection()) -> None:
+def show(queue: LetterQueue, letter: str, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Show a dead letter with its payload.
 
     For example:
@@ -114,9 +119,9 @@ def replay(
     /,
     *,
     payload: str | None = None,
-    which: Which = Which(),
+    which: DeadLetterFilters = DeadLetterFilters(),
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Send dead letters back to their queues, in order.
 
@@ -149,7 +154,12 @@ def replay(
 
 @dead_letter_app.command
 def replays(
-    queue: LetterQueue, /, *, source_queue: str | None = None, limit: Limit = LISTED, to: Connection = Connection()
+    queue: LetterQueue,
+    /,
+    *,
+    source_queue: str | None = None,
+    limit: Limit = LISTED,
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List replayed dead letters, and the outcome of each replay.
 
@@ -176,9 +186,9 @@ def purge(
     letters: Letters = None,
     /,
     *,
-    which: Which = Which(),
+    which: DeadLetterFilters = DeadLetterFilters(),
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Delete dead letters for good. Exit code 4 when there are none.
 
@@ -197,17 +207,17 @@ def purge(
     return OK
 
 
-def _wish(letters: list[str] | None, which: Which) -> dict[str, Any]:
+def _wish(letters: list[str] | None, which: DeadLetterFilters) -> dict[str, Any]:
     wish = which.query()
     seqs = [int(letter) for letter in letters or [] if letter.isascii() and letter.isdecimal()]
     ids = [letter for letter in letters or [] if not (letter.isascii() and letter.isdecimal())]
     return {**wish, **({"seqs": seqs} if seqs else {}), **({"ids": ids} if ids else {})}
 
 
-def _edited(payload: str, letters: list[str] | None, which: Which) -> tuple[str, Raw]:
+def _edited(payload: str, letters: list[str] | None, which: DeadLetterFilters) -> tuple[str, Raw]:
     from skep.cli import payloads
 
-    if letters is None or len(letters) != 1 or which != Which():
+    if letters is None or len(letters) != 1 or which != DeadLetterFilters():
         raise SkepError(
             Code.INVALID_REQUEST, "--payload goes with one dead letter, named by its seq or id, and with no filter"
         )

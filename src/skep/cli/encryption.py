@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import Connection, Flag, Queue
+from skep.cli.connection import Flag, Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.output import Columns, counted, print_lines, print_rows, print_said
 from skep.errors import Code, SkepError
@@ -37,7 +37,7 @@ def master(name: str, /) -> None:
 
 
 @encryption_app.command(name="list")
-def list_keys(*, to: Connection = Connection()) -> None:
+def list_keys(*, to: ServerOptions = ServerOptions()) -> None:
     """List the keys of encrypted queues, oldest first. The last key of a queue encrypts its new messages.
 
     For example:
@@ -48,7 +48,7 @@ def list_keys(*, to: Connection = Connection()) -> None:
 
 
 @encryption_app.command
-def rotate(queue: Queue, /, *, to: Connection = Connection()) -> None:
+def rotate(queue: Queue, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Give a queue a new key for new messages. The old keys go on decrypting older messages.
 
     For example:
@@ -60,7 +60,7 @@ def rotate(queue: Queue, /, *, to: Connection = Connection()) -> None:
 
 
 @encryption_app.command
-def rewrap(*, to: Connection = Connection()) -> None:
+def rewrap(*, to: ServerOptions = ServerOptions()) -> None:
     """Wrap all queue keys by the current master key, after you put a new master key first. No payload is touched.
 
     For example:
@@ -78,7 +78,7 @@ def shred(
     *,
     all_queues: Flag = False,
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Destroy the keys of a queue, or of all queues of the tenant. Nobody can ever read their encrypted payloads again.
 

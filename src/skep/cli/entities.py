@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Connection, Limit
+from skep.cli.connection import Limit, ServerOptions
 from skep.cli.output import Columns, excerpt, print_fields, print_lines, print_one, print_rows
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ entity_app = App(name="entity", help="Look at entities and their events.", help_
 
 
 @entity_app.command
-def types(*, to: Connection = Connection()) -> None:
+def types(*, to: ServerOptions = ServerOptions()) -> None:
     """List the entity types that have entities.
 
     For example:
@@ -31,7 +31,7 @@ def types(*, to: Connection = Connection()) -> None:
 
 
 @entity_app.command(name="list")
-def list_entities(type_: EntityType, /, *, limit: Limit = 100, to: Connection = Connection()) -> None:
+def list_entities(type_: EntityType, /, *, limit: Limit = 100, to: ServerOptions = ServerOptions()) -> None:
     """List entities of a type by id.
 
     For example:
@@ -47,7 +47,7 @@ def list_entities(type_: EntityType, /, *, limit: Limit = 100, to: Connection = 
 
 
 @entity_app.command
-def show(type_: EntityType, id_: EntityId, /, *, to: Connection = Connection()) -> None:
+def show(type_: EntityType, id_: EntityId, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Show an entity as it is now.
 
     For example:
@@ -58,7 +58,7 @@ def show(type_: EntityType, id_: EntityId, /, *, to: Connection = Connection()) 
 
 
 @entity_app.command
-def events(type_: EntityType, id_: EntityId, /, *, limit: Limit = 100, to: Connection = Connection()) -> None:
+def events(type_: EntityType, id_: EntityId, /, *, limit: Limit = 100, to: ServerOptions = ServerOptions()) -> None:
     """List the events of an entity, oldest first.
 
     For example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from skep.cli.accounts import QUEUE, WITHIN_QUEUE
-from skep.cli.connection import Connection, GroupName, Queue
+from skep.cli.connection import GroupName, Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.output import counted, print_rows, print_said
 from skep.cli.when import position
@@ -16,7 +16,7 @@ group_app = App(
 
 
 @group_app.command(name="list")
-def list_groups(*, queue: str | None = None, to: Connection = Connection()) -> None:
+def list_groups(*, queue: str | None = None, to: ServerOptions = ServerOptions()) -> None:
     """List groups with their figures, queue by queue.
 
     For example:
@@ -33,7 +33,7 @@ def list_groups(*, queue: str | None = None, to: Connection = Connection()) -> N
 
 @group_app.command
 def seek(
-    queue: Queue, group: GroupName, place: str, /, *, consent: Consent = Consent(), to: Connection = Connection()
+    queue: Queue, group: GroupName, place: str, /, *, consent: Consent = Consent(), to: ServerOptions = ServerOptions()
 ) -> None:
     """Move a group (seek). A missing group is created. The group's leases end.
 
@@ -61,7 +61,9 @@ def seek(
 
 
 @group_app.command
-def delete(queue: Queue, group: GroupName, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def delete(
+    queue: Queue, group: GroupName, /, *, consent: Consent = Consent(), to: ServerOptions = ServerOptions()
+) -> None:
     """Delete a group of a queue, with its progress and its leases.
 
     For example:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, Union
 
 from skep.cli.at_store import StoreChoice, on_store, settings_of
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.exits import note
 from skep.errors import Code, SkepError
 
@@ -23,7 +23,7 @@ KeyServer: TypeAlias = Union["Client", "ProvedServer"]
 
 
 def on_keys(
-    to: Connection, place: StoreChoice, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
+    to: ServerOptions, place: StoreChoice, here: Callable[[Engine], Awaitable[T]], there: Callable[[KeyServer], T]
 ) -> T:
     """Make a call about keys: with a token to the named server, else on the store, or to the server that holds the store.
 
@@ -75,7 +75,7 @@ def _holder(database: Path | None, *, blame: bool) -> ProvedServer | None:
     return None if found is None or connected is None else ProvedServer(found, connected)
 
 
-def _check_named(to: Connection, database: Path | None) -> None:
+def _check_named(to: ServerOptions, database: Path | None) -> None:
     """Refuse servers named by `--url` without a token, unless they prove that they hold the store."""
     from skep.access.presence import find, proved
 

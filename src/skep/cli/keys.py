@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from skep.cli.at_store import StoreChoice, me, note, say_where
-from skep.cli.connection import Connection, Flag, Limit
+from skep.cli.connection import Flag, Limit, ServerOptions
 from skep.cli.holder import KeyServer, on_keys, say_when_it_counts
 from skep.cli.output import Columns, print_fields, print_lines, print_one, print_rows
 from skep.cli.when import deadline
@@ -67,7 +67,7 @@ def create(
     rate: float | None = None,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
     place: StoreChoice = StoreChoice(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Make a key and show it once. The store keeps only a digest of the key.
 
@@ -120,7 +120,7 @@ def create(
 
 
 @key_app.command(name="list")
-def list_keys(*, place: StoreChoice = StoreChoice(), to: Connection = Connection()) -> None:
+def list_keys(*, place: StoreChoice = StoreChoice(), to: ServerOptions = ServerOptions()) -> None:
     """List keys. Revoked keys stay in the list for 30 days.
 
     For example:
@@ -137,7 +137,7 @@ def list_keys(*, place: StoreChoice = StoreChoice(), to: Connection = Connection
 
 @key_app.command
 def revoke(
-    id_: str, /, *, force: Flag = False, place: StoreChoice = StoreChoice(), to: Connection = Connection()
+    id_: str, /, *, force: Flag = False, place: StoreChoice = StoreChoice(), to: ServerOptions = ServerOptions()
 ) -> None:
     """Revoke a key: at once on the server that is asked, within a second on other servers of the store.
 
@@ -166,7 +166,11 @@ def revoke(
 
 @key_app.command
 def audit(
-    *, everywhere: Flag = False, limit: Limit = 100, place: StoreChoice = StoreChoice(), to: Connection = Connection()
+    *,
+    everywhere: Flag = False,
+    limit: Limit = 100,
+    place: StoreChoice = StoreChoice(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Show the audit log: what admins did, newest first.
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skep.cli.accounts import last_used
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.output import Columns, duration, print_rows
 
 if TYPE_CHECKING:
     from skep.wire.groups import GroupFigures
 
 
-def lag(*, queue: str | None = None, group: str | None = None, above: int = 0, to: Connection = Connection()) -> None:
+def lag(
+    *, queue: str | None = None, group: str | None = None, above: int = 0, to: ServerOptions = ServerOptions()
+) -> None:
     """See which groups are behind, the furthest first.
 
     For example:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import LISTED, Connection, GroupName, Limit, Queue
+from skep.cli.connection import LISTED, GroupName, Limit, Queue, ServerOptions
 from skep.cli.exits import NOTHING, OK
 from skep.cli.output import Columns, counted, duration, print_rows, print_said
 
@@ -24,7 +24,7 @@ def list_leases(
     *,
     expiring_within: float | None = None,
     limit: Limit = LISTED,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List live leases, the one that ends first at the top.
 
@@ -46,7 +46,7 @@ def list_leases(
 
 
 @lease_app.command
-def release(queue: Queue, group: GroupName, partition: str, /, *, to: Connection = Connection()) -> int:
+def release(queue: Queue, group: GroupName, partition: str, /, *, to: ServerOptions = ServerOptions()) -> int:
     """End the leases of a partition: its messages are delivered again at once.
 
     The delivery counts as an attempt. The old holder may still ack until another consumer gets the messages. Exit code 4 when

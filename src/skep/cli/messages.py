@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from cyclopts import App
 
-from skep.cli.connection import LISTED, Connection, Flag, Limit, Queue
+from skep.cli.connection import LISTED, Flag, Limit, Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.leases import named
 from skep.cli.output import (
@@ -51,7 +51,7 @@ def list_messages(
     until: Until = None,
     newest_first: Flag = False,
     limit: Limit = LISTED,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List messages of a queue, oldest first.
 
@@ -96,7 +96,7 @@ def show(
     *,
     transaction_id: str | None = None,
     partition: str | None = None,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
 
@@ -142,7 +142,7 @@ def delete(
     transaction_id: str | None = None,
     partition: str = "Default",
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Delete an unsettled message for all groups: it is not delivered again.
 

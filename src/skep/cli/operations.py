@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import LISTED, Connection, Limit
+from skep.cli.connection import LISTED, Limit, ServerOptions
 from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def list_operations(
     queue: str | None = None,
     partition: str | None = None,
     limit: Limit = LISTED,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List queued calls, newest first.
 
@@ -54,7 +54,7 @@ def list_operations(
 
 
 @operations_app.command
-def show(operation: OperationId, /, *, to: Connection = Connection()) -> None:
+def show(operation: OperationId, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Show a queued call, with its result once it is completed.
 
     For example:
@@ -65,7 +65,7 @@ def show(operation: OperationId, /, *, to: Connection = Connection()) -> None:
 
 
 @operations_app.command
-def cancel(operation: OperationId, /, *, to: Connection = Connection()) -> None:
+def cancel(operation: OperationId, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Cancel a queued call that is pending or blocked: no server performs it now.
 
     For example:
@@ -76,7 +76,7 @@ def cancel(operation: OperationId, /, *, to: Connection = Connection()) -> None:
 
 
 @operations_app.command
-def stats(*, to: Connection = Connection()) -> None:
+def stats(*, to: ServerOptions = ServerOptions()) -> None:
     """Show how many calls are queued, how old they are, and how busy the connections are.
 
     For example:
@@ -130,7 +130,7 @@ def _show(one: OperationView) -> None:
     })  # fmt: skip
 
 
-def _show_stats(to: Connection, found: OperationStatsResponse) -> None:
+def _show_stats(to: ServerOptions, found: OperationStatsResponse) -> None:
     if found.pool is not None:  # None when this key may not see the figures of all tenants
         print_fields({
             "waiting": found.depth,

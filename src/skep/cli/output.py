@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from skep.cli.connection import Connection, Format
+    from skep.cli.connection import Format, ServerOptions
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def chosen(output: Format | None) -> Format:
     return output or ("table" if sys.stdout.isatty() else "json")
 
 
-def print_rows(to: Connection, rows: Iterable[T], columns: Columns[T], *, empty: str = "nothing") -> None:
+def print_rows(to: ServerOptions, rows: Iterable[T], columns: Columns[T], *, empty: str = "nothing") -> None:
     """Several results: rows of a table, an array, or a line each as they come."""
     match chosen(to.output):
         case "table":
@@ -50,7 +50,7 @@ def print_rows(to: Connection, rows: Iterable[T], columns: Columns[T], *, empty:
                 print_json_line(row)
 
 
-def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
+def print_one(to: ServerOptions, result: T, show: Callable[[T], object]) -> None:
     """One result: ``show`` prints it for people."""
     match chosen(to.output):
         case "table":
@@ -61,7 +61,7 @@ def print_one(to: Connection, result: T, show: Callable[[T], object]) -> None:
             print_json_line(result)
 
 
-def print_said(to: Connection, result: object, sentence: str) -> None:
+def print_said(to: ServerOptions, result: object, sentence: str) -> None:
     """One result, which people read as a sentence."""
     print_one(to, result, lambda _: print_lines([sentence]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skep.cli.connection import Connection, Queue
+from skep.cli.connection import Queue, ServerOptions
 from skep.cli.leases import named
 from skep.cli.output import Columns, print_lines, print_one, print_rows, print_table
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from skep.wire.pace import ConnectedConsumer, DurationsView, GroupTiming, PaceResponse
 
 
-def pace(queue: Queue, /, *, to: Connection = Connection()) -> None:
+def pace(queue: Queue, /, *, to: ServerOptions = ServerOptions()) -> None:
     """See how a queue keeps up: rates in and out, the bottleneck, wait and handler times.
 
     For example:
@@ -22,7 +22,7 @@ def pace(queue: Queue, /, *, to: Connection = Connection()) -> None:
         print_one(to, client.pace(queue), _show)
 
 
-def consumers(queue: str | None = None, /, *, to: Connection = Connection()) -> None:
+def consumers(queue: str | None = None, /, *, to: ServerOptions = ServerOptions()) -> None:
     """See the consumers that wait for messages, popped in the last five minutes, or hold leases.
 
     For example:

@@ -23,7 +23,7 @@ LINE_BYTES = 64 * 1024 * 1024
 """No line may be longer: a file without line ends must not fill the memory."""
 
 
-class Line(Struct, frozen=True):
+class InputLine(Struct, frozen=True):
     """A line that is not empty, and its number."""
 
     number: int
@@ -51,7 +51,7 @@ _item = msgspec.json.Decoder(Item)
 _base64 = msgspec.json.Decoder(bytes)
 
 
-def batches(source: int, most: int) -> Iterator[tuple[list[Line], int]]:
+def batches(source: int, most: int) -> Iterator[tuple[list[InputLine], int]]:
     """Lines of an open file as they come, at most so many at a time, and how many bytes were read so far."""
     rest, number, read = b"", 0, 0
     while True:
@@ -62,7 +62,7 @@ def batches(source: int, most: int) -> Iterator[tuple[list[Line], int]]:
             raise SkepError(Code.PAYLOAD_TOO_LARGE, f"line {number + 1} is longer than {LINE_BYTES} bytes")
         if found or not chunk:
             texts = whole.split(b"\n")
-            lines = [Line(number + place, text) for place, text in enumerate(texts, 1) if text.strip()]
+            lines = [InputLine(number + place, text) for place, text in enumerate(texts, 1) if text.strip()]
             number += len(texts)
             for start in range(0, len(lines), most):
                 yield lines[start : start + most], read
@@ -79,7 +79,7 @@ def payload(text: bytes, where: str) -> Raw:
     return Raw(text)
 
 
-def item(line: Line) -> tuple[str | None, NewMessage, MessageOptions]:
+def item(line: InputLine) -> tuple[str | None, NewMessage, MessageOptions]:
     """The message of a line, the queue that the line names, and the namespace and task of a queue that the push creates."""
     try:
         found = _item.decode(line.text)

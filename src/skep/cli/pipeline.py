@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Flag, ServerOptions
 from skep.cli.exits import OK, USER, exit_code
 from skep.cli.interrupts import ending_in_order
 from skep.cli.output import chosen, console, filled_table, print_json, print_lines, print_rows
@@ -49,7 +49,7 @@ class Where:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Scope:
+class PipelineOptions:
     """The input of pipelines, and the folder of the results."""
 
     queue: Several = ()
@@ -128,12 +128,12 @@ def run(
     *names: str,
     once: Flag = False,
     every: str | None = None,
-    scope: Scope = Scope(),
+    scope: PipelineOptions = PipelineOptions(),
     archiving: Archiving = Archiving(),
     windows: Windows = Windows(),
     replaying: Replaying = Replaying(),
     where: Where = Where(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Run pipelines on Spark, one after the other: once, or again and again (--every).
 
@@ -165,12 +165,12 @@ def run(
     _check_positive(max_rows=archiving.max_rows, buckets=windows.buckets, rate=replaying.rate, every=pause)
     checkpoint = _folder(where.checkpoint)
     needs_spark(where.remote)
-    from skep.spark.options import Connection as Link
+    from skep.spark.options import ServerConnection as Link
     from skep.spark.running.live import LiveLines
-    from skep.spark.running.runner import Plan, run_pipelines
+    from skep.spark.running.runner import RunPlan, run_pipelines
 
     wishes = _wishes(archiving, windows, replaying, scope.spec, pause, checkpoint)
-    plan = Plan(
+    plan = RunPlan(
         names=names, connection=Link(to.urls, to.tenant, to.token, retry_seconds=60.0), queues=scope.queue, skip=scope.skip,
         lake=scope.lake, format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
@@ -222,7 +222,7 @@ def _check_positive(**options: float | None) -> None:
 
 
 @pipeline_app.command(name="list")
-def list_pipelines(*, to: Connection = Connection()) -> None:
+def list_pipelines(*, to: ServerOptions = ServerOptions()) -> None:
     """List the pipelines, and the tables that they write.
 
     For example:
@@ -237,7 +237,7 @@ def list_pipelines(*, to: Connection = Connection()) -> None:
 
 
 @pipeline_app.command
-def doctor(*, lake: str = "lake", to: Connection = Connection()) -> int:
+def doctor(*, lake: str = "lake", to: ServerOptions = ServerOptions()) -> int:
     """Check whether this machine is fit to run pipelines: Java, Python, memory, the server.
 
     The exit code is 2 when a check failed, else 0.
@@ -280,7 +280,7 @@ def missing_for_spark(remote: str | None = None) -> str | None:
     return None
 
 
-def print_run(to: Connection, ended: Ended) -> None:
+def print_run(to: ServerOptions, ended: Ended) -> None:
     """Print a run: JSON for programs, with the summary on stderr; the tables and the summary for people."""
     from skep.spark.running.summary import lines
 

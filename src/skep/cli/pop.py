@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection, Flag, Queue
+from skep.cli.connection import Flag, Queue, ServerOptions
 from skep.cli.exits import NOTHING, OK, USER, note
 from skep.cli.output import Columns, chosen, excerpt, print_lines, print_rows
 from skep.cli.when import position
@@ -60,7 +60,7 @@ def pop(
     *,
     flags: PopFlags = PopFlags(),
     ack: Flag = False,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Lease messages of a queue; exit code 4 when there are none.
 
@@ -120,7 +120,7 @@ def _start(text: str) -> Start:
             return place
 
 
-def _hint(to: Connection, messages: list[PoppedMessage]) -> None:
+def _hint(to: ServerOptions, messages: list[PoppedMessage]) -> None:
     if chosen(to.output) != "table":
         return
     leases = dict.fromkeys(message.lease_id for message in messages)

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 0.5
 """Work that takes less time gets no progress bar."""
 
 
-class Bar:
+class ProgressBar:
     """The progress of the work. The bar appears only when the work takes long."""
 
     def __init__(self, title: str, total: int | None) -> None:
@@ -40,9 +40,9 @@ class Bar:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Bar]:
+def progress(title: str, total: int | None = None) -> Iterator[ProgressBar]:
     """A progress bar for the work in the ``with``; ``total`` is None when the length is unknown."""
-    bar = Bar(title, total)
+    bar = ProgressBar(title, total)
     try:
         yield bar
     finally:

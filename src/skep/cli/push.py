@@ -13,14 +13,14 @@ import msgspec
 from cyclopts import Parameter
 from msgspec import Raw, Struct
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Flag, ServerOptions
 from skep.cli.output import counted, print_lines, print_one, print_said
 from skep.cli.progress import progress
 from skep.cli.when import deadline, length
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from skep.cli.payloads import Line
+    from skep.cli.payloads import InputLine
     from skep.client import Pushed
     from skep.client.outgoing import MessageOptions
     from skep.ids import IdMint
@@ -101,7 +101,7 @@ def push(
     items: Flag = False,
     batch: int = BATCH,
     message: MessageFlags = MessageFlags(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Push one message, or many as NDJSON on stdin.
 
@@ -162,7 +162,7 @@ def _named(queue: str | None) -> str:
     return queue
 
 
-def _push_one(to: Connection, queue: str, body: bytes, options: MessageOptions) -> None:
+def _push_one(to: ServerOptions, queue: str, body: bytes, options: MessageOptions) -> None:
     from skep.cli import payloads
 
     message: bytes | Raw = body if "content_type" in options else payloads.payload(body, "the payload")
@@ -179,7 +179,7 @@ def _show_one(one: PushedMessage) -> None:
     print_lines([f"{one.status}{where}, id {one.message_id}"])
 
 
-def _push_lines(to: Connection, queue: str | None, items: bool, most: int, options: MessageOptions) -> None:
+def _push_lines(to: ServerOptions, queue: str | None, items: bool, most: int, options: MessageOptions) -> None:
     from skep.cli import payloads
     from skep.client import calls
     from skep.ids import IdMint
@@ -199,7 +199,9 @@ def _push_lines(to: Connection, queue: str | None, items: bool, most: int, optio
     print_one(to, counts, _show_counts)
 
 
-def _items(lines: list[Line], queue: str | None, items: bool, options: MessageOptions, mint: IdMint) -> list[PushItem]:
+def _items(
+    lines: list[InputLine], queue: str | None, items: bool, options: MessageOptions, mint: IdMint
+) -> list[PushItem]:
     """The messages of these lines, in their order."""
     from skep.cli import payloads
     from skep.client.outgoing import push_items

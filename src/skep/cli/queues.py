@@ -8,7 +8,7 @@ import msgspec
 from cyclopts import App
 
 from skep.cli.accounts import WITHIN_QUEUE
-from skep.cli.connection import Connection, Queue
+from skep.cli.connection import Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.output import (
     Columns,
@@ -36,7 +36,7 @@ Scope = Literal["pending", "scheduled", "all"]
 
 
 @queue_app.command(name="list")
-def list_queues(*, namespace: str | None = None, task: str | None = None, to: Connection = Connection()) -> None:
+def list_queues(*, namespace: str | None = None, task: str | None = None, to: ServerOptions = ServerOptions()) -> None:
     """List queues by name, with their figures.
 
     For example:
@@ -55,7 +55,7 @@ def list_queues(*, namespace: str | None = None, task: str | None = None, to: Co
 
 
 @queue_app.command
-def show(queue: Queue, /, *, to: Connection = Connection()) -> None:
+def show(queue: Queue, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Show a queue: its settings, its figures, and the figures of every group.
 
     For example:
@@ -66,7 +66,7 @@ def show(queue: Queue, /, *, to: Connection = Connection()) -> None:
 
 
 @queue_app.command
-def create(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
+def create(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: ServerOptions = ServerOptions()) -> None:
     """Create a queue; exit code 1 when it exists already.
 
     For example:
@@ -79,7 +79,7 @@ def create(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection 
 
 
 @queue_app.command
-def update(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection = Connection()) -> None:
+def update(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: ServerOptions = ServerOptions()) -> None:
     """Change settings of a queue. Settings that are not given stay as they are.
 
     For example:
@@ -95,7 +95,7 @@ def update(queue: Queue, /, *, flags: QueueFlags = QueueFlags(), to: Connection 
 
 
 @queue_app.command
-def delete(queue: Queue, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def delete(queue: Queue, /, *, consent: Consent = Consent(), to: ServerOptions = ServerOptions()) -> None:
     """Delete a queue with all its messages and groups.
 
     For example:
@@ -110,7 +110,7 @@ def delete(queue: Queue, /, *, consent: Consent = Consent(), to: Connection = Co
 
 
 @queue_app.command
-def pause(queue: Queue, /, *, to: Connection = Connection()) -> None:
+def pause(queue: Queue, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Pause a queue: pops get no messages. Pushes and acks go on.
 
     For example:
@@ -121,7 +121,7 @@ def pause(queue: Queue, /, *, to: Connection = Connection()) -> None:
 
 
 @queue_app.command
-def resume(queue: Queue, /, *, to: Connection = Connection()) -> None:
+def resume(queue: Queue, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Resume a paused queue: pops get messages again.
 
     For example:
@@ -138,7 +138,7 @@ def clear(
     *,
     scope: Scope = "pending",
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Delete messages of a queue, and keep the queue.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from skep.cli.connection import LISTED, Connection, Limit, Queue
+from skep.cli.connection import LISTED, Limit, Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.messages import show_whole
@@ -36,7 +36,7 @@ _GROUP = Group("Which scheduled messages", sort_key=50)
 
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class Which:
+class ScheduledFilters:
     """Filters of scheduled messages. A message must match all of them."""
 
     partition: str | None = None
@@ -63,7 +63,12 @@ class Which:
 
 @scheduled_app.command(name="list")
 def list_scheduled(
-    queue: str | None = None, /, *, which: Which = Which(), limit: Limit = LISTED, to: Connection = Connection()
+    queue: str | None = None,
+    /,
+    *,
+    which: ScheduledFilters = ScheduledFilters(),
+    limit: Limit = LISTED,
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """List scheduled messages, the one that is due next at the top.
 
@@ -91,7 +96,7 @@ def show(
     *,
     transaction_id: str | None = None,
     trace_id: str | None = None,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Show scheduled messages with their payloads, by id, transaction id or trace.
 
@@ -110,8 +115,8 @@ def show(
     trace_id
         The trace id of the messages.
     """
-    which = Which(transaction_id=transaction_id, trace_id=trace_id)
-    if (message is None) == (which == Which()):
+    which = ScheduledFilters(transaction_id=transaction_id, trace_id=trace_id)
+    if (message is None) == (which == ScheduledFilters()):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its id, or by --transaction-id or --trace-id")
     with to.open() as client:
         if message is not None:
@@ -132,9 +137,9 @@ def cancel(
     messages: Messages = None,
     /,
     *,
-    which: Which = Which(),
+    which: ScheduledFilters = ScheduledFilters(),
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Cancel scheduled messages: they never enter the log.
 
@@ -155,9 +160,9 @@ def run(
     messages: Messages = None,
     /,
     *,
-    which: Which = Which(),
+    which: ScheduledFilters = ScheduledFilters(),
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Let scheduled messages enter the log now. Exit code 4 when there are none.
 
@@ -176,9 +181,9 @@ def move(
     /,
     *,
     deliver_at: str,
-    which: Which = Which(),
+    which: ScheduledFilters = ScheduledFilters(),
     consent: Consent = Consent(),
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> int:
     """Move scheduled messages to another time. Exit code 4 when there are none.
 
@@ -196,12 +201,12 @@ def move(
     ))  # fmt: skip
 
 
-def _wish(messages: list[str] | None, which: Which) -> dict[str, Any]:
+def _wish(messages: list[str] | None, which: ScheduledFilters) -> dict[str, Any]:
     return {**which.query(), **({"ids": messages} if messages else {})}
 
 
 def _change(
-    to: Connection,
+    to: ServerOptions,
     consent: Consent,
     verb: str,
     done: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Connection, Flag
+from skep.cli.connection import Flag, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.exits import OK, USER
 from skep.cli.output import Columns, counted, print_json, print_lines, print_one, print_rows, print_said
@@ -133,7 +133,7 @@ def export(file: SpecFile, /, *, format: Literal["json", "asyncapi", "jsonschema
 
 
 @spec_app.command(name="plan")
-def show_plan(file: SpecFile, /, *, to: Connection = Connection()) -> None:
+def show_plan(file: SpecFile, /, *, to: ServerOptions = ServerOptions()) -> None:
     """Show what a spec would change on the server. Changes that could lose data are marked.
 
     For example:
@@ -145,7 +145,7 @@ def show_plan(file: SpecFile, /, *, to: Connection = Connection()) -> None:
 
 
 @spec_app.command
-def apply(file: SpecFile, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def apply(file: SpecFile, /, *, consent: Consent = Consent(), to: ServerOptions = ServerOptions()) -> None:
     """Apply a spec: create and change its queues, webhooks, types and schedules. No queue is deleted.
 
     For example:
@@ -163,7 +163,7 @@ def apply(file: SpecFile, /, *, consent: Consent = Consent(), to: Connection = C
 
 
 @spec_app.command(name="list")
-def list_apps(*, to: Connection = Connection()) -> None:
+def list_apps(*, to: ServerOptions = ServerOptions()) -> None:
     """List the apps whose specs are applied.
 
     For example:
@@ -174,7 +174,7 @@ def list_apps(*, to: Connection = Connection()) -> None:
 
 
 @spec_app.command
-def remove(app: str, /, *, consent: Consent = Consent(), to: Connection = Connection()) -> None:
+def remove(app: str, /, *, consent: Consent = Consent(), to: ServerOptions = ServerOptions()) -> None:
     """Remove an app: its webhooks, types and schedules. Its queues stay, with all their messages.
 
     For example:
@@ -212,10 +212,10 @@ def _show_plan(done: Applied) -> None:
 
 def rendered(done: Applied) -> list[str]:
     """A plan for people, as `skep.spec.render_plan` shows it, and the parts that come and go."""
-    from skep.spec import Action, Change, SettingChange, render_plan
+    from skep.spec import Action, PlannedChange, SettingChange, render_plan
 
     changes = [
-        Change(
+        PlannedChange(
             Action(one.action), one.queue, one.settings,
             [SettingChange(each.setting, each.before, each.after, each.danger) for each in one.changes],
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.output import Columns, duration, print_fields, print_one, print_rows
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DATA_FOLDER = Path("skep-data")
 
 
 @spool_app.command
-def status(*, to: Connection = Connection()) -> None:
+def status(*, to: ServerOptions = ServerOptions()) -> None:
     """Show the spool of the server process that answers: messages taken and not stored yet.
 
     For example:
@@ -42,7 +42,7 @@ def status(*, to: Connection = Connection()) -> None:
 
 
 @spool_app.command
-def files(data_folder: Folder = None, *, to: Connection = Connection()) -> None:
+def files(data_folder: Folder = None, *, to: ServerOptions = ServerOptions()) -> None:
     """Show the spool files of a data folder; no server need run.
 
     For example:

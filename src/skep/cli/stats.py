@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skep.cli.accounts import WITHIN_QUEUE
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.output import duration, print_fields, print_lines, print_one, print_table
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from skep.wire.status import StatusResponse
 
 
-def stats(queue: str | None = None, /, *, to: Connection = Connection()) -> None:
+def stats(queue: str | None = None, /, *, to: ServerOptions = ServerOptions()) -> None:
     """See the figures of one queue and its groups; or of all queues, and which need attention.
 
     For example:

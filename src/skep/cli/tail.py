@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from skep.cli.connection import Connection, Queue
+from skep.cli.connection import Queue, ServerOptions
 from skep.cli.exits import OK
 from skep.cli.output import PAYLOAD_COLUMNS, chosen, excerpt, print_json_line, print_lines
 from skep.cli.when import position
@@ -31,7 +31,7 @@ def tail(
     start: Annotated[str, Parameter(name="--from")] = "end",
     partition: str | None = None,
     follow: bool = True,
-    to: Connection = Connection(),
+    to: ServerOptions = ServerOptions(),
 ) -> None:
     """Follow the log of a queue, without leasing anything; Ctrl-C ends it.
 
@@ -92,7 +92,7 @@ def _stretch(queue: str, first: int) -> ApiCall[LogResponse]:
     return get(f"/api/v1/log/{path_part(queue)}", LogResponse, {"from": first, "limit": PAGE_MESSAGES})
 
 
-def _print(to: Connection, message: LoggedMessage) -> None:
+def _print(to: ServerOptions, message: LoggedMessage) -> None:
     if chosen(to.output) != "table":
         print_json_line(message)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.exits import NOTHING, OK, note
 from skep.cli.output import Columns, excerpt, print_rows
 from skep.errors import Code, SkepError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from skep.wire.browsing import BrowsedMessage
 
 
-def trace(trace_id: str, /, *, to: Connection = Connection()) -> int:
+def trace(trace_id: str, /, *, to: ServerOptions = ServerOptions()) -> int:
     """Follow a trace across queues, oldest message first, then scheduled ones.
 
     Exit code 4 when no message has this trace id.

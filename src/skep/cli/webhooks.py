@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
-from skep.cli.connection import Connection
+from skep.cli.connection import ServerOptions
 from skep.cli.output import Columns, print_rows
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ webhook_app = App(name="webhook", help="See which requests webhooks refused, and
 
 
 @webhook_app.command
-def refusals(webhook: str, /, *, to: Connection = Connection()) -> None:
+def refusals(webhook: str, /, *, to: ServerOptions = ServerOptions()) -> None:
     """See the last 100 requests that a webhook refused, newest first. Exit code 4 when there is no such webhook.
 
     For example:

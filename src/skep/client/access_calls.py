@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import Pages, call, delete, get, listed, pages, part, post
+from skep.client.method import PagedList, call, delete, get, listed, pages, part, post
 from skep.wire.access import AuditResponse, AuditView, GrantItem, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.encryption import DataKeysResponse, DataKeyView, Rewrapped, RotateRequest, Shredded, ShredRequest
 
@@ -30,7 +30,7 @@ class AccessCalls:
         return post(KEYS, KeyMade, KeyRequest(name, list(grants), expires_at, requests_per_second))
 
     @pages
-    def keys(self) -> Pages[KeyView]:
+    def keys(self) -> PagedList[KeyView]:
         """All keys by id, page by page. Revoked keys stay in the list for 30 days."""
         return listed(KEYS, KeysResponse, lambda page: page.keys)
 
@@ -43,7 +43,7 @@ class AccessCalls:
         return delete(f"{KEYS}/{path_part(id_)}", KeyView, {"force": force or None})
 
     @pages
-    def audit(self, *, everywhere: bool = False) -> Pages[AuditView]:
+    def audit(self, *, everywhere: bool = False) -> PagedList[AuditView]:
         """The audit log, newest first: of this tenant, or of all tenants and the server itself."""
         return listed("/api/v1/audit", AuditResponse, lambda page: page.entries, {"everywhere": everywhere or None})
 

@@ -8,7 +8,7 @@ from typing import Self, Unpack
 from skep.client import calls, tracing
 from skep.client.async_sender import AsyncSender
 from skep.client.background import AsyncBackground, AsyncMonitor
-from skep.client.batcher import Batcher, BufferOptions, BufferSettings
+from skep.client.batcher import Batcher, BatcherSettings, BufferOptions
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, written_items
 from skep.client.pushed import refusals
 from skep.client.spelling import spelled_out
@@ -31,7 +31,7 @@ class AsyncBuffer:
         self._client = client
         self._mint = mint
         self._queue = queue
-        self._batcher = Batcher(BufferSettings(**options))
+        self._batcher = Batcher(BatcherSettings(**options))
         self._monitor = AsyncMonitor()
         self._background: AsyncBackground | None = None
         self._flushing = 0

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Self
 
 from skep.client.async_sender import AsyncSender
-from skep.client.parts import Parts
+from skep.client.parts import TransactionParts
 from skep.ids import IdMint
 
 
-class AsyncTransaction(Parts):
+class AsyncTransaction(TransactionParts):
     """``async with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
     def __init__(self, client: AsyncSender, mint: IdMint) -> None:

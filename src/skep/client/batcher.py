@@ -38,7 +38,7 @@ class BufferOptions(TypedDict, total=False):
     linger_ms: float
 
 
-class BufferSettings(msgspec.Struct, frozen=True, kw_only=True):
+class BatcherSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options with their defaults."""
 
     max_messages: int = 10_000
@@ -51,13 +51,13 @@ class BufferSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise SkepError(Code.INVALID_REQUEST, "the bounds of a buffer are at least 1, linger_ms at least 0")
 
 
-BUFFER_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(BufferSettings)}
+BUFFER_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(BatcherSettings)}
 
 
 class Batcher:
     """The messages of one buffer. Not safe for threads by itself."""
 
-    def __init__(self, settings: BufferSettings) -> None:
+    def __init__(self, settings: BatcherSettings) -> None:
         self.settings = settings
         self._waiting: deque[tuple[PushItem, int]] = deque()
         self._bytes = 0

@@ -9,7 +9,7 @@ from typing import Self, Unpack
 
 from skep.client import calls, tracing
 from skep.client.background import Background, Monitor
-from skep.client.batcher import Batcher, BufferOptions, BufferSettings
+from skep.client.batcher import Batcher, BatcherSettings, BufferOptions
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, written_items
 from skep.client.pushed import refusals
 from skep.client.sender import Sender
@@ -33,7 +33,7 @@ class Buffer:
         self._client = client
         self._mint = mint
         self._queue = queue
-        self._batcher = Batcher(BufferSettings(**options))
+        self._batcher = Batcher(BatcherSettings(**options))
         self._monitor = Monitor()
         self._background: Background | None = None
         self._flushing = 0

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from msgspec import Raw
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import QUERY_DEFAULTS, Pages, call, get, listed, pages, post
+from skep.client.method import QUERY_DEFAULTS, PagedList, call, get, listed, pages, post
 from skep.client.outgoing import encode
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
@@ -68,7 +68,7 @@ class DeadLetterCalls:
 
     @pages
     @spelled_out(DeadLetterQuery, QUERY_DEFAULTS)
-    def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> Pages[DeadLetterView]:
+    def dead_letters(self, queue: str, **query: Unpack[DeadLetterQuery]) -> PagedList[DeadLetterView]:
         """The dead letters of a queue, or all in a dead-letter queue, oldest first."""
         return listed(DEAD_LETTERS, DeadLettersResponse, lambda page: page.dead_letters, {**query, "queue": queue})
 
@@ -90,7 +90,7 @@ class DeadLetterCalls:
         return post(f"{_letter(queue, letter)}/replay", ReplayResponse, body)
 
     @pages
-    def replays(self, queue: str, *, source_queue: str | None = None) -> Pages[ReplayView]:
+    def replays(self, queue: str, *, source_queue: str | None = None) -> PagedList[ReplayView]:
         """The replayed dead letters of a queue, newest first: the new message of each, and its outcome."""
         query = {"queue": queue, "source_queue": source_queue}
         return listed(f"{DEAD_LETTERS}/replays", ReplaysResponse, lambda page: page.replays, query)

@@ -15,7 +15,14 @@ from skep.client.queue_calls import GROUPS
 from skep.wire.groups import GroupFigures, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
-from skep.wire.staging import Attempt, PublishedAnswer, PublishRequest, StagingAborted, StagingResponse, StagingView
+from skep.wire.staging import (
+    Attempt,
+    PublishedAnswer,
+    PublishRequest,
+    StagingAborted,
+    StagingResponse,
+    StagingView,
+)
 
 LOG = "/api/v1/log"
 PIPELINES = "/api/v1/pipelines"

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import QUERY_DEFAULTS, Pages, call, delete, get, listed, pages, part
+from skep.client.method import QUERY_DEFAULTS, PagedList, call, delete, get, listed, pages, part
 from skep.client.queue_calls import QUEUES
 from skep.client.spelling import spelled_out
 from skep.model import MessageState
@@ -48,7 +48,7 @@ class MessageCalls:
 
     @pages
     @spelled_out(MessageQuery, QUERY_DEFAULTS)
-    def messages(self, queue: str, **query: Unpack[MessageQuery]) -> Pages[BrowsedMessage]:
+    def messages(self, queue: str, **query: Unpack[MessageQuery]) -> PagedList[BrowsedMessage]:
         """The log of a queue, without leasing anything."""
         return listed(MESSAGES, MessagesResponse, lambda page: page.messages, {**query, "queue": queue})
 
@@ -98,12 +98,12 @@ class MessageCalls:
         return part(get(f"{TRACES}/{path_part(trace_id)}", TraceResponse), lambda answer: answer.events)
 
     @pages
-    def trace_names(self) -> Pages[NamedTrace]:
+    def trace_names(self) -> PagedList[NamedTrace]:
         """The names of trace events, each with the time of its last event."""
         return listed(f"{TRACES}/names", TraceNamesResponse, lambda page: page.names)
 
     @pages
-    def traces_by_name(self, name: str) -> Pages[TraceEventView]:
+    def traces_by_name(self, name: str) -> PagedList[TraceEventView]:
         """Events of traces by their name, newest first."""
         return listed(f"{TRACES}/by-name", TraceEventsResponse, lambda page: page.events, {"name": name})
 
@@ -111,7 +111,7 @@ class MessageCalls:
 
     @pages
     @spelled_out(OperationQuery, QUERY_DEFAULTS)
-    def operations(self, **query: Unpack[OperationQuery]) -> Pages[OperationView]:
+    def operations(self, **query: Unpack[OperationQuery]) -> PagedList[OperationView]:
         """Calls that were queued under load, newest first."""
         return listed(OPERATIONS, OperationsResponse, lambda page: page.operations, query)
 

@@ -42,7 +42,7 @@ class SendsAsync(Protocol):
         """Make a call."""
 
 
-class Pages(Struct, Generic[T], frozen=True):
+class PagedList(Struct, Generic[T], frozen=True):
     """A list that is asked for page by page."""
 
     ask: Callable[[Any], ApiCall[tuple[Sequence[T], Any]]]
@@ -74,7 +74,7 @@ class ClientCall(Generic[P, T]):
 class ClientPages(Generic[P, T]):
     """A method that goes through pages, and asks for each when it is needed."""
 
-    def __init__(self, build: Callable[Concatenate[Any, P], Pages[T]]) -> None:
+    def __init__(self, build: Callable[Concatenate[Any, P], PagedList[T]]) -> None:
         def walk(sender: Sends, /, *said: P.args, **options: P.kwargs) -> Iterator[T]:
             asked, after = build(sender, *said, **options), None
             while True:
@@ -122,7 +122,7 @@ class _Forms:
 
 
 def _dressed(build: Any, function: Any, result: str) -> Any:
-    """The function as `help` and `inspect` show it: in place of ``ApiCall[T]`` or ``Pages[T]`` it returns a T, or an iterator."""
+    """The function as `help` and `inspect` show it: in place of ``ApiCall[T]`` or ``PagedList[T]`` it returns a T, or an iterator."""
     signature = inspect.signature(build)
     inner = str(signature.return_annotation).partition("[")[2].removesuffix("]")
     returns = f"{result}[{inner}]" if result else inner
@@ -137,7 +137,7 @@ def call(build: Callable[Concatenate[Any, P], ApiCall[T]]) -> ClientCall[P, T]:
     return ClientCall(build)
 
 
-def pages(build: Callable[Concatenate[Any, P], Pages[T]]) -> ClientPages[P, T]:
+def pages(build: Callable[Concatenate[Any, P], PagedList[T]]) -> ClientPages[P, T]:
     """A method of both clients that goes through these pages."""
     return ClientPages(build)
 
@@ -167,7 +167,7 @@ def part(asked: ApiCall[Answer], take: Callable[[Answer], T]) -> ApiCall[T]:
     return ApiCall(asked.request, lambda answer: take(asked.read(answer)))
 
 
-class Page(Protocol):
+class ListPage(Protocol):
     """The common part of all answers with a list of rows."""
 
     @property
@@ -175,19 +175,19 @@ class Page(Protocol):
         """The position of the next page; None on the last one."""
 
 
-AnyPage = TypeVar("AnyPage", bound=Page)
+AnyPage = TypeVar("AnyPage", bound=ListPage)
 
 
 def listed(
     path: str, kind: type[AnyPage], rows: Callable[[AnyPage], Sequence[T]], query: Mapping[str, Any] | None = None
-) -> Pages[T]:
+) -> PagedList[T]:
     """A list that is asked for page by page."""
 
     def ask(after: Any) -> ApiCall[tuple[Sequence[T], Any]]:
         page = get(path, kind, {**(query or {}), "after": after, "limit": PAGE_ROWS})
         return part(page, lambda answer: (rows(answer), answer.after))
 
-    return Pages(ask)
+    return PagedList(ask)
 
 
 _readers: dict[Any, Callable[[ApiResponse], Any]] = {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
-class Parts:
+class TransactionParts:
     """The parts of a transaction so far."""
 
     def __init__(self, clock: Clock, mint: IdMint) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import PAGE_ROWS, QUERY_DEFAULTS, Pages, call, delete, get, listed, pages, part, post
+from skep.client.method import PAGE_ROWS, QUERY_DEFAULTS, PagedList, call, delete, get, listed, pages, part, post
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.model import ClearScope
@@ -63,7 +63,7 @@ class QueueCalls:
 
     @pages
     @spelled_out(QueueQuery, QUERY_DEFAULTS)
-    def queues(self, **query: Unpack[QueueQuery]) -> Pages[ListedQueue]:
+    def queues(self, **query: Unpack[QueueQuery]) -> PagedList[ListedQueue]:
         """All queues by name, page by page."""
         return listed(QUEUES, QueuesResponse, lambda page: page.queues, query)
 
@@ -145,7 +145,7 @@ class QueueCalls:
     # groups
 
     @pages
-    def groups(self, queue: str | None = None) -> Pages[GroupFigures]:
+    def groups(self, queue: str | None = None) -> PagedList[GroupFigures]:
         """The groups of a queue, or of all, with their lag."""
         return listed(GROUPS, GroupsResponse, lambda page: page.consumer_groups, {"queue": queue})
 

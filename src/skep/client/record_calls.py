@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Raw
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import Pages, call, delete, get, listed, pages, part, post, put
+from skep.client.method import PagedList, call, delete, get, listed, pages, part, post, put
 from skep.client.outgoing import encode
 from skep.errors import Code, SkepError
 from skep.model.record import Report
@@ -81,7 +81,7 @@ class RecordCalls:
         return part(get(ENTITIES, EntityTypesResponse), lambda answer: answer.types)
 
     @pages
-    def entities(self, type_: str) -> Pages[EntityView]:
+    def entities(self, type_: str) -> PagedList[EntityView]:
         """All entities of a type by id, page by page."""
         return listed(f"{ENTITIES}/{path_part(type_)}", EntitiesResponse, lambda page: page.entities)
 
@@ -91,7 +91,7 @@ class RecordCalls:
         return get(f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}", EntityView)
 
     @pages
-    def entity_events(self, type_: str, id_: str) -> Pages[EventView]:
+    def entity_events(self, type_: str, id_: str) -> PagedList[EventView]:
         """All events of an entity, oldest first."""
         path = f"{ENTITIES}/{path_part(type_)}/{path_part(id_)}/events"
         return listed(path, EventsResponse, lambda page: page.events)
@@ -107,12 +107,12 @@ class RecordCalls:
     # tenants and endpoints
 
     @pages
-    def tenants(self) -> Pages[str]:
+    def tenants(self) -> PagedList[str]:
         """The tenants that have queues, page by page."""
         return listed("/api/v1/resources/tenants", TenantsResponse, lambda page: page.tenants)
 
     @pages
-    def endpoints(self) -> Pages[EndpointView]:
+    def endpoints(self) -> PagedList[EndpointView]:
         """Addresses that a delivery failed to, page by page."""
         return listed(ENDPOINTS, EndpointsResponse, lambda page: page.endpoints)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import QUERY_DEFAULTS, Pages, call, get, listed, pages, post
+from skep.client.method import QUERY_DEFAULTS, PagedList, call, get, listed, pages, post
 from skep.client.spelling import spelled_out
 from skep.errors import Code, SkepError
 from skep.wire.scheduled import ScheduledChanged, ScheduledMove, ScheduledResponse, ScheduledSelection, ScheduledView
@@ -47,7 +47,7 @@ class ScheduledCalls:
 
     @pages
     @spelled_out(ScheduledQuery, QUERY_DEFAULTS)
-    def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> Pages[ScheduledView]:
+    def scheduled(self, queue: str | None = None, **query: Unpack[ScheduledQuery]) -> PagedList[ScheduledView]:
         """Scheduled messages of a queue, or of all queues, the one that is due next first."""
         return listed(SCHEDULED, ScheduledResponse, lambda page: page.messages, {**query, "queue": queue})
 

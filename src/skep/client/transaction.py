@@ -7,12 +7,12 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from skep.client.parts import Parts
+from skep.client.parts import TransactionParts
 from skep.client.sender import Sender
 from skep.ids import IdMint
 
 
-class Transaction(Parts):
+class Transaction(TransactionParts):
     """``with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
     def __init__(self, client: Sender, mint: IdMint) -> None:

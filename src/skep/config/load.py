@@ -57,7 +57,7 @@ _POSTGRES_URL = re.compile(
 )
 
 
-class Setting(Struct, frozen=True):
+class ServerSetting(Struct, frozen=True):
     """One setting: its key in the file (``limits.page``), its type, its default, its meaning."""
 
     key: str
@@ -71,10 +71,10 @@ class Setting(Struct, frozen=True):
         return variable_of(self.key)
 
 
-class Value(Struct, frozen=True):
+class SettingValue(Struct, frozen=True):
     """The value of a setting, and where it comes from."""
 
-    setting: Setting
+    setting: ServerSetting
     value: Any
     origin: str
 
@@ -99,7 +99,7 @@ class Loaded(Struct, frozen=True):
     """The settings, and each of them with its origin."""
 
     settings: ServerSettings
-    values: list[Value]
+    values: list[SettingValue]
     secret_file: Path | None = None
     """The settings file, when it contains a password or a key, used or not."""
 
@@ -109,7 +109,7 @@ def variable_of(key: str) -> str:
     return PREFIX + key.replace(".", "_").upper()
 
 
-def all_settings() -> list[Setting]:
+def all_settings() -> list[ServerSetting]:
     """All settings, in the order of the documentation."""
     found = [setting for setting in _fields("", ServerSettings) if setting.key not in SECTIONS]
     for section, kind in SECTIONS.items():
@@ -117,9 +117,9 @@ def all_settings() -> list[Setting]:
     return found
 
 
-def _fields(prefix: str, kind: type[Struct]) -> list[Setting]:
+def _fields(prefix: str, kind: type[Struct]) -> list[ServerSetting]:
     fields = msgspec.structs.fields(kind)
-    return [Setting(prefix + f.name, f.type, f.default, _meaning(f.type)) for f in fields]
+    return [ServerSetting(prefix + f.name, f.type, f.default, _meaning(f.type)) for f in fields]
 
 
 def _meaning(kind: Any) -> str:
@@ -132,7 +132,7 @@ def _meaning(kind: Any) -> str:
 def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, config: Path | None = None) -> Loaded:
     """Load all settings. ``flags`` are by key; a flag that is None was not given."""
     known = {setting.key: setting for setting in all_settings()}
-    values = {key: Value(setting, setting.default, DEFAULT) for key, setting in known.items()}
+    values = {key: SettingValue(setting, setting.default, DEFAULT) for key, setting in known.items()}
     named = config or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     of_file = _from_file(known, folder, named)
     values |= of_file
@@ -142,7 +142,7 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, 
     return Loaded(_assemble(values), list(values.values()), folder / (named or FILE_NAME) if holds_secret else None)
 
 
-def _assemble(values: Mapping[str, Value]) -> ServerSettings:
+def _assemble(values: Mapping[str, SettingValue]) -> ServerSettings:
     top: dict[str, Any] = {}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for key, value in values.items():
@@ -155,7 +155,7 @@ def _assemble(values: Mapping[str, Value]) -> ServerSettings:
     return ServerSettings(**top, engine=EngineSettings(**sections["engine"], **of_engine), **parts)
 
 
-def _from_file(known: Mapping[str, Setting], folder: Path, named: Path | None) -> dict[str, Value]:
+def _from_file(known: Mapping[str, ServerSetting], folder: Path, named: Path | None) -> dict[str, SettingValue]:
     path = folder / (named or FILE_NAME)
     try:
         text = path.read_bytes().decode()
@@ -175,7 +175,9 @@ def _from_file(known: Mapping[str, Setting], folder: Path, named: Path | None) -
     for key in given:
         if key not in known:
             raise _unknown(origin, key, list(known))
-    return {key: Value(known[key], _converted(known[key], value, origin), origin) for key, value in given.items()}
+    return {
+        key: SettingValue(known[key], _converted(known[key], value, origin), origin) for key, value in given.items()
+    }
 
 
 def _flattened(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def _flattened(found: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _from_environment(known: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Value]:
+def _from_environment(known: Mapping[str, ServerSetting], environ: Mapping[str, str]) -> dict[str, SettingValue]:
     by_variable = {setting.variable: setting for setting in known.values()}
     values = {}
     for variable, text in environ.items():
@@ -196,7 +198,7 @@ def _from_environment(known: Mapping[str, Setting], environ: Mapping[str, str]) 
             continue
         setting = by_variable.get(variable)
         if setting is not None:
-            values[setting.key] = Value(setting, _read(setting, text, variable), variable)
+            values[setting.key] = SettingValue(setting, _read(setting, text, variable), variable)
         elif _is_meant_for_us(variable, list(by_variable)):
             raise _unknown("the environment", variable, list(by_variable))
     return values
@@ -215,7 +217,7 @@ def _is_meant_for_us(variable: str, known: list[str]) -> bool:
     return bool(difflib.get_close_matches(variable.removeprefix(PREFIX), names, 1, _MISSPELT))
 
 
-def _from_flags(known: Mapping[str, Setting], flags: Mapping[str, object]) -> dict[str, Value]:
+def _from_flags(known: Mapping[str, ServerSetting], flags: Mapping[str, object]) -> dict[str, SettingValue]:
     values = {}
     for key, value in flags.items():
         if value is None:
@@ -224,11 +226,11 @@ def _from_flags(known: Mapping[str, Setting], flags: Mapping[str, object]) -> di
             raise _unknown("--set", key, list(known))
         flag = f"--set {key}" if "." in key else "--" + key.replace("_", "-")
         given = _read(known[key], value, flag) if isinstance(value, str) else _converted(known[key], value, flag)
-        values[key] = Value(known[key], given, flag)
+        values[key] = SettingValue(known[key], given, flag)
     return values
 
 
-def _read(setting: Setting, text: str, origin: str) -> Any:
+def _read(setting: ServerSetting, text: str, origin: str) -> Any:
     """Convert a value that is given as text."""
     lowered = text.strip().lower()
     value: object = True if lowered in _YES else False if lowered in _NO else text
@@ -241,7 +243,7 @@ def _read(setting: Setting, text: str, origin: str) -> Any:
         raise _unfit(setting, origin, error) from None
 
 
-def _converted(setting: Setting, value: object, origin: str) -> Any:
+def _converted(setting: ServerSetting, value: object, origin: str) -> Any:
     try:
         return _finite(msgspec.convert(value, setting.type))
     except (msgspec.ValidationError, ValueError) as error:
@@ -254,7 +256,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _unfit(setting: Setting, origin: str, error: Exception) -> SkepError:
+def _unfit(setting: ServerSetting, origin: str, error: Exception) -> SkepError:
     text = str(error).replace("`", "")
     where = origin if setting.variable == origin or origin.startswith("--") else f"{origin}: {setting.key}"
     return SkepError(Code.INVALID_SETTING, f"{where} is unfit: {text[:1].lower()}{text[1:]}")

@@ -18,7 +18,7 @@ _AN_HOUR = seconds(3_600)
 _encode = msgspec.json.Encoder().encode
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A line of a chart; the tone is a name that the style gives a colour."""
 
     label: str
@@ -31,7 +31,7 @@ class Chart(NamedTuple):
 
     title: str
     unit: str
-    lines: list[Line]
+    lines: list[ChartLine]
     data: str
 
     @property
@@ -51,15 +51,21 @@ class Chart(NamedTuple):
 def charts(moments: Sequence[Moment]) -> list[Chart]:
     """The charts of throughput, backlog and failures."""
     times = [moment.at // MICROS_PER_SECOND for moment in moments]
-    flow = [Line("pushed", "in", _rates(moments, "pushed")), Line("completed", "out", _rates(moments, "completed"))]
-    depth = [Line("backlog", "work", [moment.depth for moment in moments])]
-    trouble = [Line("retried", "work", _rates(moments, "retried")), Line("dead", "bad", _rates(moments, "dead"))]
+    flow = [
+        ChartLine("pushed", "in", _rates(moments, "pushed")),
+        ChartLine("completed", "out", _rates(moments, "completed")),
+    ]
+    depth = [ChartLine("backlog", "work", [moment.depth for moment in moments])]
+    trouble = [
+        ChartLine("retried", "work", _rates(moments, "retried")),
+        ChartLine("dead", "bad", _rates(moments, "dead")),
+    ]
     return [
         _chart("Throughput", "/s", times, flow), _chart("Backlog", "", times, depth), _chart("Failures", "/s", times, trouble),
     ]  # fmt: skip
 
 
-def _chart(title: str, unit: str, times: list[int], lines: list[Line]) -> Chart:
+def _chart(title: str, unit: str, times: list[int], lines: list[ChartLine]) -> Chart:
     data: dict[str, Any] = {"times": times, "unit": unit, "lines": [line._asdict() for line in lines]}
     return Chart(title, unit, lines, _encode(data).decode())
 

@@ -27,7 +27,7 @@ _DETAILS = (
 )
 
 
-class Kind(Struct, kw_only=True):
+class LetterKind(Struct, kw_only=True):
     """Dead letters of one queue that died of the same: their sign is what they are known by in a URL."""
 
     sign: str
@@ -58,15 +58,15 @@ def sign_of(source_queue: str, reason: str, pattern: str) -> str:
     return hashlib.sha256(f"{source_queue}\0{reason}\0{pattern}".encode()).hexdigest()[:16]
 
 
-def kinds(queue: str, deaths: Iterable[Death]) -> list[Kind]:
+def kinds(queue: str, deaths: Iterable[Death]) -> list[LetterKind]:
     """Dead letters, newest first, put together by what they died of; the most frequent kind comes first."""
-    found: dict[str, Kind] = {}
+    found: dict[str, LetterKind] = {}
     for death in deaths:
         pattern = pattern_of(death.error)
         sign = sign_of(death.source_queue, death.reason, pattern)
         kind = found.get(sign)
         if kind is None:
-            kind = found[sign] = Kind(
+            kind = found[sign] = LetterKind(
                 sign=sign, queue=queue, source_queue=death.source_queue, reason=death.reason, error=pattern,
                 example=death.error, first_at=death.failed_at, last_at=death.failed_at, seqs=[], groups=set(),
             )  # fmt: skip

@@ -53,7 +53,7 @@ class Node(NamedTuple):
     children: list[Node]
 
 
-class Shown(NamedTuple):
+class PayloadPane(NamedTuple):
     """A payload: a tree when it is JSON that is not too much, and a text in any case; ``cut`` when that is not all of it."""
 
     tree: Node | None
@@ -62,22 +62,22 @@ class Shown(NamedTuple):
     is_json: bool
 
 
-def shown(payload: bytes, content_type: str | None, payload_bytes: int | None = None) -> Shown:
+def shown(payload: bytes, content_type: str | None, payload_bytes: int | None = None) -> PayloadPane:
     """The part of a payload that a page shows."""
     whole = payload_bytes is None or len(payload) == payload_bytes
     cut = not whole or len(payload) > SHOWN_BYTES
     if not is_text(content_type):
-        return Shown(None, payload[:1024].hex(" ", 2), cut or len(payload) > 1024, False)
+        return PayloadPane(None, payload[:1024].hex(" ", 2), cut or len(payload) > 1024, False)
     text = payload[:SHOWN_BYTES].decode(errors="replace")
     if content_type is not None or cut:
-        return Shown(None, text, cut, True)
+        return PayloadPane(None, text, cut, True)
     try:
         check_depth(payload, TREE_DEPTH)
         value = msgspec.json.decode(payload)
         pretty = msgspec.json.format(payload, indent=2).decode(errors="replace")
     except (msgspec.DecodeError, SkepError, RecursionError):
-        return Shown(None, text, cut, True)
-    return Shown(_Tree().node(None, value), pretty, cut, True)
+        return PayloadPane(None, text, cut, True)
+    return PayloadPane(_Tree().node(None, value), pretty, cut, True)
 
 
 class _Tree:

@@ -20,7 +20,7 @@ from skep.dashboard import assets, formats
 from skep.dashboard.links import Links, prefix_of
 from skep.dashboard.notices import told_of
 from skep.dashboard.screens import SCREENS
-from skep.dashboard.snapshots import Snapshot, Snapshots
+from skep.dashboard.snapshots import QueuesSnapshot, Snapshots
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.concerns import failed_calls
@@ -148,7 +148,7 @@ class Site:
         """The path under which a browser sees the pages. It does not look at the tenant, which is not known before somebody is let in."""
         return prefix_of(call, self._prefix) + "/"
 
-    async def snapshot(self, call: Call) -> Snapshot:
+    async def snapshot(self, call: Call) -> QueuesSnapshot:
         """The tenant's queues that may be read. A refresh of a shown page waits for a fresh look: the user still sees the last one."""
         sees, principal = call.visible, call.principal
         scope = () if principal is None or call.sees_all else principal.grants

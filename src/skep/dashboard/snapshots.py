@@ -45,7 +45,7 @@ class StillLooking(Exception):  # noqa: N818 - it is a state of affairs, not an 
     """The first look at very many queues is not done yet: come again in a moment."""
 
 
-class Snapshot(Struct, frozen=True):
+class QueuesSnapshot(Struct, frozen=True):
     """A tenant's queues as they stood at an instant."""
 
     seen: TenantScan
@@ -62,8 +62,8 @@ class Snapshots:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._last: OrderedDict[Seen, Snapshot] = OrderedDict()
-        self._under_way: dict[Seen, asyncio.Task[Snapshot]] = {}
+        self._last: OrderedDict[Seen, QueuesSnapshot] = OrderedDict()
+        self._under_way: dict[Seen, asyncio.Task[QueuesSnapshot]] = {}
         self._changed: dict[Seen, set[str]] = {}
 
     async def prepare(self) -> None:
@@ -73,7 +73,7 @@ class Snapshots:
 
     async def of(
         self, tenant: str, scope: tuple[Grant, ...] = (), sees: Sees = all_seen, *, patient: bool = False
-    ) -> Snapshot:
+    ) -> QueuesSnapshot:
         """A look that is fresh, or the last one while the next is taken. ``scope`` are the grants that ``sees`` goes by.
 
         Who is not ``patient`` is told by `StillLooking` that the first one takes long.
@@ -103,7 +103,7 @@ class Snapshots:
             else:
                 del self._last[seen]
 
-    async def _renewed(self, seen: Seen, sees: Sees) -> Snapshot | None:
+    async def _renewed(self, seen: Seen, sees: Sees) -> QueuesSnapshot | None:
         """The last look, with those queues as they are now that were changed since."""
         last = self._last.get(seen)
         changed = [key for name in self._changed.pop(seen, ()) if sees(key := QueueKey(name, seen[0]))]
@@ -117,14 +117,14 @@ class Snapshots:
                 if error.code is not Code.QUEUE_NOT_FOUND:
                     raise
         kept.sort(key=lambda one: one.queue.key.name)
-        renewed = Snapshot(TenantScan(kept, last.seen.complete), last.at, last.took_seconds)
+        renewed = QueuesSnapshot(TenantScan(kept, last.seen.complete), last.at, last.took_seconds)
         self._last[seen] = renewed
         return renewed
 
     async def _are_many(self, tenant: str, sees: Sees) -> bool:
         return len(await listed(self._engine, tenant, limit=MANY_QUEUES + 1, sees=sees)) > MANY_QUEUES
 
-    def _look(self, seen: Seen, sees: Sees) -> asyncio.Task[Snapshot]:
+    def _look(self, seen: Seen, sees: Sees) -> asyncio.Task[QueuesSnapshot]:
         looking = self._under_way.get(seen)
         if looking is None:
             looking = asyncio.create_task(self._take(seen, sees))
@@ -132,10 +132,10 @@ class Snapshots:
             self._under_way[seen] = looking
         return looking
 
-    async def _take(self, seen: Seen, sees: Sees) -> Snapshot:
+    async def _take(self, seen: Seen, sees: Sees) -> QueuesSnapshot:
         started, at = perf_counter(), self._engine.now()
         try:
-            found = Snapshot(await survey(self._engine, seen[0], sees=sees), at, perf_counter() - started)
+            found = QueuesSnapshot(await survey(self._engine, seen[0], sees=sees), at, perf_counter() - started)
             # A change meanwhile has dropped this look, and its caller waits for the next.
             if self._under_way.get(seen) is asyncio.current_task():
                 self._last[seen] = found
@@ -149,7 +149,7 @@ class Snapshots:
                 del self._under_way[seen]
 
 
-def _heard(looking: asyncio.Task[Snapshot]) -> None:
+def _heard(looking: asyncio.Task[QueuesSnapshot]) -> None:
     """An error is told to whoever waits for the look; when nobody does, the next look tells."""
     if not looking.cancelled():
         looking.exception()

@@ -27,7 +27,7 @@ RECENT_SECONDS = 0.002
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 60
 
 
-class Decision(StrEnum):
+class AdmissionDecision(StrEnum):
     """The decision about a request."""
 
     EXECUTE = "execute"
@@ -42,7 +42,7 @@ class Figures(Struct, frozen=True):
     queued: int
 
 
-class Gate:
+class LoadGate:
     """The threshold of one kind of request. With ``operations`` 0, such requests are never queued: executed or refused."""
 
     __slots__ = ("_full", "_release", "_shut", "load", "operations")
@@ -54,14 +54,14 @@ class Gate:
         self._shut = False
         self._full = False
 
-    def decide(self, figures: Figures) -> Decision:
+    def decide(self, figures: Figures) -> AdmissionDecision:
         """The decision for these figures. The gate remembers that it is closed, to avoid flapping."""
         if self.is_full(figures.queued):
-            return Decision.REFUSE
+            return AdmissionDecision.REFUSE
         self._shut = figures.load >= (self.load - self._release if self._shut else self.load)
         if not self._shut:
-            return Decision.EXECUTE
-        return Decision.QUEUE if self.operations else Decision.REFUSE
+            return AdmissionDecision.EXECUTE
+        return AdmissionDecision.QUEUE if self.operations else AdmissionDecision.REFUSE
 
     def is_full(self, queued: int) -> bool:
         """Whether the queue of operations is full for this kind of request."""
@@ -105,27 +105,27 @@ class Admission:
         self._drain_rate = drain_rate
         self._door = door
         release = settings.release
-        self.push = Gate(settings.push_load, settings.push_operations, release)
-        self.ack_batch = Gate(settings.ack_load, settings.ack_operations, release)
-        self.ack_single = Gate(settings.ack_load, settings.ack_operations, release)
-        self.pop = Gate(settings.pop_load, 0, release)
+        self.push = LoadGate(settings.push_load, settings.push_operations, release)
+        self.ack_batch = LoadGate(settings.ack_load, settings.ack_operations, release)
+        self.ack_single = LoadGate(settings.ack_load, settings.ack_operations, release)
+        self.pop = LoadGate(settings.pop_load, 0, release)
 
     def figures(self, wait_seconds: float = 0.0) -> Figures:
         """The present figures for a request that would wait ``wait_seconds`` for its turn."""
         longest = max(wait_seconds, self._connections().wait_seconds)
         return Figures(longest / self._settings.backlog_seconds, self._queued())
 
-    def decide(self, gate: Gate, wait_seconds: float = 0.0) -> Decision:
+    def decide(self, gate: LoadGate, wait_seconds: float = 0.0) -> AdmissionDecision:
         """The decision about a request at this gate. A refusal is raised as OVERLOADED, with the time to try again."""
         if not self._settings.enabled:
-            return Decision.EXECUTE
+            return AdmissionDecision.EXECUTE
         figures = self.figures(wait_seconds)
         decision = gate.decide(figures)
-        if decision is Decision.REFUSE:
+        if decision is AdmissionDecision.REFUSE:
             raise self._refusal(gate, figures)
-        if decision is Decision.QUEUE and gate is self.push and self._door.is_busy:
+        if decision is AdmissionDecision.QUEUE and gate is self.push and self._door.is_busy:
             # Queueing costs the same store more than executing, and the door lets in only as many as are answered in time.
-            return Decision.EXECUTE
+            return AdmissionDecision.EXECUTE
         return decision
 
     def lets_push_in(self) -> bool:
@@ -153,7 +153,7 @@ class Admission:
         """Refuse all pushes that wait to enter."""
         self._door.close()
 
-    def _refusal(self, gate: Gate, figures: Figures) -> SkepError:
+    def _refusal(self, gate: LoadGate, figures: Figures) -> SkepError:
         full = gate.is_full(figures.queued)
         reason = "as many operations are queued as may be" if full else "it has as many calls as it can answer in time"
         return SkepError(
@@ -164,7 +164,7 @@ class Admission:
             retry_after_seconds=self.retry_seconds(gate, figures) if full else MIN_RETRY_SECONDS,
         )
 
-    def retry_seconds(self, gate: Gate, figures: Figures) -> int:
+    def retry_seconds(self, gate: LoadGate, figures: Figures) -> int:
         """The seconds until the queue of operations has room again, at its present drain rate."""
         excess = figures.queued - gate.operations * REOPEN_SHARE
         rate = self._drain_rate()

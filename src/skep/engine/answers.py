@@ -32,7 +32,7 @@ LIKELY = 4
 log = structlog.get_logger("skep.engine")
 
 
-class Reader(Protocol):
+class UnreadAnswer(Protocol):
     """A connection whose client has not read all of its answer."""
 
     def cut_off(self) -> None:
@@ -163,7 +163,7 @@ class Room:
     def __init__(self, answers: Answers) -> None:
         self.of = answers
         """The shared room of all answers."""
-        self._reader: Reader | None = None
+        self._reader: UnreadAnswer | None = None
         self._is_over = False
         self.held_bytes = 0
         self.turn: asyncio.Future[bool] | None = None
@@ -215,7 +215,7 @@ class Room:
         if self.turn is not None:
             _give_up(self.turn)
 
-    def read_by(self, reader: Reader) -> None:
+    def read_by(self, reader: UnreadAnswer) -> None:
         """Note that the answer is written, and its client has not read all of it."""
         self._reader = reader
         self.of.reading(self)

@@ -19,7 +19,7 @@ BAD = frozenset({"dead", "retried", "expired"})
 IN_FLIGHT = "in_flight"
 
 
-class Attempt(Struct, frozen=True):
+class DeliveryAttempt(Struct, frozen=True):
     """One delivery of a message: its start, its end (None for a live lease), its outcome, and its error.
 
     ``messages`` is the number of messages in the lease. The outcome ``returned``: the lease ended with a neighbour's failure.
@@ -43,20 +43,20 @@ class Attempt(Struct, frozen=True):
 
 def story(
     journey: Journey, finished: Sequence[FinishedLease], failed: Sequence[FailedAttempt], live: Sequence[LeaseInfo]
-) -> list[Attempt]:
+) -> list[DeliveryAttempt]:
     """All known deliveries of a message, in the order in which they began."""
     why = {(one.group, one.attempt, one.failed_at): one for one in failed}
     told = []
     for lease in finished:
         failure = why.pop((lease.group, lease.attempt, lease.settled_at), None)
         told.append(
-            Attempt(
+            DeliveryAttempt(
                 lease.group, lease.attempt, lease.leased_at, lease.settled_at, lease.outcome, None, lease.messages,
                 None if failure is None else failure.error, None if failure is None else failure.consumer,
             )
         )  # fmt: skip
     told += [
-        Attempt(
+        DeliveryAttempt(
             one.group, one.attempt, one.leased_at, one.failed_at,
             "expired" if one.error == LEASE_RAN_OUT and one.outcome == "retried" else one.outcome, error=one.error,
             consumer=one.consumer,
@@ -64,7 +64,7 @@ def story(
         for one in why.values()
     ]  # fmt: skip
     told += [
-        Attempt(
+        DeliveryAttempt(
             one.group, one.attempts, one.leased_at, None, IN_FLIGHT, one.deadline, one.messages, consumer=one.consumer
         )
         for one in live

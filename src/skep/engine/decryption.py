@@ -15,7 +15,7 @@ import structlog
 
 from skep.clock import Instant
 from skep.config import MEBIBYTE
-from skep.engine.encryption import Encryption, Row, Sources
+from skep.engine.encryption import EncryptedRow, Encryption, Sources
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
@@ -251,7 +251,7 @@ class Decryption:
         errors = await self._encryption.open_errors([(one.last_error, key, None) for one in found])
         return [msgspec.structs.replace(one, last_error=error) for one, error in zip(found, errors, strict=True)]
 
-    def _opened_or_nothing(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
+    def _opened_or_nothing(self, row: EncryptedRow, source: str | None) -> tuple[bytes, str | None]:
         """The opened payload and content type; an empty payload and `SEALED_TYPE` when it cannot be opened."""
         try:
             return self._encryption.open(row, source)

@@ -60,7 +60,7 @@ Sources = Mapping[tuple[QueueKey, Seq], str]
 """The recorded source queues of dead letters, by dead-letter queue and seq."""
 
 
-class Row(Protocol):
+class EncryptedRow(Protocol):
     """The fields that decryption needs of a message, whatever its class."""
 
     @property
@@ -281,7 +281,7 @@ class Encryption:
             return UNREADABLE_ERROR
         return inside.payload.decode(errors="replace")
 
-    async def prepare(self, rows: Iterable[Row]) -> Sources:
+    async def prepare(self, rows: Iterable[EncryptedRow]) -> Sources:
         """Load the keys of these rows, as far as they still exist: another server may have made one just now.
 
         Returns the source queues of dead letters among the rows that the key of another queue sealed; `open` needs them.
@@ -297,7 +297,7 @@ class Encryption:
                 moved.setdefault(row.queue, []).append(row.seq)
         return await self._sources(moved) if moved else {}
 
-    async def load_missing(self, rows: Iterable[Row]) -> None:
+    async def load_missing(self, rows: Iterable[EncryptedRow]) -> None:
         """Read the keys again when these rows need an unknown one."""
         await self._load_missing({Id(row.payload[1:17]) for row in rows if row.content_type == SEALED_TYPE})
 
@@ -330,7 +330,7 @@ class Encryption:
             found |= {(queue, letter.seq): letter.source_queue for letter in letters}
         return found
 
-    def open(self, row: Row, source: str | None) -> tuple[bytes, str | None]:
+    def open(self, row: EncryptedRow, source: str | None) -> tuple[bytes, str | None]:
         """The payload and content type of a message as they were pushed; CANNOT_DECRYPT when the message cannot be opened.
 
         ``source`` is the recorded source queue of a dead letter.
@@ -425,7 +425,7 @@ def _envelope_of(error: str | None) -> bytes | None:
         return b""
 
 
-def _belongs(inside: Sealed, row: Row, queue: QueueKey, source: str | None) -> bool:
+def _belongs(inside: Sealed, row: EncryptedRow, queue: QueueKey, source: str | None) -> bool:
     """Whether an envelope belongs to its row: it is in the queue of its key, or among the dead letters of that queue.
 
     A replayed or published message has a new id, and the trace id that it was sealed with. In a dead-letter queue and in a fifo

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from skep.engine import validate
-from skep.engine.admission import Decision
+from skep.engine.admission import AdmissionDecision
 from skep.engine.answers import Room
 from skep.engine.logical_queue import Settlements
 from skep.engine.pop.consumers import Consumed
@@ -37,7 +37,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.model.operation import Kind, QueuedReason
+from skep.model.operation import OperationKind, QueuedReason
 from skep.model.record import Effect, Receipt
 from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
 
@@ -204,9 +204,9 @@ class Engine(QueueCalls):
             if not plain:
                 settlements = await self._completed(settlements)
             lanes = self._across if key is None else self._registry.get(key)
-            kind = Kind.ACK_SINGLE if len(settlements) == 1 else Kind.ACK_BATCH
-            gate = self.admission.ack_single if kind is Kind.ACK_SINGLE else self.admission.ack_batch
-            if self.admission.decide(gate, lanes.settles.wait_seconds) is Decision.QUEUE:
+            kind = OperationKind.ACK_SINGLE if len(settlements) == 1 else OperationKind.ACK_BATCH
+            gate = self.admission.ack_single if kind is OperationKind.ACK_SINGLE else self.admission.ack_batch
+            if self.admission.decide(gate, lanes.settles.wait_seconds) is AdmissionDecision.QUEUE:
                 return await self.operations.settle(settlements, kind, QueuedReason.SYSTEM_BUSY)
             if self.operations.settles_queued(settlements):
                 return await self.operations.settle(settlements, kind, QueuedReason.MAINTAINING_ORDER)
@@ -246,7 +246,7 @@ class Engine(QueueCalls):
             if not plain:
                 settlements = await self._completed(settlements)
             recorded_bytes = check_effects(effects, self._limits) + check_receipts(receipts, self._limits)
-            weight: validate.Weight | list[validate.Refusal | None] = validate.Weight(0, None, None)
+            weight: validate.Weight | list[validate.MessageRefusal | None] = validate.Weight(0, None, None)
             if messages:
                 if self.declared is not None:
                     messages = await self.declared.fit(messages)

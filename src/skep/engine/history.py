@@ -14,7 +14,7 @@ from msgspec import structs
 from skep.clock import Clock, Instant, seconds
 from skep.config import EngineSettings
 from skep.engine import validate
-from skep.engine.attempts import Attempt, story
+from skep.engine.attempts import DeliveryAttempt, story
 from skep.engine.inflight import InFlight
 from skep.engine.pace import Timing, timings
 from skep.engine.record_checks import is_json
@@ -91,7 +91,7 @@ class History:
             validate.check_count(len(places), JOURNEYS_AT_ONCE, "the number of messages")
             return await self._opened.failures(places)
 
-    async def attempts(self, journeys: Sequence[Journey]) -> list[list[Attempt]]:
+    async def attempts(self, journeys: Sequence[Journey]) -> list[list[DeliveryAttempt]]:
         """The deliveries of each message, finished and live, with the errors of failed ones."""
         finished = await self.deliveries(journeys)
         failed = await self.failures([(one.queue, one.seq) for one in journeys])

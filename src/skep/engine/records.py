@@ -22,7 +22,7 @@ from skep.ids import IdMint
 from skep.model import DEFAULT_TENANT, NewMessage, PushOutcome, QueueKey
 from skep.model.record import (
     AppRecord,
-    Endpoint,
+    DeliveryEndpoint,
     EntityEvent,
     EntityKey,
     EntityState,
@@ -175,7 +175,7 @@ class Records:
         threshold: int,
         open_seconds: float,
         reason: str | None = None,
-    ) -> Endpoint:
+    ) -> DeliveryEndpoint:
         """Note the outcome of a delivery; returns the endpoint's state. From ``threshold`` failures on, each failure opens the breaker."""
         with self._in_flight:
             record_checks.check_url(url, tenant)
@@ -186,7 +186,9 @@ class Records:
                 tenant, url, report, self._clock.now(), threshold=threshold, open_seconds=open_seconds, reason=reason
             )
 
-    async def endpoints(self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100) -> list[Endpoint]:
+    async def endpoints(
+        self, tenant: str = DEFAULT_TENANT, *, after: str = "", limit: int = 100
+    ) -> list[DeliveryEndpoint]:
         """A page of the endpoints with failed deliveries, by URL, after the URL ``after``."""
         with self._in_flight:
             self._check_page(tenant, after, limit)

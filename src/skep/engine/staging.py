@@ -25,7 +25,7 @@ from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import NewMessage, QueueKey
 from skep.model.record import ReceiptKey
-from skep.model.staging import Attempt, Chunk, EpochKey, Published
+from skep.model.staging import Attempt, EpochKey, Published, StagedChunk
 from skep.store.protocol.records import HasRecords
 from skep.store.protocol.staging import StagingVerbs
 
@@ -141,7 +141,7 @@ class Staging:
 
     async def _stage(self, place: StagedAt, messages: int, queues: list[str], data: bytes) -> None:
         now = self._clock.now()
-        chunk = Chunk(
+        chunk = StagedChunk(
             epoch=place.epoch, partition=place.partition, attempt=place.attempt, number=place.chunk, messages=messages,
             queues=queues, data=data, expires_at=Instant(now + seconds(self._settings.staging_seconds)),
         )  # fmt: skip

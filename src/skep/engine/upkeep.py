@@ -49,7 +49,7 @@ class Timed(Struct, eq=False):
     failures: int = 0
 
 
-class Plan(Struct, eq=False):
+class QueueChores(Struct, eq=False):
     """The chores of one queue, and the times after a push or a settlement when they are due."""
 
     promote: Timed
@@ -116,7 +116,7 @@ class Upkeep:
         self._on_queue = on_queue
         self._on_tick = on_tick
         self._on_settings = on_settings
-        self._plans: dict[QueueKey, Plan] = {}
+        self._plans: dict[QueueKey, QueueChores] = {}
         self._inspections: dict[QueueKey, Timed] = {}
         self._ready: deque[Timed] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -190,7 +190,7 @@ class Upkeep:
         plan = self._plans.get(key)
         fresh = plan is None or plan.queue is None or plan.queue.id != queue.id
         if plan is None:
-            plan = self._plans[key] = Plan(
+            plan = self._plans[key] = QueueChores(
                 Timed("promote", lambda now: self._store.promote(key, now, self._limit), key),
                 Timed("expire", lambda now: self._store.expire(key, now, self._limit), key),
                 Timed("retain", lambda now: self._store.retain(key, now, self._limit), key),

@@ -67,7 +67,7 @@ class Weight(NamedTuple):
     deliver_at: Instant | None
 
 
-class Refusal(NamedTuple):
+class MessageRefusal(NamedTuple):
     """Why one message of a push cannot be stored."""
 
     code: Code
@@ -168,7 +168,9 @@ def check_pop(request: PopRequest, wait_seconds: float, limits: Limits) -> None:
         check_wait_seconds(wait_seconds, limits)
 
 
-def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: bool) -> Weight | list[Refusal | None]:
+def check_push(
+    messages: Sequence[NewMessage], limits: Limits, json_checked: bool
+) -> Weight | list[MessageRefusal | None]:
     """The weight of a push; or, when a message is bad, the refusal of each message, None for the good ones."""
     if not 1 <= len(messages) <= limits.push_messages:
         check_count(len(messages), limits.push_messages, "the number of messages")
@@ -201,16 +203,16 @@ def check_push(messages: Sequence[NewMessage], limits: Limits, json_checked: boo
     return [_queue_refusal(message.queue) or refusal_of(message, limits, json_checked) for message in messages]
 
 
-def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refusal | None:
+def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> MessageRefusal | None:
     """Why a message is refused, apart from its queue; None when it is not."""
     payload = message.payload
     partition = message.partition
     if type(payload) is not bytes:
-        return Refusal(Code.INVALID_PAYLOAD, "a payload is bytes")
+        return MessageRefusal(Code.INVALID_PAYLOAD, "a payload is bytes")
     if len(payload) > limits.payload_bytes:
-        return Refusal(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
+        return MessageRefusal(Code.PAYLOAD_TOO_LARGE, f"a payload has at most {limits.payload_bytes} bytes")
     if not (0 < len(partition) <= NAME_CHARACTERS and (partition.isprintable() or _UNFIT.search(partition) is None)):
-        return Refusal(
+        return MessageRefusal(
             Code.INVALID_PARTITION, f"a partition has 1 to {NAME_CHARACTERS} characters, no control characters"
         )
     if message.content_type is None:
@@ -218,24 +220,26 @@ def refusal_of(message: NewMessage, limits: Limits, json_checked: bool) -> Refus
             return refusal
     elif not is_fit(message.content_type) or message.content_type == SEALED_TYPE:
         reason = f"a content type has 1 to {CONTENT_TYPE_CHARACTERS} characters, and is not {SEALED_TYPE}"
-        return Refusal(Code.INVALID_PAYLOAD, reason)
+        return MessageRefusal(Code.INVALID_PAYLOAD, reason)
     if message.transaction_id is not None and not is_fit(message.transaction_id):
-        return Refusal(
+        return MessageRefusal(
             Code.INVALID_TRANSACTION_ID,
             f"a transaction id has 1 to {TRANSACTION_ID_CHARACTERS} characters, no control characters",
         )
     if message.headers is not None and (refusal := _headers_refusal(message.headers, limits)) is not None:
         return refusal
     if message.trace_id is not None and (type(message.trace_id) is not bytes or len(message.trace_id) != ID_BYTES):
-        return Refusal(Code.INVALID_TRACE_ID, "a trace id is a UUID")
+        return MessageRefusal(Code.INVALID_TRACE_ID, "a trace id is a UUID")
     if message.deliver_at is not None and not 0 <= message.deliver_at <= INSTANT_MAX:
-        return Refusal(Code.INVALID_TIME, "deliver_at is out of range")
+        return MessageRefusal(Code.INVALID_TIME, "deliver_at is out of range")
     if message.priority and not PRIORITY_MIN <= message.priority <= PRIORITY_MAX:
-        return Refusal(Code.INVALID_PRIORITY, f"a priority is from {PRIORITY_MIN} to {PRIORITY_MAX}")
+        return MessageRefusal(Code.INVALID_PRIORITY, f"a priority is from {PRIORITY_MIN} to {PRIORITY_MAX}")
     return None
 
 
-def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], ids: Sequence[Id]) -> PushOutcome:
+def refused(
+    refusals: Sequence[MessageRefusal | None], messages: Sequence[NewMessage], ids: Sequence[Id]
+) -> PushOutcome:
     """The answer to a push with refused messages."""
     results = [
         PushResult(
@@ -251,13 +255,13 @@ def refused(refusals: Sequence[Refusal | None], messages: Sequence[NewMessage], 
     return PushOutcome(results, {})
 
 
-def _queue_refusal(key: QueueKey) -> Refusal | None:
+def _queue_refusal(key: QueueKey) -> MessageRefusal | None:
     if is_name(key.name) and is_name(key.tenant):
         return None
-    return Refusal(Code.INVALID_NAME, _name_rule("tenant" if is_name(key.name) else "queue"))
+    return MessageRefusal(Code.INVALID_NAME, _name_rule("tenant" if is_name(key.name) else "queue"))
 
 
-def json_refusal(payload: bytes) -> Refusal | None:
+def json_refusal(payload: bytes) -> MessageRefusal | None:
     """The refusal of a payload that should be JSON and is not; None when it is."""
     try:
         # The decoder does not check the bytes of strings, so a payload that is not ASCII is decoded once more.
@@ -265,19 +269,21 @@ def json_refusal(payload: bytes) -> Refusal | None:
         if not payload.isascii():
             payload.decode()
     except RecursionError:
-        return Refusal(Code.INVALID_PAYLOAD, "the payload is nested too deeply")
+        return MessageRefusal(Code.INVALID_PAYLOAD, "the payload is nested too deeply")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Refusal(Code.INVALID_PAYLOAD, f"the payload is not JSON, and no content type says what it is: {error}")
+        return MessageRefusal(
+            Code.INVALID_PAYLOAD, f"the payload is not JSON, and no content type says what it is: {error}"
+        )
     return None
 
 
-def _headers_refusal(headers: bytes, limits: Limits) -> Refusal | None:
+def _headers_refusal(headers: bytes, limits: Limits) -> MessageRefusal | None:
     if len(headers) > limits.headers_bytes:
-        return Refusal(Code.INVALID_HEADERS, f"headers have at most {limits.headers_bytes} bytes")
+        return MessageRefusal(Code.INVALID_HEADERS, f"headers have at most {limits.headers_bytes} bytes")
     try:
         _HEADERS.decode(headers)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-        return Refusal(Code.INVALID_HEADERS, f"headers are a JSON object of strings: {error}")
+        return MessageRefusal(Code.INVALID_HEADERS, f"headers are a JSON object of strings: {error}")
     return None
 
 

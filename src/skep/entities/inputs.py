@@ -29,7 +29,7 @@ from skep.spec.variables import of_queue
 Fields = dict[str, object]
 
 
-class Reading(Struct, frozen=True):
+class InputReader(Struct, frozen=True):
     """Reads the messages of a queue."""
 
     validator: Validator | None
@@ -78,8 +78,8 @@ class InputMapping(Struct, frozen=True):
         return {name: value for name, value in with_defaults(self.input, {}).items() if name not in mapped}
 
 
-def compile_reading(queue: Queue) -> Reading:
-    return Reading(compile_validator(queue.message_type, queue.extra_fields) if queue.message_type else None)
+def compile_reading(queue: Queue) -> InputReader:
+    return InputReader(compile_validator(queue.message_type, queue.extra_fields) if queue.message_type else None)
 
 
 def compile_input(app: App, queue: Queue) -> InputMapping | None:

@@ -80,7 +80,7 @@ async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGener
         await asyncio.gather(reading, return_exceptions=True)
 
 
-class _Part(NamedTuple):
+class _ArrowPart(NamedTuple):
     data: Data
     rows: int
     through: int
@@ -88,7 +88,7 @@ class _Part(NamedTuple):
 
 async def _encoded(
     engine: Engine, key: QueueKey, wish: LogWish, first: int, left: int, encoder: StreamEncoder
-) -> _Part | None:
+) -> _ArrowPart | None:
     """The next part, or None after the last."""
     if first > wish.last or left <= 0:
         return None
@@ -102,14 +102,14 @@ async def _encoded(
     )
     rows = piece.batch.num_rows
     if not rows:
-        return _Part(b"", 0, piece.through)
+        return _ArrowPart(b"", 0, piece.through)
     # Without compression the batch is copied once, which is faster than asking another thread.
     data = (
         encoder.encoded(piece.batch)
         if wish.compression is None
         else await asyncio.to_thread(encoder.encoded, piece.batch)
     )
-    return _Part(data, rows, piece.through)
+    return _ArrowPart(data, rows, piece.through)
 
 
 def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> bytes:

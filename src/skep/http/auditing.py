@@ -12,7 +12,7 @@ from skep.http.request.call import Answer, Call, Deed
 from skep.http.request.endpoint import Handler
 from skep.http.request.permission import Permission, Reach
 from skep.model import QueueKey, QueueSettings
-from skep.model.key import SERVER, AuditDetail, AuditEntry, Outcome, Verb
+from skep.model.key import SERVER, AuditDetail, AuditEntry, AuditOutcome, Verb
 
 ANONYMOUS = "anonymous"
 """The name in the audit log when the server asks for no keys."""
@@ -20,7 +20,7 @@ NAMES = 20
 """The largest number of touched queues that an entry names."""
 TEXT_CHARACTERS = 1_000
 """The largest number of characters of the values before and after."""
-_OUTCOMES = frozenset(Outcome)
+_OUTCOMES = frozenset(AuditOutcome)
 _VERBS = {
     "POST /api/v1/configure": "configure queue",
     "DELETE /api/v1/resources/queues/{queue}": "delete queue",
@@ -86,7 +86,7 @@ def told(entry: AuditEntry) -> Told:
     outcome = entry.outcome
     failed = None if outcome is None or outcome in _OUTCOMES else outcome
     detail = entry.detail or AuditDetail(verb=verb_of(entry.action), target=_names(entry.queues), error=failed)
-    return Told(entry, detail, outcome if failed is None else Outcome.FAILED)
+    return Told(entry, detail, outcome if failed is None else AuditOutcome.FAILED)
 
 
 def verb_of(action: str) -> str:
@@ -144,10 +144,10 @@ def audited(access: Access, action: str, need: Permission, keep_seconds: float, 
     return noting
 
 
-def _outcome(deed: Deed, error: str | None) -> Outcome:
-    if error is None or deed.outcome is Outcome.DECLINED:
+def _outcome(deed: Deed, error: str | None) -> AuditOutcome:
+    if error is None or deed.outcome is AuditOutcome.DECLINED:
         return deed.outcome
-    return Outcome.FAILED
+    return AuditOutcome.FAILED
 
 
 def _target(call: Call, names: list[str]) -> str:

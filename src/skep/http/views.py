@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from skep.clock import Instant
-from skep.engine.attempts import Attempt
+from skep.engine.attempts import DeliveryAttempt
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text, parse_id
 from skep.model import (
@@ -79,7 +79,7 @@ def consumer_view(kept: str | None) -> ConsumerView | None:
     return ConsumerView(who.name, who.host, who.version, who.pid)
 
 
-def attempt_view(one: Attempt) -> AttemptView:
+def attempt_view(one: DeliveryAttempt) -> AttemptView:
     """An attempt as a struct of the wire."""
     return AttemptView(
         one.group, one.attempt, one.outcome, to_datetime(one.leased_at),
@@ -122,21 +122,21 @@ def queue_figures(stats: QueueStats) -> QueueFigures:
     )  # fmt: skip
 
 
-class Held(NamedTuple):
+class HeldMessages(NamedTuple):
     """Messages that retention keeps for one group alone, and the part of the queue's depth that is due to this group."""
 
     messages: int
     depth: int
 
 
-def held_by(group: GroupStats, stats: QueueStats) -> Held:
+def held_by(group: GroupStats, stats: QueueStats) -> HeldMessages:
     """The messages and the depth that are due to one group alone. An idle group holds nothing back."""
     if group.idle:
-        return Held(0, 0)
+        return HeldMessages(0, 0)
     others = [one for one in stats.groups if one is not group and not one.idle]
     settled = min((one.progress_seq for one in others), default=stats.last_seq)
     depth = max((one.lag_messages for one in others), default=0)
-    return Held(max(0, settled - group.progress_seq), max(0, group.lag_messages - depth))
+    return HeldMessages(max(0, settled - group.progress_seq), max(0, group.lag_messages - depth))
 
 
 def group_figures(stats: GroupStats, queue: QueueStats | None = None) -> GroupFigures:

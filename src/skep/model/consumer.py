@@ -26,7 +26,7 @@ _WHOLE = re.compile(rb"[ \t]*%b(?:[ \t]*,[ \t]*%b)*[ \t]*" % (_PAIR, _PAIR))
 _PAIRS = re.compile(rb'([a-z]{1,20})="([A-Za-z0-9._~%-]*)"')
 
 
-class Consumer(Struct, frozen=True, order=True):
+class ConsumerIdentity(Struct, frozen=True, order=True):
     """A consumer as its header names it: the worker's name, its host, the version of its client, its process id."""
 
     name: str | None = None
@@ -50,9 +50,9 @@ def _said(header: bytes) -> str | None:
 
 
 @lru_cache(REMEMBERED)
-def consumer_of(kept: str) -> Consumer:
+def consumer_of(kept: str) -> ConsumerIdentity:
     """The consumer that a normalised header names."""
-    return Consumer(**{
+    return ConsumerIdentity(**{
         key: _shown(value)
         for key, value in (pair.groups() for pair in re.finditer(r'([a-z]+)="([^"]*)"', kept))
         if key in KEYS

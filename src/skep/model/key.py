@@ -103,7 +103,7 @@ class SessionRecord(Struct, frozen=True):
     document: bytes
 
 
-class Outcome(StrEnum):
+class AuditOutcome(StrEnum):
     """The outcome of an admin action."""
 
     DONE = "done"
@@ -126,7 +126,7 @@ class AuditDetail(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """An admin action: ``outcome`` is an `Outcome`, or None when the server died before it could note one.
+    """An admin action: ``outcome`` is an `AuditOutcome`, or None when the server died before it could note one.
 
     Entries of old releases have no ``detail``; their outcome is the error code when the action failed.
     """

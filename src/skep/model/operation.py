@@ -33,7 +33,7 @@ STUCK_TIMEOUTS = 2
 """An operation that lives longer than this many of its timeouts is stuck."""
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     """The kind of a queued call."""
 
     PUSH = "push"
@@ -41,20 +41,20 @@ class Kind(StrEnum):
     ACK_SINGLE = "ack_single"
 
 
-PRIORITY = {Kind.ACK_BATCH: 3, Kind.ACK_SINGLE: 4, Kind.PUSH: 5}
+PRIORITY = {OperationKind.ACK_BATCH: 3, OperationKind.ACK_SINGLE: 4, OperationKind.PUSH: 5}
 """The order of operations of different partitions: a lower number comes first. Calls of other kinds are never queued."""
 
 
-class Lane(StrEnum):
+class OperationLane(StrEnum):
     """A partition has two ordered sequences of operations: its pushes, and its acks."""
 
     PUSH = "push"
     ACK = "ack"
 
 
-def lane_of(kind: Kind) -> Lane:
+def lane_of(kind: OperationKind) -> OperationLane:
     """The lane of a kind."""
-    return Lane.PUSH if kind is Kind.PUSH else Lane.ACK
+    return OperationLane.PUSH if kind is OperationKind.PUSH else OperationLane.ACK
 
 
 class OperationStatus(StrEnum):
@@ -87,7 +87,7 @@ class NewOperations(Struct, frozen=True):
     ``ids`` has at least one id per operation.
     """
 
-    kind: Kind
+    kind: OperationKind
     ids: list[Id]
     push: PushBatch | None = None
     settlements: list[Settlement] | None = None
@@ -99,7 +99,7 @@ class NewOperation(Struct, frozen=True):
     """One operation to store. ``indexes`` are the places of its items in the call."""
 
     id: Id
-    kind: Kind
+    kind: OperationKind
     queue: QueueKey
     partition: str
     payload: bytes
@@ -113,7 +113,7 @@ class Enqueued(Struct, frozen=True):
     """A stored operation. ``indexes`` are the places of its items in the call."""
 
     id: Id
-    kind: Kind
+    kind: OperationKind
     queue: QueueKey
     partition: str
     position: int
@@ -136,7 +136,7 @@ class Claimed(Struct, frozen=True):
 
     position: int
     id: Id
-    kind: Kind
+    kind: OperationKind
     queue: QueueKey
     partition: str
     payload: bytes
@@ -169,7 +169,7 @@ class Claimed(Struct, frozen=True):
         return decode_settlements(self.payload, self.queue)
 
 
-class Claim(Struct, frozen=True):
+class ClaimedOperations(Struct, frozen=True):
     """The operations that a claim took. ``more``: it took none and did not look at all of them; the next claim goes on."""
 
     operations: list[Claimed]
@@ -208,7 +208,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     position: int
     id: Id
-    kind: Kind
+    kind: OperationKind
     queue: QueueKey
     partition: str
     priority: int
@@ -248,7 +248,7 @@ class OperationFilter(Struct, frozen=True, kw_only=True):
 
     tenant: str
     status: OperationStatus | None = None
-    kind: Kind | None = None
+    kind: OperationKind | None = None
     queue: str | None = None
     partition: str | None = None
 
@@ -263,7 +263,7 @@ class OperationPage(Struct, frozen=True):
 class WaitingOperations(Struct, frozen=True):
     """The number of live operations by kind, the time of the oldest, and how many are stuck and blocked."""
 
-    depth: dict[Kind, int]
+    depth: dict[OperationKind, int]
     oldest_at: Instant | None = None
     stuck: int = 0
     blocked: int = 0
@@ -277,7 +277,7 @@ class WaitingOperations(Struct, frozen=True):
 class OperationFigures(Struct, frozen=True):
     """Operations of one kind and status: how many, the oldest and newest, and how long they took on average."""
 
-    kind: Kind
+    kind: OperationKind
     priority: int
     status: OperationStatus
     count: int
@@ -358,7 +358,7 @@ class _Settled(Struct, frozen=True, array_like=True, gc=False):
     jitter: float
 
 
-class Result(Struct, frozen=True):
+class OperationResult(Struct, frozen=True):
     """The answer of the queued call: results in the order of its items, or the recorded answer of a receipt."""
 
     pushed: list[PushResult] | None = None
@@ -371,7 +371,7 @@ class Result(Struct, frozen=True):
 _encode = msgspec.msgpack.Encoder().encode
 _decode_push = msgspec.msgpack.Decoder(_Push).decode
 _decode_settlements = msgspec.msgpack.Decoder(list[_Settled]).decode
-_decode_result = msgspec.msgpack.Decoder(Result).decode
+_decode_result = msgspec.msgpack.Decoder(OperationResult).decode
 
 
 def encode_push(batch: PushBatch, indexes: Sequence[int]) -> bytes:
@@ -416,15 +416,15 @@ def refusal(outcome: PushOutcome) -> tuple[Code, str]:
 
 def encode_pushed(outcome: PushOutcome) -> bytes:
     """The result of a push."""
-    return _encode(Result(pushed=outcome.results, recorded=outcome.recorded))
+    return _encode(OperationResult(pushed=outcome.results, recorded=outcome.recorded))
 
 
 def encode_settled(settlements: Sequence[Settlement], results: list[SettleResult]) -> bytes:
     """The result of an ack."""
     seqs: list[int | None] = [None if one.outcome is Outcome.ACK_THROUGH else one.seq for one in settlements]
-    return _encode(Result(settled=results, seqs=seqs))
+    return _encode(OperationResult(settled=results, seqs=seqs))
 
 
-def decode_result(result: bytes) -> Result:
+def decode_result(result: bytes) -> OperationResult:
     """Unpack the result of an operation."""
     return _decode_result(result)

@@ -121,7 +121,7 @@ class Report(StrEnum):
     GONE = "gone"
 
 
-class Endpoint(Struct, frozen=True, kw_only=True):
+class DeliveryEndpoint(Struct, frozen=True, kw_only=True):
     """A URL that messages are delivered to, and the state of its circuit breaker.
 
     ``failures`` counts the failures since the last success. Until ``open_until`` nothing is delivered. After ``stopped_at`` nothing

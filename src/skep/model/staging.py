@@ -32,7 +32,7 @@ class EpochKey(Struct, frozen=True, order=True):
         return ReceiptKey(SCOPE, f"{self.query}/{self.epoch}", self.tenant)
 
 
-class Chunk(Struct, frozen=True, kw_only=True):
+class StagedChunk(Struct, frozen=True, kw_only=True):
     """Some messages of one attempt. ``data`` is packed by `skep.arrow.staged`; ``queues`` are the names of the target queues."""
 
     epoch: EpochKey
@@ -79,7 +79,7 @@ class PublishedAnswer(Struct, rename="camel"):
     queues: dict[str, QueuePublished] = {}
 
 
-class Tally:
+class PublishTally:
     """Counts the published messages, chunk by chunk."""
 
     def __init__(self, epoch: EpochKey) -> None:

@@ -25,7 +25,7 @@ _COUNTS = tuple(QueueCounts.__slots__)
 _HOOK_COUNTS = tuple(HookCounts.__slots__)
 
 
-class Note(Struct, array_like=True):
+class CounterNote(Struct, array_like=True):
     """The counters of a process; ``names`` are the processes whose counters these are."""
 
     names: list[str] = []
@@ -72,8 +72,8 @@ def keep_of_ended(folder: Path, name: str, queue_labels: int) -> None:
     path.unlink(missing_ok=True)
 
 
-def _note(names: list[str], meter: Meter) -> Note:
-    return Note(
+def _note(names: list[str], meter: Meter) -> CounterNote:
+    return CounterNote(
         names,
         [(tenant, queue, [getattr(c, count) for count in _COUNTS]) for (tenant, queue), c in meter.queues.items()],
         [(method, path, route.by_status) for (method, path), route in meter.routes.items()],
@@ -83,7 +83,7 @@ def _note(names: list[str], meter: Meter) -> Note:
     )
 
 
-def _add(meter: Meter, note: Note) -> None:
+def _add(meter: Meter, note: CounterNote) -> None:
     for tenant, queue, counts in note.queues:
         _add_counts(meter.queue(tenant, queue), _COUNTS, counts)
     for hook, counts in note.hooks:
@@ -105,7 +105,7 @@ def _add_counts(mine: object, names: tuple[str, ...], counts: list[int]) -> None
         setattr(mine, name, getattr(mine, name) + count)
 
 
-def _write(path: Path, note: Note) -> None:
+def _write(path: Path, note: CounterNote) -> None:
     """Write the file whole or not at all, since another process may read it. A full disk costs only figures."""
     with contextlib.suppress(OSError):
         fresh = path.with_suffix(".new")
@@ -113,8 +113,8 @@ def _write(path: Path, note: Note) -> None:
         fresh.replace(path)
 
 
-def _read(path: Path) -> Note:
+def _read(path: Path) -> CounterNote:
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Note)
+        return msgspec.msgpack.decode(path.read_bytes(), type=CounterNote)
     except (OSError, msgspec.DecodeError):
-        return Note()
+        return CounterNote()

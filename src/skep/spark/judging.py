@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
 from skep.entities import encoded
-from skep.entities.inputs import Reading, compile_input, compile_reading
+from skep.entities.inputs import InputReader, compile_input, compile_reading
 from skep.entities.refusal import not_a_condition, without_value
 from skep.errors import SkepError
 from skep.spec import App, ExpressionError, from_json, to_json
@@ -51,7 +51,7 @@ def checks_judge(document: str, queue: str) -> Judge:
     return lambda payload: _judged(payload, lambda given: _unmet(conditions, read, given))
 
 
-def _unmet(conditions: dict[str, Expression], read: Reading, payload: bytes) -> bytes:
+def _unmet(conditions: dict[str, Expression], read: InputReader, payload: bytes) -> bytes:
     try:
         fields = read.fields(payload)
     except SkepError as error:

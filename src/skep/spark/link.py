@@ -30,7 +30,7 @@ from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
 from skep.errors import Code, SkepError
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.wire.log import ARROW, LogBoundsResponse
 from skep.wire.queues import ListedQueue
 
@@ -63,7 +63,7 @@ class Link:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         *,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -242,13 +242,13 @@ class Link:
         self._sleep(PAUSE_SECONDS)
 
 
-def link(connection: Connection) -> Link:
+def link(connection: ServerConnection) -> Link:
     """The link of this process to a server; a forked process gets its own."""
     return _link(connection, os.getpid())
 
 
 @lru_cache(maxsize=8)
-def _link(connection: Connection, process: int) -> Link:  # noqa: ARG001 - sockets are not shared over a fork
+def _link(connection: ServerConnection, process: int) -> Link:  # noqa: ARG001 - sockets are not shared over a fork
     return Link(connection)
 
 

@@ -28,7 +28,7 @@ LOGS = "."
 Offsets = dict[str, int]
 
 
-class Stretch(Struct, frozen=True):
+class QueueStretch(Struct, frozen=True):
     """Seqs of one queue, both ends inclusive."""
 
     queue: str
@@ -54,13 +54,13 @@ def parted(kept: Mapping[str, Any]) -> tuple[Offsets, Offsets]:
     return {queue: offset for queue, offset in kept.items() if queue != LOGS}, kept.get(LOGS, {})
 
 
-def stretches(start: Mapping[str, int], end: Mapping[str, int]) -> list[Stretch]:
+def stretches(start: Mapping[str, int], end: Mapping[str, int]) -> list[QueueStretch]:
     """The seqs between two offsets, queue by queue. A queue without a start is read from seq 1."""
-    found = [Stretch(queue, start.get(queue, 0) + 1, last) for queue, last in sorted(end.items())]
+    found = [QueueStretch(queue, start.get(queue, 0) + 1, last) for queue, last in sorted(end.items())]
     return [stretch for stretch in found if len(stretch)]
 
 
-def split(whole: list[Stretch], at_least: int | None, cores: int | None = None) -> list[Stretch]:
+def split(whole: list[QueueStretch], at_least: int | None, cores: int | None = None) -> list[QueueStretch]:
     """Cut stretches into even parts, in order: about one for each core if there are enough rows, or as many as are asked for."""
     rows = sum(map(len, whole))
     if not rows:
@@ -71,7 +71,7 @@ def split(whole: list[Stretch], at_least: int | None, cores: int | None = None) 
     return [part for stretch in whole for part in _cut(stretch, max(1, round(count * len(stretch) / rows)))]
 
 
-def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None) -> list[list[Stretch]]:
+def packed(parts: list[QueueStretch], at_least: int | None, cores: int | None = None) -> list[list[QueueStretch]]:
     """The parts of each task, in order. Small parts share a task, so that thousands of small queues make a few tasks."""
     weights = [len(part) + ROWS_WORTH_A_QUEUE for part in parts]
     total = sum(weights)
@@ -80,7 +80,7 @@ def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None)
     count = max(at_least, ceil(sum(map(len, parts)) / ROWS_OF_A_TASK))
     if len(parts) <= count:
         return [[part] for part in parts]
-    tasks: list[list[Stretch]] = [[] for _ in range(count)]
+    tasks: list[list[QueueStretch]] = [[] for _ in range(count)]
     before = 0
     for part, weight in zip(parts, weights, strict=True):
         # The middle of a part decides, so that parts of equal size get tasks of their own.
@@ -89,10 +89,10 @@ def packed(parts: list[Stretch], at_least: int | None, cores: int | None = None)
     return [task for task in tasks if task]
 
 
-def _cut(stretch: Stretch, count: int) -> list[Stretch]:
+def _cut(stretch: QueueStretch, count: int) -> list[QueueStretch]:
     count = min(count, len(stretch))
     ends = [stretch.first - 1 + len(stretch) * number // count for number in range(count + 1)]
-    return [Stretch(stretch.queue, low + 1, high) for low, high in pairwise(ends)]
+    return [QueueStretch(stretch.queue, low + 1, high) for low, high in pairwise(ends)]
 
 
 def shares(wanted: Mapping[str, int], most: int) -> Offsets:

@@ -65,7 +65,7 @@ RETRY_SECONDS = 60.0
 WAIT_SECONDS = 2.0
 
 
-class Connection(Struct, frozen=True):
+class ServerConnection(Struct, frozen=True):
     """The server's URL, the tenant, and the token."""
 
     urls: tuple[str, ...]
@@ -82,7 +82,7 @@ class Connection(Struct, frozen=True):
 class SourceOptions(Struct, frozen=True, kw_only=True):
     """The queues to read, the range, and the size of batches."""
 
-    connection: Connection
+    connection: ServerConnection
     queues: tuple[str, ...]
     pattern: str | None
     starting: Offsets
@@ -110,7 +110,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
 class SinkOptions(Struct, frozen=True, kw_only=True):
     """The queue to write to, and the delivery guarantee."""
 
-    connection: Connection
+    connection: ServerConnection
     queue: str | None
     delivery: Literal["exactly-once", "at-least-once"]
     write_id: str | None
@@ -157,9 +157,9 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None
     )
 
 
-def _connection(said: _Said, environment: Mapping[str, str]) -> Connection:
+def _connection(said: _Said, environment: Mapping[str, str]) -> ServerConnection:
     urls, around = from_environment({}, environment)
-    return Connection(
+    return ServerConnection(
         urls=split_urls(said.text("url") or "") or urls,
         tenant=said.text("tenant") or around.get("tenant", DEFAULT_TENANT),
         token=said.text("token") or around.get("token"),

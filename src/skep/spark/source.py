@@ -10,23 +10,23 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from skep.spark import planning
 from skep.spark.link import Link, Log, link
-from skep.spark.offsets import Stretch, packed, split, stretches
+from skep.spark.offsets import QueueStretch, packed, split, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.schema import rows_of
 from skep.wire.log import LogBoundsResponse as Bounds
 
 
-class Part(NamedTuple):
+class QueuePart(NamedTuple):
     """Seqs of one queue, and the log they belong to."""
 
-    stretch: Stretch
+    stretch: QueueStretch
     log: int
 
 
 class Portion(InputPartition):
     """The input of one task: a part of a large queue, or many small queues."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[QueuePart]) -> None:
         super().__init__(tuple(parts))
         self.parts = tuple(parts)
 
@@ -53,22 +53,22 @@ class MessageReader(DataSourceReader):
             yield from messages(link(self._options.connection), self._options, self._schema, partition)
 
 
-def portions(whole: list[Stretch], at_least: int | None, bounds: Mapping[str, Bounds]) -> list[InputPartition]:
+def portions(whole: list[QueueStretch], at_least: int | None, bounds: Mapping[str, Bounds]) -> list[InputPartition]:
     """The input of each task."""
     tasks = packed(split(whole, at_least), at_least)
-    return [Portion([Part(one, bounds[one.queue].log) for one in task]) for task in tasks]
+    return [Portion([QueuePart(one, bounds[one.queue].log) for one in task]) for task in tasks]
 
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:
     """The messages of a portion as Spark takes them: the same ones each time."""
-    unread: dict[Part, int] = {}
+    unread: dict[QueuePart, int] = {}
     for part in portion.parts:
         unread[part] = yield from _messages(server, options, schema, part)
     check_read(server, options, unread)
 
 
 def _messages(
-    server: Link, options: SourceOptions, schema: pa.Schema, part: Part
+    server: Link, options: SourceOptions, schema: pa.Schema, part: QueuePart
 ) -> Generator[pa.RecordBatch, None, int]:
     """Yield the messages of a part; return the first seq that was not read."""
     stretch = part.stretch
@@ -88,7 +88,9 @@ def _messages(
     return expected
 
 
-def check_read(server: Link, options: SourceOptions, unread: Mapping[Part, int], through: int | None = None) -> None:
+def check_read(
+    server: Link, options: SourceOptions, unread: Mapping[QueuePart, int], through: int | None = None
+) -> None:
     """Report messages that were removed before they were read: with the whole log, or because the log now begins after the first
     unread seq of a part. ``through`` is the last seq that is meant; by default it is the last one of the part.
 

@@ -20,9 +20,9 @@ from skep.spec.ir import App
 from skep.spec.mapping import FieldMapping, apply_mapping, compile_mapping
 from skep.spec.messages import Misfit, Validator, compile_validator, decode, misfit, misfit_of
 from skep.spec.parser import parse_app
-from skep.spec.plan import Action, Change, SettingChange, plan, render_plan, settings_of
+from skep.spec.plan import Action, PlannedChange, SettingChange, plan, render_plan, settings_of
 from skep.spec.printer import format_spec, print_app
-from skep.spec.problems import Problem, Severity, SpecError
+from skep.spec.problems import Severity, SpecError, SpecProblem
 from skep.spec.secrets import secret_problems
 from skep.spec.senders import effective_verify
 from skep.spec.validate import validate
@@ -31,17 +31,17 @@ from skep.spec.validate_webhook import effective_idempotency
 __all__ = [
     "Action",
     "App",
-    "Change",
     "Checked",
     "ExportFormat",
     "Expression",
     "ExpressionError",
     "FieldMapping",
     "Misfit",
-    "Problem",
+    "PlannedChange",
     "SettingChange",
     "Severity",
     "SpecError",
+    "SpecProblem",
     "Validator",
     "apply_mapping",
     "check",

@@ -23,8 +23,8 @@ from skep.spec.types import (
     NULL,
     STRING,
     TEXTUAL,
-    Kind,
     Type,
+    TypeKind,
     fits,
     join,
     list_of,
@@ -87,16 +87,16 @@ def _type_of(value: object) -> Type:
 
 def _check_select(node: Select, operand: Node) -> Node:
     of = operand.type
-    if of.kind is Kind.RECORD:
+    if of.kind is TypeKind.RECORD:
         found = of.field(node.field)
         if found is None:
             raise TextError(
                 node.at, f"there is no field {node.field!r} here", _near(node.field, [name for name, _ in of.fields])
             )
         type_ = found
-    elif of.kind is Kind.MAP:
+    elif of.kind is TypeKind.MAP:
         type_ = of.element or JSON
-    elif of.kind is Kind.JSON:
+    elif of.kind is TypeKind.JSON:
         type_ = JSON
     else:
         raise TextError(node.at, f"{_named(of)} has no fields", "a json, map or record before the dot")
@@ -106,16 +106,16 @@ def _check_select(node: Select, operand: Node) -> Node:
 def _check_map(node: MapOf, scope: Scope, bindings: Bindings) -> Node:
     entries = tuple((_check(key, scope, bindings), _check(value, scope, bindings)) for key, value in node.entries)
     for key, _ in entries:
-        if key.type.kind not in TEXTUAL and key.type.kind is not Kind.JSON:
+        if key.type.kind not in TEXTUAL and key.type.kind is not TypeKind.JSON:
             raise TextError(key.at, f"{_named(key.type)} cannot be a key", "a string, since JSON has no other keys")
     return MapOf(node.at, entries, map_of(STRING, _joined([value for _, value in entries])))
 
 
 def _check_comprehension(node: Comprehension, scope: Scope, bindings: Bindings) -> Node:
     over = _check(node.range, scope, bindings)
-    if over.type.kind not in (Kind.LIST, Kind.MAP, Kind.JSON):
+    if over.type.kind not in (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON):
         raise TextError(node.at, f"{node.macro}() goes over a list or the keys of a map, not over {_named(over.type)}")
-    element = over.type.key if over.type.kind is Kind.MAP else over.type.element
+    element = over.type.key if over.type.kind is TypeKind.MAP else over.type.element
     inner = {**bindings, node.slot: element or JSON}
     predicate = transform = None
     if node.predicate is not None:
@@ -138,7 +138,7 @@ def _joined(nodes: Iterable[Node]) -> Type:
         if joined is None:
             return JSON
         result = joined
-    return JSON if result is None or result.kind is Kind.NULL else result
+    return JSON if result is None or result.kind is TypeKind.NULL else result
 
 
 def _check_call(node: FunctionCall) -> Node:
@@ -153,7 +153,7 @@ def _check_call(node: FunctionCall) -> Node:
             result = _check_index(node)
         case "?:":
             result = _check_ternary(node)
-        case "+" if Kind.LIST in (types[0].kind, types[1].kind) and fits(types[0], types[1]):
+        case "+" if TypeKind.LIST in (types[0].kind, types[1].kind) and fits(types[0], types[1]):
             result = join(types[0], types[1]) or list_of(JSON)
         case sign if sign in OPERATORS:
             result = _matching(node, OPERATORS[sign])
@@ -195,16 +195,16 @@ def _mismatch(node: FunctionCall, given: list[Type], signatures: list[Signature]
     near = [signature for signature in signatures if given and fits(given[0], signature.parameters[0])]
     ways = sorted({" and ".join(map(_named, signature.parameters)) for signature in near or signatures})
     hint = ""
-    if {type_.kind for type_ in given} == {Kind.INT, Kind.FLOAT}:
+    if {type_.kind for type_ in given} == {TypeKind.INT, TypeKind.FLOAT}:
         hint = "; convert one with double() or int()"
     return TextError(node.at, f"{what} does not work with {have}", " or ".join(ways) + hint)
 
 
 def _check_comparable(node: FunctionCall) -> None:
     left, right = node.arguments
-    if Kind.NULL in (left.type.kind, right.type.kind):
-        other = right.type if left.type.kind is Kind.NULL else left.type
-        if not (other.optional or other.kind in (Kind.JSON, Kind.NULL)):
+    if TypeKind.NULL in (left.type.kind, right.type.kind):
+        other = right.type if left.type.kind is TypeKind.NULL else left.type
+        if not (other.optional or other.kind in (TypeKind.JSON, TypeKind.NULL)):
             raise TextError(node.at, f"{_named(other)} is never null", "a field with an optional type, like string?")
         return
     if not fits(required(left.type), required(right.type)):
@@ -219,9 +219,9 @@ def _check_comparable(node: FunctionCall) -> None:
 
 def _conversion(left: Type, right: Type) -> str:
     kinds = {left.kind, right.kind}
-    if kinds == {Kind.INT, Kind.FLOAT}:
+    if kinds == {TypeKind.INT, TypeKind.FLOAT}:
         return "; convert one with double() or int()"
-    if Kind.TIME in kinds and kinds & TEXTUAL:
+    if TypeKind.TIME in kinds and kinds & TEXTUAL:
         return '; timestamp("…") makes a time of a string'
     return ""
 
@@ -229,9 +229,9 @@ def _conversion(left: Type, right: Type) -> str:
 def _check_in(node: FunctionCall) -> Type:
     item, container = node.arguments
     of = container.type
-    if of.kind not in (Kind.LIST, Kind.MAP, Kind.JSON):
+    if of.kind not in (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON):
         raise TextError(node.at, f"in looks into a list or the keys of a map, not into {_named(of)}")
-    element = (of.key if of.kind is Kind.MAP else of.element) or JSON
+    element = (of.key if of.kind is TypeKind.MAP else of.element) or JSON
     if not fits(required(item.type), required(element)):
         raise TextError(node.at, f"in looks for {_named(item.type)} among {_named(element)}", _named(element))
     if isinstance(container, ListOf):
@@ -243,12 +243,12 @@ def _check_in(node: FunctionCall) -> Type:
 def _check_index(node: FunctionCall) -> Type:
     operand, index = node.arguments
     match operand.type.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             _expect(index, INT, "the index of a list")
-        case Kind.MAP:
+        case TypeKind.MAP:
             _expect(index, STRING, "the key of a map")
-        case Kind.JSON:
-            if index.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
+        case TypeKind.JSON:
+            if index.type.kind not in TEXTUAL | {TypeKind.INT, TypeKind.JSON}:
                 raise TextError(index.at, f"an index is not {_named(index.type)}", "an int or a string")
         case _:
             raise TextError(node.at, f"{_named(operand.type)} has no elements", "a list, map or json before [ ]")
@@ -277,7 +277,7 @@ def _narrowed(branch: Node, condition: Node, sign: str) -> Type:
         tested = msgspec.structs.replace(condition, test=False)
     elif isinstance(condition, FunctionCall) and condition.function == sign:
         left, right = condition.arguments
-        tested = left if right.type.kind is Kind.NULL else right if left.type.kind is Kind.NULL else None
+        tested = left if right.type.kind is TypeKind.NULL else right if left.type.kind is TypeKind.NULL else None
     return required(branch.type) if tested is not None and _is_same(tested, branch) else branch.type
 
 
@@ -299,22 +299,22 @@ def _check_result(node: Node, wanted: Type) -> None:
         for branch in node.arguments[1:]:
             _check_result(branch, wanted)
         return
-    if isinstance(node, Literal) and wanted.kind is Kind.FLOAT and node.type.kind is Kind.INT:
+    if isinstance(node, Literal) and wanted.kind is TypeKind.FLOAT and node.type.kind is TypeKind.INT:
         raise TextError(node.at, "this is an int", f"a float, as {node.value}.0")
-    if not fits(node.type if node.type.kind is Kind.NULL else required(node.type), wanted):
+    if not fits(node.type if node.type.kind is TypeKind.NULL else required(node.type), wanted):
         raise TextError(node.at, f"this is {_named(node.type)}", _named(wanted))
     _check_choice(wanted, node)
 
 
 def _check_choice(enum: Type, node: Node) -> None:
-    if enum.kind is not Kind.ENUM or not isinstance(node, Literal) or not isinstance(node.value, str):
+    if enum.kind is not TypeKind.ENUM or not isinstance(node, Literal) or not isinstance(node.value, str):
         return
     if node.value not in enum.choices:
         raise TextError(node.at, f"{node.value!r} is not one of the enum's words", ", ".join(enum.choices))
 
 
 def _named(type_: Type) -> str:
-    return print_type(type_) if type_.kind is not Kind.RECORD else "a record"
+    return print_type(type_) if type_.kind is not TypeKind.RECORD else "a record"
 
 
 def _near(name: str, known: Iterable[str]) -> str:

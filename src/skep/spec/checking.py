@@ -11,9 +11,9 @@ from skep.spec.expressions import Expression, analyse
 from skep.spec.faults import TextError
 from skep.spec.ir import App, Expressions, Fields
 from skep.spec.messages import fits_type
-from skep.spec.problems import PROBLEMS_SHOWN, Path, Problem, Severity, Spans, located, nearest
+from skep.spec.problems import PROBLEMS_SHOWN, Path, Severity, Spans, SpecProblem, located, nearest
 from skep.spec.scanning import NAME
-from skep.spec.types import BOOL, JSON, TEXTUAL, Field, Kind, Type, print_type
+from skep.spec.types import BOOL, JSON, TEXTUAL, Field, Type, TypeKind, print_type
 
 DURATION_SECONDS_MAX = 100 * 365 * 86_400.0
 NAME_CHARACTERS = 255
@@ -29,7 +29,7 @@ class Checking:
     def __init__(self, app: App, spans: Spans) -> None:
         self.app = app
         self.spans = spans
-        self.problems: list[Problem] = []
+        self.problems: list[SpecProblem] = []
         self.errors = 0
 
     def problem(
@@ -45,7 +45,7 @@ class Checking:
     ) -> None:
         """Note a problem at a path, or at an offset of the text there."""
         self.errors += severity is Severity.ERROR
-        problem = Problem(message=message, path=path, expected=expected, severity=severity, absence=absence)
+        problem = SpecProblem(message=message, path=path, expected=expected, severity=severity, absence=absence)
         self.problems.append(located(problem, text, at, self.spans))
 
     def warning(self, path: Path, message: str, expected: str | None = None) -> None:
@@ -80,7 +80,7 @@ class Checking:
         found = self.expression(path, text, variables)
         if found is None:
             return None
-        if found.type.kind not in TEXTUAL | {Kind.INT, Kind.JSON}:
+        if found.type.kind not in TEXTUAL | {TypeKind.INT, TypeKind.JSON}:
             self.problem(path, f"a key cannot be {print_type(found.type)}", "a string or an int", text=text)
         elif found.type.optional:
             self.problem(

@@ -14,7 +14,7 @@ from skep.spec.functions import IMPLEMENTATIONS, Function, matching, read_time
 from skep.spec.operations import name_of, unfit
 from skep.spec.patterns import compiled
 from skep.spec.scope import TIME_UNITS, NoValueError, Scope
-from skep.spec.types import Kind, Type
+from skep.spec.types import Type, TypeKind
 
 Run: TypeAlias = Callable[[Scope], object]
 _MISSING = object()
@@ -79,7 +79,7 @@ def _bound(node: Bound) -> Run:
 
 def _select(node: Select) -> Run:
     operand, field, at = build(node.operand), node.field, node.at
-    record = node.operand.type.kind is Kind.RECORD
+    record = node.operand.type.kind is TypeKind.RECORD
     absent_is_fine = record and node.type.optional
     convert = conversion(node.type) if record else None
 
@@ -100,7 +100,7 @@ def _select(node: Select) -> Run:
 def _has(node: Select) -> Run:
     operand, field, at = build(node.operand), node.field, node.at
     # An optional field of a record may be null, which counts as absent.
-    by_value = node.operand.type.kind is Kind.RECORD
+    by_value = node.operand.type.kind is TypeKind.RECORD
 
     def run(scope: Scope) -> object:
         value = operand(scope)
@@ -113,11 +113,11 @@ def _has(node: Select) -> Run:
 
 def conversion(type_: Type) -> Callable[[Scope, object], object] | None:
     """The function that converts a JSON value to a type: times arrive as strings, floats may arrive as whole numbers. None if there is none."""
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return _to_time
-    if type_.kind is Kind.FLOAT:
+    if type_.kind is TypeKind.FLOAT:
         return _to_float
-    if type_.kind not in (Kind.LIST, Kind.MAP) or type_.element is None:
+    if type_.kind not in (TypeKind.LIST, TypeKind.MAP) or type_.element is None:
         return None
     inner = conversion(type_.element)
     if inner is None:

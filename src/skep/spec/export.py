@@ -11,7 +11,7 @@ from msgspec import UNSET
 from skep.spec.endpoint import endpoint_name
 from skep.spec.interchange import to_json
 from skep.spec.ir import App, ExtraFields, Fields, Queue, Scheme, Webhook
-from skep.spec.types import INT_MAX, INT_MIN, Kind, Type
+from skep.spec.types import INT_MAX, INT_MIN, Type, TypeKind
 from skep.spec.validate_webhook import scheme_of
 
 Schema = dict[str, Any]
@@ -71,33 +71,33 @@ def fields_schema(fields: Fields, extra_fields: ExtraFields) -> Schema:
     return schema
 
 
-_PLAIN: dict[Kind, Schema] = {
-    Kind.STRING: {"type": "string"},
-    Kind.INT: {"type": "integer", "minimum": INT_MIN, "maximum": INT_MAX},
-    Kind.FLOAT: {"type": "number"},
-    Kind.BOOL: {"type": "boolean"},
-    Kind.TIME: {"type": "string", "format": "date-time"},
-    Kind.UUID: {"type": "string", "format": "uuid"},
-    Kind.JSON: {},
+_PLAIN: dict[TypeKind, Schema] = {
+    TypeKind.STRING: {"type": "string"},
+    TypeKind.INT: {"type": "integer", "minimum": INT_MIN, "maximum": INT_MAX},
+    TypeKind.FLOAT: {"type": "number"},
+    TypeKind.BOOL: {"type": "boolean"},
+    TypeKind.TIME: {"type": "string", "format": "date-time"},
+    TypeKind.UUID: {"type": "string", "format": "uuid"},
+    TypeKind.JSON: {},
 }
 
 
 def type_schema(type_: Type) -> Schema:
     """The schema of a type."""
     schema = _bare_schema(type_)
-    if not type_.optional or type_.kind is Kind.JSON:
+    if not type_.optional or type_.kind is TypeKind.JSON:
         return schema
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _bare_schema(type_: Type) -> Schema:
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         return {"type": "string", "enum": list(type_.choices)}
-    if type_.kind is Kind.LIST and type_.element is not None:
+    if type_.kind is TypeKind.LIST and type_.element is not None:
         return {"type": "array", "items": type_schema(type_.element)}
-    if type_.kind is Kind.MAP and type_.element is not None and type_.key is not None:
+    if type_.kind is TypeKind.MAP and type_.element is not None and type_.key is not None:
         schema: Schema = {"type": "object", "additionalProperties": type_schema(type_.element)}
-        if type_.key.kind is not Kind.STRING:
+        if type_.key.kind is not TypeKind.STRING:
             schema["propertyNames"] = _bare_schema(type_.key)
         return schema
     return dict(_PLAIN[type_.kind])

@@ -24,7 +24,7 @@ from skep.spec.evaluator import build
 from skep.spec.faults import TextError
 from skep.spec.instants import print_duration, print_time
 from skep.spec.scope import BUDGET, BudgetError, NoValueError, Scope
-from skep.spec.types import INT_MAX, INT_MIN, Kind, Type, holds
+from skep.spec.types import INT_MAX, INT_MIN, Type, TypeKind, holds
 
 RESULT_PARTS = 200_000
 """The most values in a result, including those in its lists and maps."""
@@ -156,7 +156,7 @@ def _without_value(expression: Expression, message: str, at: int, value: object 
 
 
 def _takes_null(type_: Type) -> bool:
-    return type_.optional or type_.kind in (Kind.JSON, Kind.NULL)
+    return type_.optional or type_.kind in (TypeKind.JSON, TypeKind.NULL)
 
 
 def _makes(node: Node) -> bool:
@@ -164,7 +164,7 @@ def _makes(node: Node) -> bool:
     if isinstance(node, ListOf | MapOf | Comprehension):
         return True
     return (isinstance(node, FunctionCall) and node.function in ("+", "split")) or holds(
-        node.type, Kind.TIME, Kind.DURATION
+        node.type, TypeKind.TIME, TypeKind.DURATION
     )
 
 

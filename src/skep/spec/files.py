@@ -9,14 +9,14 @@ from msgspec import Struct
 from skep.spec.interchange import from_json, from_toml
 from skep.spec.ir import App
 from skep.spec.parser import Parsed, parse_app
-from skep.spec.problems import Problem, SpecError, errors_of, ordered, render
+from skep.spec.problems import SpecError, SpecProblem, errors_of, ordered, render
 from skep.spec.validate import validate
 
 
 class Checked(Struct, frozen=True):
     """The result of a check: the problems from top to bottom, as data and as text."""
 
-    problems: list[Problem]
+    problems: list[SpecProblem]
     rendered: list[str]
 
     @property
@@ -52,7 +52,7 @@ def load(text: str, filename: str) -> App:
     return parsed.app
 
 
-def _problems(parsed: Parsed) -> list[Problem]:
+def _problems(parsed: Parsed) -> list[SpecProblem]:
     """The problems of reading and of validation, without those that may only follow from an unreadable part."""
     found = validate(parsed.app, parsed.spans)
     if not parsed.problems:

@@ -17,7 +17,7 @@ from skep.model import QueueChanges
 from skep.model.setting_names import meant_setting
 from skep.spec.faults import TextError
 from skep.spec.ir import App, Entity, Queue, Schedule, Webhook
-from skep.spec.problems import Path, Problem, SpecError, render_all
+from skep.spec.problems import Path, SpecError, SpecProblem, render_all
 from skep.spec.syntax import TEXT_CHARACTERS
 from skep.spec.types import Field, parse_field, print_field
 
@@ -65,27 +65,27 @@ def to_document(app: App) -> Document:
 
 def from_document(document: object, filename: str = "spec") -> App:
     """An app from plain dictionaries."""
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     try:
         app = _converted(copy.deepcopy(document), problems)
     except RecursionError:
         app = App(name="")
-        problems.append(Problem(message="the document is nested too deeply"))
+        problems.append(SpecProblem(message="the document is nested too deeply"))
     if problems:
         raise SpecError(problems, render_all(problems, "", filename))
     return app
 
 
 def _loaded(text: str | bytes, filename: str, load: Callable[[str | bytes], object]) -> App:
-    problem: Problem
+    problem: SpecProblem
     try:
         if len(text) > TEXT_CHARACTERS:
             raise ValueError(f"a spec has at most {TEXT_CHARACTERS} characters")
         document = load(text)
     except RecursionError:
-        problem = Problem(message="the document is nested too deeply")
+        problem = SpecProblem(message="the document is nested too deeply")
     except (ValueError, msgspec.MsgspecError) as error:
-        problem = Problem(message=f"the document cannot be read: {error}")
+        problem = SpecProblem(message=f"the document cannot be read: {error}")
     else:
         return from_document(document, filename)
     raise SpecError([problem], render_all([problem], "", filename))
@@ -98,9 +98,11 @@ def _load_toml(text: str | bytes) -> object:
     return tomllib.loads(given)
 
 
-def _converted(document: object, problems: list[Problem]) -> App:
+def _converted(document: object, problems: list[SpecProblem]) -> App:
     if not isinstance(document, dict):
-        problems.append(Problem(message="a spec is a table", expected="name, queues, webhooks, entities or schedules"))
+        problems.append(
+            SpecProblem(message="a spec is a table", expected="name, queues, webhooks, entities or schedules")
+        )
         return App(name="")
     for path, fields in _field_tables(document):
         _read_fields(path, fields, problems)
@@ -108,17 +110,17 @@ def _converted(document: object, problems: list[Problem]) -> App:
     for kind, part in _KINDS.items():
         found[kind] = _convert_kind(document.get(kind, {}), kind, part, problems)
     unknown = [str(name) for name in document if name != "name" and name not in _KINDS]
-    problems += [Problem(message=f"there is no {name!r} in a spec", path=(name,)) for name in unknown]
+    problems += [SpecProblem(message=f"there is no {name!r} in a spec", path=(name,)) for name in unknown]
     name = document.get("name")
     if not isinstance(name, str):
-        problems.append(Problem(message="the app has no name", path=("name",), expected="a string"))
+        problems.append(SpecProblem(message="the app has no name", path=("name",), expected="a string"))
         name = ""
     return App(name=name, **found)
 
 
-def _convert_kind(given: object, kind: str, part: type, problems: list[Problem]) -> Document:
+def _convert_kind(given: object, kind: str, part: type, problems: list[SpecProblem]) -> Document:
     if not isinstance(given, dict):
-        problems.append(Problem(message=f"{kind} are kept by their names", path=(kind,), expected="a table"))
+        problems.append(SpecProblem(message=f"{kind} are kept by their names", path=(kind,), expected="a table"))
         return {}
     found: Document = {}
     for name, content in given.items():
@@ -134,24 +136,24 @@ def _convert_kind(given: object, kind: str, part: type, problems: list[Problem])
             found[str(name)] = msgspec.convert(content, part)
         except (msgspec.ValidationError, RecursionError) as error:
             text = str(error)
-            problems.append(Problem(message=text[:1].lower() + text[1:], path=(kind, str(name))))
+            problems.append(SpecProblem(message=text[:1].lower() + text[1:], path=(kind, str(name))))
     return found
 
 
-def _unknown_setting(path: Path) -> Problem:
+def _unknown_setting(path: Path) -> SpecProblem:
     name = str(path[-1])
     meant = meant_setting(name)
-    return Problem(message=f"there is no setting {name!r}", path=path, expected=f"{meant}?" if meant else None)
+    return SpecProblem(message=f"there is no setting {name!r}", path=path, expected=f"{meant}?" if meant else None)
 
 
-def _read_fields(path: Path, fields: Document, problems: list[Problem]) -> None:
+def _read_fields(path: Path, fields: Document, problems: list[SpecProblem]) -> None:
     for name, text in list(fields.items()):
         try:
             if not isinstance(text, str):
                 raise TextError(0, "a type is written as a string", '"int", for instance')
             fields[name] = parse_field(text)
         except TextError as error:
-            problems.append(Problem(message=error.message, path=(*path, name), expected=error.expected))
+            problems.append(SpecProblem(message=error.message, path=(*path, name), expected=error.expected))
             del fields[name]
 
 

@@ -122,7 +122,7 @@ _FORWARDED = "x-forwarded-"
 _WORDS = re.compile(r"[-_.]")
 
 
-class Kept:
+class KeptHeaders:
     """The headers that a webhook keeps. Names are in lower case."""
 
     def __init__(self, names: Iterable[str] | None, own_signature: str | None = None) -> None:
@@ -159,6 +159,6 @@ def _other_reason(name: str) -> Reason | None:
     return Reason.ADDRESS if name.startswith(_FORWARDED) else BY_NAME_OR_ALL.get(name)
 
 
-def kept_of(webhook: Webhook) -> Kept:
+def kept_of(webhook: Webhook) -> KeptHeaders:
     """The headers that a webhook keeps: those it names, else the harmless ones."""
-    return Kept(webhook.keep_headers, webhook.verify.header if webhook.verify is not None else None)
+    return KeptHeaders(webhook.keep_headers, webhook.verify.header if webhook.verify is not None else None)

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from skep.spec.expressions import shown
 from skep.spec.ir import ExtraFields, Fields
-from skep.spec.types import INT_MAX, INT_MIN, Kind, Type, print_type
+from skep.spec.types import INT_MAX, INT_MIN, Type, TypeKind, print_type
 
 _INT = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 _TIME = Annotated[datetime, Meta(tz=True)]
@@ -119,31 +119,31 @@ def _struct(fields: Fields, strict: bool, raw: bool) -> type:
         rename[f"f{index}"] = name
         if field.required:
             needed.append((f"f{index}", _python_type(field.type, raw)))
-        elif field.type.kind is Kind.JSON:
+        elif field.type.kind is TypeKind.JSON:
             others.append((f"f{index}", Any, UNSET))
         else:
             others.append((f"f{index}", _python_type(field.type, raw) | UnsetType, UNSET))
     return msgspec.defstruct("Message", [*needed, *others], rename=rename, forbid_unknown_fields=strict, gc=False)
 
 
-_PLAIN: dict[Kind, Any] = {
-    Kind.STRING: str, Kind.INT: _INT, Kind.FLOAT: float, Kind.BOOL: bool, Kind.TIME: _TIME, Kind.UUID: UUID,
+_PLAIN: dict[TypeKind, Any] = {
+    TypeKind.STRING: str, TypeKind.INT: _INT, TypeKind.FLOAT: float, TypeKind.BOOL: bool, TypeKind.TIME: _TIME, TypeKind.UUID: UUID,
 }  # fmt: skip
 
 
 def _python_type(type_: Type, raw: bool) -> Any:
-    if type_.kind is Kind.JSON:
+    if type_.kind is TypeKind.JSON:
         return Raw if raw and not type_.optional else Any
     bare = _bare_type(type_, raw)
     return bare | None if type_.optional else bare
 
 
 def _bare_type(type_: Type, raw: bool) -> Any:
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         return Literal[type_.choices]
-    if type_.kind is Kind.LIST and type_.element is not None:
+    if type_.kind is TypeKind.LIST and type_.element is not None:
         return list[_python_type(type_.element, raw)]  # type: ignore[misc]  # made at run time
-    if type_.kind is Kind.MAP and type_.element is not None and type_.key is not None:
+    if type_.kind is TypeKind.MAP and type_.element is not None and type_.key is not None:
         return dict[_python_type(type_.key, raw), _python_type(type_.element, raw)]  # type: ignore[misc]
     return _PLAIN[type_.kind]
 

@@ -28,7 +28,7 @@ from skep.spec.ir import (
 from skep.spec.problems import Path
 from skep.spec.reading import Reading, word_of
 from skep.spec.scanning import is_wrapped
-from skep.spec.syntax import Block, Entry, Value
+from skep.spec.syntax import Block, Entry, RawText
 from skep.spec.values import read_amount, read_bool, read_duration, read_int, read_name, read_string, read_strings
 
 OF_QUEUE = settings_of(SpecBlock.QUEUE)
@@ -208,19 +208,19 @@ def _check(reading: Reading, entry: Entry, found: dict[str, object], path: Path)
         reading.problem(entry.span, "the check says nothing", "holds: and an expression")
 
 
-def split_when(value: Value) -> tuple[Value, Value | None]:
+def split_when(value: RawText) -> tuple[RawText, RawText | None]:
     """Split ``Name when (condition)``; one pair of brackets around the condition is dropped."""
     match = _WHEN.search(value.text)
     if match is None:
         return value, None
     condition = inner(value, match.end())
     if is_wrapped(condition.text):
-        condition = inner(Value(condition.text[:-1], condition.span), 1)
+        condition = inner(RawText(condition.text[:-1], condition.span), 1)
         condition.text = condition.text.rstrip()
-    return Value(value.text[: match.start()].rstrip(), value.span), condition
+    return RawText(value.text[: match.start()].rstrip(), value.span), condition
 
 
-def inner(value: Value, start: int) -> Value:
+def inner(value: RawText, start: int) -> RawText:
     """A value without its first characters and the white space after them."""
     while start < len(value.text) and value.text[start].isspace():
         start += 1
@@ -229,7 +229,7 @@ def inner(value: Value, start: int) -> Value:
     span = msgspec.structs.replace(
         value.span, line=value.span.line + len(skipped) - 1, columns=(columns[0] + len(skipped[-1]), *columns[1:])
     )
-    return Value(value.text[start:], span)
+    return RawText(value.text[start:], span)
 
 
 def _deliver(reading: Reading, entry: Entry, path: Path) -> Deliver | None:

@@ -11,7 +11,7 @@ from skep.spec.ir import App, Expressions, Schedule
 from skep.spec.parse_entity import parse_entity
 from skep.spec.parse_queue import parse_queue
 from skep.spec.parse_webhook import parse_webhook
-from skep.spec.problems import Path, Problem, Span, Spans
+from skep.spec.problems import Path, Span, Spans, SpecProblem
 from skep.spec.reading import Reading
 from skep.spec.syntax import Block, Entry, read
 from skep.spec.values import read_name, read_string
@@ -24,7 +24,7 @@ class Parsed(Struct, frozen=True):
 
     app: App
     spans: Spans
-    problems: list[Problem]
+    problems: list[SpecProblem]
 
 
 def parse_app(text: str) -> Parsed:

@@ -35,7 +35,7 @@ class SettingChange(Struct, frozen=True):
     danger: str = ""
 
 
-class Change(Struct, frozen=True):
+class PlannedChange(Struct, frozen=True):
     """The planned change of one queue: ``settings`` are the settings to send."""
 
     action: Action
@@ -49,7 +49,7 @@ class Change(Struct, frozen=True):
         return any(change.danger for change in self.changes)
 
 
-def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
+def plan(app: App, known: Mapping[str, QueueSettings]) -> list[PlannedChange]:
     """All changes, in the order in which they can be made. A queue that is as the spec says has no change."""
     holders = set(dead_letter_queues(app).values())
     # Dead-letter queues come first, so that the queues that name them find them with their own settings.
@@ -60,7 +60,7 @@ def plan(app: App, known: Mapping[str, QueueSettings]) -> list[Change]:
         if (change := _change(_settings(app, name, holders), name, known.get(name))) is not None
     ]
     strangers = sorted(name for name in known if name not in app.queues and name not in holders)
-    return changes + [Change(Action.LEAVE, name) for name in strangers]
+    return changes + [PlannedChange(Action.LEAVE, name) for name in strangers]
 
 
 def settings_of(app: App, name: str) -> QueueChanges:
@@ -79,7 +79,7 @@ def _settings(app: App, name: str, holders: set[str]) -> QueueChanges:
     return settings
 
 
-def render_plan(changes: Iterable[Change]) -> str:
+def render_plan(changes: Iterable[PlannedChange]) -> str:
     """A plan as text: + creates, ~ changes, ! could lose something."""
     lines: list[str] = []
     for change in changes:
@@ -110,12 +110,12 @@ def _filled(settings: QueueChanges, **values: object) -> QueueChanges:
     return msgspec.structs.replace(settings, **missing)
 
 
-def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Change | None:
+def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> PlannedChange | None:
     given = wanted.given()
     if known is None:
         defaults = QueueSettings()
         changes = [SettingChange(field, getattr(defaults, field), value) for field, value in given.items()]
-        return Change(Action.CREATE, name, wanted, changes)
+        return PlannedChange(Action.CREATE, name, wanted, changes)
     differing = {field: value for field, value in given.items() if value != getattr(known, field)}
     if not differing:
         return None
@@ -123,7 +123,7 @@ def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Cha
         SettingChange(field, getattr(known, field), value, _danger(field, getattr(known, field), value))
         for field, value in differing.items()
     ]
-    return Change(Action.UPDATE, name, msgspec.structs.replace(QueueChanges(), **differing), changes)
+    return PlannedChange(Action.UPDATE, name, msgspec.structs.replace(QueueChanges(), **differing), changes)
 
 
 def _danger(name: str, before: object, after: object) -> str:

@@ -42,7 +42,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class SpecProblem(Struct, frozen=True, kw_only=True):
     """One problem. ``line`` is 0 where there is no text to point at.
 
     ``absence`` marks a missing part. When a text could not be read whole, the part may be there after all.
@@ -60,7 +60,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 class SpecError(SkepError):
     """The error of a spec that cannot be used, with all its problems."""
 
-    def __init__(self, problems: Sequence[Problem], rendered: str) -> None:
+    def __init__(self, problems: Sequence[SpecProblem], rendered: str) -> None:
         super().__init__(Code.INVALID_SPEC, rendered, problems=list(problems[:PROBLEMS_SHOWN]))
         self.problems = list(problems)
 
@@ -73,7 +73,7 @@ def nearest(name: str, known: Collection[str], told: int) -> str | None:
     return near[0] if near else None
 
 
-def located(problem: Problem, text: str, at: int, spans: Spans) -> Problem:
+def located(problem: SpecProblem, text: str, at: int, spans: Spans) -> SpecProblem:
     """The problem with the line and column of an offset in the text at its path, or of the nearest part that has a span."""
     path = problem.path
     while path and path not in spans:
@@ -91,16 +91,16 @@ def _within(text: str, at: int) -> tuple[int, int]:
     return before.count("\n"), len(before) - (before.rfind("\n") + 1)
 
 
-def errors_of(problems: Sequence[Problem]) -> list[Problem]:
+def errors_of(problems: Sequence[SpecProblem]) -> list[SpecProblem]:
     """The problems that make a spec unusable."""
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
-def ordered(problems: Sequence[Problem]) -> list[Problem]:
+def ordered(problems: Sequence[SpecProblem]) -> list[SpecProblem]:
     return sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
-def render(problem: Problem, source: str, filename: str) -> str:
+def render(problem: SpecProblem, source: str, filename: str) -> str:
     """A problem as text: place, message, the line with a caret, and the expected text."""
     if not problem.line:
         path = ".".join(map(str, problem.path))
@@ -117,7 +117,7 @@ def render(problem: Problem, source: str, filename: str) -> str:
     return "\n".join([head, number + line, caret + _expectation(problem, " expected ", "")])
 
 
-def render_all(problems: Sequence[Problem], source: str, filename: str) -> str:
+def render_all(problems: Sequence[SpecProblem], source: str, filename: str) -> str:
     """All problems from top to bottom, up to a bound."""
     shown = [render(problem, source, filename) for problem in ordered(problems)[:PROBLEMS_SHOWN]]
     if len(problems) > PROBLEMS_SHOWN:
@@ -125,5 +125,5 @@ def render_all(problems: Sequence[Problem], source: str, filename: str) -> str:
     return "\n".join(shown)
 
 
-def _expectation(problem: Problem, before: str, after: str) -> str:
+def _expectation(problem: SpecProblem, before: str, after: str) -> str:
     return f"{before}{problem.expected}{after}" if problem.expected else ""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 from skep.spec.faults import TextError
-from skep.spec.problems import Path, Problem, Span, Spans, nearest
+from skep.spec.problems import Path, Span, Spans, SpecProblem, nearest
 from skep.spec.scanning import NAME
-from skep.spec.syntax import Block, Entry, Value
+from skep.spec.syntax import Block, Entry, RawText
 from skep.spec.types import JSON, Field, parse_field
 from skep.spec.values import read_name
 
@@ -20,20 +20,20 @@ Meant = Callable[[str], str | None]
 class Reading:
     """The problems and spans of one text."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[SpecProblem]) -> None:
         self.problems = problems
         self.spans: Spans = {}
 
     def problem(self, span: Span, message: str, expected: str | None = None) -> None:
         """Note a problem at the start of a span."""
-        self.problems.append(Problem(message=message, expected=expected, line=span.line, column=span.column))
+        self.problems.append(SpecProblem(message=message, expected=expected, line=span.line, column=span.column))
 
-    def fault(self, value: Value, error: TextError) -> None:
+    def fault(self, value: RawText, error: TextError) -> None:
         """Note a problem at an offset of a value."""
         before = value.text[: error.at].split("\n")
         line = min(len(before), len(value.span.columns)) - 1
         self.problems.append(
-            Problem(
+            SpecProblem(
                 message=error.message,
                 expected=error.expected,
                 line=value.span.line + line,
@@ -83,7 +83,7 @@ class Reading:
             return None
         return self.read(entry.value, read)
 
-    def read(self, value: Value, read: Callable[[str], Read]) -> Read | None:
+    def read(self, value: RawText, read: Callable[[str], Read]) -> Read | None:
         """Read a raw value; None when that fails (a problem is noted)."""
         try:
             return read(value.text)

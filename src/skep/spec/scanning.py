@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from skep.spec.problems import Problem, Span
+from skep.spec.problems import Span, SpecProblem
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 STRING = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"')
@@ -41,7 +41,7 @@ class Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
-        self.problems: list[Problem] = []
+        self.problems: list[SpecProblem] = []
         self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def place(self, at: int) -> tuple[int, int]:
@@ -52,7 +52,7 @@ class Scanner:
     def problem(self, at: int, message: str, expected: str | None = None) -> None:
         """Note a problem at an offset."""
         line, column = self.place(at)
-        self.problems.append(Problem(message=message, expected=expected, line=line, column=column))
+        self.problems.append(SpecProblem(message=message, expected=expected, line=line, column=column))
 
     def peek(self) -> str:
         """The next character; empty at the end."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from skep.spec.endpoint import is_address
 from skep.spec.ir import App, Deliver, Scheme
-from skep.spec.problems import Path, Problem, Spans, located
+from skep.spec.problems import Path, Spans, SpecProblem, located
 
 SECRET_BYTES_MIN = 16
 """128 bits. On GitHub users choose the secret; all other senders make longer ones."""
@@ -108,10 +108,10 @@ def secret_faults(uses: list[SecretUse], environment: Mapping[str, str]) -> list
 
 def secret_problems(
     app: App, environment: Mapping[str, str], spans: Spans | None = None, *, expected: str = "a secret"
-) -> list[Problem]:
+) -> list[SpecProblem]:
     """A problem for each secret of an app that cannot be used; ``expected`` says whose environment it is."""
     return [
-        located(Problem(message=fault.message, path=fault.use.path, expected=expected), "", 0, spans or {})
+        located(SpecProblem(message=fault.message, path=fault.use.path, expected=expected), "", 0, spans or {})
         for fault in secret_faults(secret_uses(app), environment)
     ]
 

@@ -12,14 +12,14 @@ from enum import Enum
 import msgspec
 from msgspec import Struct
 
-from skep.spec.problems import PROBLEMS_SHOWN, Problem, Span
+from skep.spec.problems import PROBLEMS_SHOWN, Span, SpecProblem
 from skep.spec.scanning import NAME, STRING, Scanner
 
 TEXT_CHARACTERS = 1_000_000
 BLOCK_LEVELS = 12
 
 
-class Value(Struct):
+class RawText(Struct):
     """A raw text with its lines stripped, and its span."""
 
     text: str
@@ -32,7 +32,7 @@ class Entry(Struct, kw_only=True):
     name: str
     span: Span
     colon: bool = False
-    value: Value | None = None
+    value: RawText | None = None
     block: Block | None = None
     leading: list[str] = []
     trailing: str | None = None
@@ -61,7 +61,7 @@ _HEADS = frozenset({"map_to", "then", "deliver", "command"})
 """Entries with a block after their value. In all other values a brace opens a map of the expression."""
 
 
-def read(text: str) -> tuple[Block, list[Problem]]:
+def read(text: str) -> tuple[Block, list[SpecProblem]]:
     """The entries of a whole text, and its syntax errors."""
     scanner = Scanner(text)
     if len(text) > TEXT_CHARACTERS:
@@ -172,17 +172,17 @@ def _read_value(scanner: Scanner, entry: Entry, mode: Mode) -> None:
     text, span = scanner.raw(angles=mode is Mode.TYPES, stop_at_brace=headed)
     if not text:
         scanner.problem(start, f"{entry.name!r} has no value", "a value on the same line")
-    entry.value = Value(text, span)
+    entry.value = RawText(text, span)
 
 
 def _read_label(scanner: Scanner, entry: Entry) -> bool:
     text, span = scanner.raw(stop_at_brace=True)
     if scanner.peek() != "{":
         message, expected = f"{entry.name!r} stands alone here", ": and a value, or a block { }"
-        scanner.problems.append(Problem(message=message, expected=expected, line=span.line, column=span.column))
+        scanner.problems.append(SpecProblem(message=message, expected=expected, line=span.line, column=span.column))
         return False
     if text:
-        entry.value = Value(text, span)
+        entry.value = RawText(text, span)
     return True
 
 

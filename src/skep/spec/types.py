@@ -25,7 +25,7 @@ _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _SPACE = re.compile(r"\s*")
 
 
-class Kind(StrEnum):
+class TypeKind(StrEnum):
     """The kinds of types. The last three exist in expressions only."""
 
     STRING = "string"
@@ -43,15 +43,17 @@ class Kind(StrEnum):
     RECORD = "record"
 
 
-PLAIN = frozenset({Kind.STRING, Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.JSON, Kind.UUID})
-TEXTUAL = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM})
+PLAIN = frozenset(
+    {TypeKind.STRING, TypeKind.INT, TypeKind.FLOAT, TypeKind.BOOL, TypeKind.TIME, TypeKind.JSON, TypeKind.UUID}
+)
+TEXTUAL = frozenset({TypeKind.STRING, TypeKind.UUID, TypeKind.ENUM})
 """The kinds that are strings in expressions. Only these can be keys of maps, as in JSON."""
 
 
 class Type(Struct, frozen=True, omit_defaults=True):
     """A type. ``element`` is the type of a list's or map's elements, ``fields`` those of a record; ``optional`` allows absent or null."""
 
-    kind: Kind
+    kind: TypeKind
     element: Type | None = None
     key: Type | None = None
     choices: tuple[str, ...] = ()
@@ -75,26 +77,26 @@ class Field(Struct, frozen=True):
         return not self.type.optional and self.default is UNSET
 
 
-STRING, INT, FLOAT, BOOL = Type(Kind.STRING), Type(Kind.INT), Type(Kind.FLOAT), Type(Kind.BOOL)
-TIME, JSON, UUID = Type(Kind.TIME), Type(Kind.JSON), Type(Kind.UUID)
-NULL, DURATION = Type(Kind.NULL), Type(Kind.DURATION)
+STRING, INT, FLOAT, BOOL = Type(TypeKind.STRING), Type(TypeKind.INT), Type(TypeKind.FLOAT), Type(TypeKind.BOOL)
+TIME, JSON, UUID = Type(TypeKind.TIME), Type(TypeKind.JSON), Type(TypeKind.UUID)
+NULL, DURATION = Type(TypeKind.NULL), Type(TypeKind.DURATION)
 
 
 def list_of(element: Type) -> Type:
-    return Type(Kind.LIST, element=element)
+    return Type(TypeKind.LIST, element=element)
 
 
 def map_of(key: Type, element: Type) -> Type:
-    return Type(Kind.MAP, key=key, element=element)
+    return Type(TypeKind.MAP, key=key, element=element)
 
 
 def enum_of(*choices: str) -> Type:
-    return Type(Kind.ENUM, choices=choices)
+    return Type(TypeKind.ENUM, choices=choices)
 
 
 def record_of(fields: dict[str, Type]) -> Type:
     """A record: a fixed set of fields, each with its type."""
-    return Type(Kind.RECORD, fields=tuple(fields.items()))
+    return Type(TypeKind.RECORD, fields=tuple(fields.items()))
 
 
 def optional(type_: Type) -> Type:
@@ -107,7 +109,7 @@ def required(type_: Type) -> Type:
     return msgspec.structs.replace(type_, optional=False) if type_.optional else type_
 
 
-def holds(type_: Type, *kinds: Kind) -> bool:
+def holds(type_: Type, *kinds: TypeKind) -> bool:
     """Whether a type, or what its lists and maps hold, is of one of these kinds."""
     return type_.kind in kinds or (type_.element is not None and holds(type_.element, *kinds))
 
@@ -147,16 +149,16 @@ def _read(text: str, at: int, depth: int) -> tuple[Type, int]:
     if word is None:
         raise TextError(at, "there is no type here", SPELLINGS)
     name, end = word[0], _skip(text, word.end())
-    if name == Kind.ENUM:
+    if name == TypeKind.ENUM:
         type_, end = _read_enum(text, end)
-    elif name == Kind.LIST:
+    elif name == TypeKind.LIST:
         end = _expect(text, end, "<")
         element, end = _read(text, end, depth + 1)
         type_, end = list_of(element), _expect(text, end, ">")
-    elif name == Kind.MAP:
+    elif name == TypeKind.MAP:
         type_, end = _read_map(text, end, depth)
     elif name in PLAIN:
-        type_ = Type(Kind(name))
+        type_ = Type(TypeKind(name))
     else:
         raise TextError(at, f"there is no type {name!r}", SPELLINGS)
     if text[end : end + 1] == "?":
@@ -227,17 +229,17 @@ def print_field(field: Field) -> str:
 
 def _print_default(field: Field) -> str:
     default = field.default
-    if field.type.kind is Kind.ENUM and isinstance(default, str) and _BARE.fullmatch(default):
+    if field.type.kind is TypeKind.ENUM and isinstance(default, str) and _BARE.fullmatch(default):
         return default if default not in ("true", "false", "null") else f'"{default}"'
     return msgspec.json.encode(default).decode()
 
 
 def _bare(type_: Type) -> str:
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         return f"enum({', '.join(_print_choice(choice) for choice in type_.choices)})"
-    if type_.kind is Kind.LIST and type_.element is not None:
+    if type_.kind is TypeKind.LIST and type_.element is not None:
         return f"list<{print_type(type_.element)}>"
-    if type_.kind is Kind.MAP and type_.element is not None and type_.key is not None:
+    if type_.kind is TypeKind.MAP and type_.element is not None and type_.key is not None:
         return f"map<{print_type(type_.key)}, {print_type(type_.element)}>"
     return str(type_.kind)
 
@@ -248,10 +250,10 @@ def _print_choice(choice: str) -> str:
 
 def fits(given: Type, wanted: Type) -> bool:
     """Whether a value of one type may stand where another type is wanted. json fits everything until its evaluation."""
-    if Kind.JSON in (given.kind, wanted.kind):
+    if TypeKind.JSON in (given.kind, wanted.kind):
         return True
-    if given.kind is Kind.NULL:
-        return wanted.optional or wanted.kind is Kind.NULL
+    if given.kind is TypeKind.NULL:
+        return wanted.optional or wanted.kind is TypeKind.NULL
     if given.kind in TEXTUAL and wanted.kind in TEXTUAL:
         return True
     if given.kind is not wanted.kind:
@@ -260,7 +262,7 @@ def fits(given: Type, wanted: Type) -> bool:
 
 
 def _parts_fit(given: Type, wanted: Type) -> bool:
-    if given.kind is Kind.RECORD:
+    if given.kind is TypeKind.RECORD:
         return given.fields == wanted.fields
     if given.element is None or wanted.element is None:
         return True
@@ -272,11 +274,11 @@ def join(one: Type, other: Type) -> Type | None:
     """The common type of two types; None when they have none."""
     if one == other:
         return one
-    if one.kind is Kind.NULL or other.kind is Kind.NULL:
-        return optional(other if one.kind is Kind.NULL else one)
+    if one.kind is TypeKind.NULL or other.kind is TypeKind.NULL:
+        return optional(other if one.kind is TypeKind.NULL else one)
     if not fits(one, other):
         return None
-    if Kind.JSON in (one.kind, other.kind):
+    if TypeKind.JSON in (one.kind, other.kind):
         return JSON
     either = one.optional or other.optional
     if one.kind in TEXTUAL:

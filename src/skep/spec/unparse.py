@@ -28,7 +28,7 @@ from skep.spec.ir import (
 from skep.spec.parse_queue import OF_DELIVERY, OF_QUEUE, OF_RETENTION
 from skep.spec.problems import Span
 from skep.spec.scanning import Scanner
-from skep.spec.syntax import Block, Entry, Value
+from skep.spec.syntax import Block, Entry, RawText
 from skep.spec.types import print_field
 from skep.spec.values import print_duration, print_name, print_number, quoted
 
@@ -49,11 +49,11 @@ def unparse(app: App) -> Entry:
 
 def _value(name: str, text: str, entries: list[Entry] | None = None) -> Entry:
     block = Block(entries) if entries is not None else None
-    return Entry(name=name, span=_NOWHERE, colon=True, value=Value(text, _NOWHERE), block=block)
+    return Entry(name=name, span=_NOWHERE, colon=True, value=RawText(text, _NOWHERE), block=block)
 
 
 def _block(name: str, entries: list[Entry], label: str | None = None) -> Entry:
-    value = Value(label, _NOWHERE) if label is not None else None
+    value = RawText(label, _NOWHERE) if label is not None else None
     return Entry(name=name, span=_NOWHERE, value=value, block=Block(entries))
 
 

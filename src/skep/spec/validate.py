@@ -28,7 +28,7 @@ from skep.spec.ir import (
     RateLimit,
     Schedule,
 )
-from skep.spec.problems import Path, Problem, Spans
+from skep.spec.problems import Path, Spans, SpecProblem
 from skep.spec.ranges import check_ranges
 from skep.spec.types import Type
 from skep.spec.validate_entity import check_entity
@@ -49,7 +49,7 @@ _SECRET_HEADER = re.compile(
 """Headers whose values are nearly always secrets."""
 
 
-def validate(app: App, spans: Spans | None = None) -> list[Problem]:
+def validate(app: App, spans: Spans | None = None) -> list[SpecProblem]:
     """All problems of an app, including warnings; with spans, each has its line and column."""
     checking = Checking(app, spans or {})
     if not app.name:

@@ -12,7 +12,7 @@ from skep.spec.checking import Checking
 from skep.spec.expressions import analyse
 from skep.spec.faults import TextError
 from skep.spec.ir import IdempotencySource, Webhook
-from skep.spec.kept_headers import ALL, Kept, kept_of, secret_reason
+from skep.spec.kept_headers import ALL, KeptHeaders, kept_of, secret_reason
 from skep.spec.problems import Path, Severity
 from skep.spec.variables import WEBHOOK
 
@@ -31,7 +31,7 @@ def check_kept(checking: Checking, webhook: Webhook, path: Path) -> None:
             _check_read(checking, kept, node, at, text)
 
 
-def _check_named(checking: Checking, kept: Kept, header: str, path: Path) -> None:
+def _check_named(checking: Checking, kept: KeptHeaders, header: str, path: Path) -> None:
     never = kept.why_not(header.lower())
     if never is not None:
         checking.warning(path, f"{header!r} is never kept: {never}", "headers without secrets")
@@ -40,7 +40,7 @@ def _check_named(checking: Checking, kept: Kept, header: str, path: Path) -> Non
         checking.warning(path, message, "no such header, unless it is harmless")
 
 
-def _check_read(checking: Checking, kept: Kept, node: Literal | Select, path: Path, text: str) -> None:
+def _check_read(checking: Checking, kept: KeptHeaders, node: Literal | Select, path: Path, text: str) -> None:
     name = node.field if isinstance(node, Select) else str(node.value)
     if name != name.lower():
         message, wanted = f"there is no header {name!r}: their names are in small letters", f'headers["{name.lower()}"]'

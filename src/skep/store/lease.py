@@ -90,7 +90,7 @@ class Burial(Struct, frozen=True):
     attempts: int
 
 
-class Failure(Struct, frozen=True):
+class AttemptRow(Struct, frozen=True):
     """A new row of the failed attempts."""
 
     seq: int
@@ -129,7 +129,7 @@ class Effects(Struct):
     retried: int = 0
     burials: list[Burial] = []
     endings: list[Ending] = []
-    failures: list[Failure] = []
+    failures: list[AttemptRow] = []
 
 
 OUTCOMES = ("expired", "retried", "dead", "released", "completed")
@@ -451,9 +451,9 @@ def outcome_of(fates: Iterable[str]) -> str:
     return min(fates, key=OUTCOMES.index)
 
 
-def failure(lease: Lease | LeasedSet, seq: int, outcome: str, error: str | None) -> Failure:
+def failure(lease: Lease | LeasedSet, seq: int, outcome: str, error: str | None) -> AttemptRow:
     """The row of a failed attempt of one message of a lease."""
-    return Failure(seq, lease.attempts, lease.leased_at, outcome, kept_error(error), lease.consumer)
+    return AttemptRow(seq, lease.attempts, lease.leased_at, outcome, kept_error(error), lease.consumer)
 
 
 def _ending(

@@ -17,7 +17,17 @@ from msgspec import Struct
 from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import Id
-from skep.model import Outcome, PushOutcome, PushResult, PushStatus, Retry, Seq, Settlement, SettleResult, SettleStatus
+from skep.model import (
+    Outcome,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    Retry,
+    Seq,
+    Settlement,
+    SettleResult,
+    SettleStatus,
+)
 from skep.model.transaction import Transaction, TransactionOutcome
 
 REMEMBER_SECONDS = 300
@@ -87,7 +97,7 @@ class Swept(Struct):
     seqs: list[int] = []
 
 
-class EndedLease(Struct, frozen=True):
+class LeaseHistoryRow(Struct, frozen=True):
     """A history row with one of the wanted tokens. ``acked``: its seqs, when ``kept`` has none and they have a gap."""
 
     token: bytes
@@ -174,7 +184,7 @@ def outcome_for(seq: int, outcome: str, kept: bytes | None) -> str:
 class Remembered:
     """The kept answers of some tokens."""
 
-    def __init__(self, rows: Iterable[EndedLease]) -> None:
+    def __init__(self, rows: Iterable[LeaseHistoryRow]) -> None:
         self._said: dict[tuple[bytes, int], tuple[str, str, SettleResult]] = {}
         self._swept: dict[tuple[bytes, str, int], int] = {}
         self._transactions: dict[tuple[bytes, bytes], Committed] = {}
@@ -220,7 +230,7 @@ class Remembered:
         return TransactionOutcome(True, found.settled, PushOutcome(pushed, {}), repeated=True)
 
 
-def _acked(row: EndedLease, kept: Kept) -> Iterable[int]:
+def _acked(row: LeaseHistoryRow, kept: Kept) -> Iterable[int]:
     if kept.acked is not None:
         return kept.acked
     if kept.packed is not None:

@@ -32,7 +32,7 @@ from skep.model import (
     SettleResult,
     SettleStatus,
 )
-from skep.model.record import Endpoint, Receipt, Report
+from skep.model.record import DeliveryEndpoint, Receipt, Report
 from skep.model.transaction import Transaction, TransactionOutcome
 
 JITTER_SHARE = 0.2
@@ -506,13 +506,13 @@ def check_reported(queue: str, seq: int, last_seq: int) -> None:
 
 
 def after_report(
-    known: Endpoint | None,
-    fresh: Endpoint,
+    known: DeliveryEndpoint | None,
+    fresh: DeliveryEndpoint,
     report: Report,
     threshold: int,
     open_seconds: float,
     reason: str | None,
-) -> Endpoint:
+) -> DeliveryEndpoint:
     """The state of an endpoint after a delivery; ``known`` itself when nothing changes.
 
     From ``threshold`` failures in a row on, each failure opens the circuit breaker for a while: no deliveries. A gone endpoint stays so.

@@ -25,7 +25,7 @@ MAX_SOCKET_FOLDER_BYTES = 80  # a socket's path has at most 107 bytes, and ends 
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemUser:
     """The user that PostgreSQL's programs run as; None stands for ourselves."""
 
     user: int | None = None
@@ -37,15 +37,15 @@ class Account:
         return None if self.user is None else []
 
 
-def unprivileged_account() -> Account:
+def unprivileged_account() -> SystemUser:
     """Return ourselves, or `nobody` when we are root."""
     if os.geteuid() != 0:
-        return Account()
+        return SystemUser()
     nobody = pwd.getpwnam("nobody")
-    return Account(nobody.pw_uid, nobody.pw_gid)
+    return SystemUser(nobody.pw_uid, nobody.pw_gid)
 
 
-def run_as(account: Account, command: Sequence[str | Path], *, cwd: Path | str = "/") -> CompletedProcess[str]:
+def run_as(account: SystemUser, command: Sequence[str | Path], *, cwd: Path | str = "/") -> CompletedProcess[str]:
     """Run a program to its end as `account`, with its output captured; OSError when it cannot be started."""
     return subprocess.run(
         command,
@@ -66,7 +66,7 @@ def clean_environment() -> dict[str, str]:
     return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 
-def temporary_root(account: Account) -> Path:
+def temporary_root(account: SystemUser) -> Path:
     """Return a temporary folder that `account` can reach, with a path short enough for a socket."""
     for candidate in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - only mkdtemp is used inside them
         root = Path(candidate).resolve()
@@ -76,12 +76,12 @@ def temporary_root(account: Account) -> Path:
     raise RuntimeError("no temporary folder that an unprivileged user can reach")
 
 
-def can_reach(account: Account, folder: Path) -> bool:
+def can_reach(account: SystemUser, folder: Path) -> bool:
     """Whether every folder on the way lets `account` through."""
     return account.user is None or all(step.stat().st_mode & stat.S_IXOTH for step in (folder, *folder.parents))
 
 
-def programs_for(account: Account) -> Path:
+def programs_for(account: SystemUser) -> Path:
     """Return a bin folder whose programs `account` can run; copies them first when it must."""
     installed = installed_programs()
     if can_run(account, installed):
@@ -102,7 +102,7 @@ def installed_programs() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-def can_run(account: Account, programs: Path) -> bool:
+def can_run(account: SystemUser, programs: Path) -> bool:
     """Whether `account` can start the server and the client. This also shows libraries that it cannot read."""
     try:
         return all(run_as(account, [programs / name, "--version"]).returncode == 0 for name in ("postgres", "psql"))

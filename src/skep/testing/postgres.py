@@ -20,7 +20,14 @@ from urllib.parse import quote, urlsplit
 
 import psutil
 
-from skep.testing.binaries import Account, clean_environment, programs_for, run_as, temporary_root, unprivileged_account
+from skep.testing.binaries import (
+    SystemUser,
+    clean_environment,
+    programs_for,
+    run_as,
+    temporary_root,
+    unprivileged_account,
+)
 
 USER = "skep"
 SETTINGS: dict[str, str | int] = {"fsync": "on", "max_connections": 200, "shared_buffers": "256MB"}
@@ -213,7 +220,7 @@ class PortTakenError(RuntimeError):
 
 
 @functools.cache
-def new_data(account: Account, programs: Path) -> Path:
+def new_data(account: SystemUser, programs: Path) -> Path:
     """Make the data of a server that was never started, once in each process; they are removed at its end."""
     folder, guard = guarded_folder(account)
     atexit.register(end_guard, guard)
@@ -223,7 +230,7 @@ def new_data(account: Account, programs: Path) -> Path:
     return folder / "data"
 
 
-def guarded_folder(account: Account) -> tuple[Path, subprocess.Popen[str]]:
+def guarded_folder(account: SystemUser) -> tuple[Path, subprocess.Popen[str]]:
     """Make a temporary folder of `account`, and start the guard that removes it."""
     folder = Path(tempfile.mkdtemp(prefix="skep-pg-", dir=temporary_root(account)))
     guard = subprocess.Popen(
@@ -247,7 +254,7 @@ def end_guard(guard: subprocess.Popen[str]) -> None:
     guard.wait(STOP_TIMEOUT)
 
 
-def run_program(account: Account, command: list[str | Path]) -> str:
+def run_program(account: SystemUser, command: list[str | Path]) -> str:
     """Run a program to its end as `account`, and return what it prints; RuntimeError with its words when it fails."""
     run = run_as(account, command)
     if run.returncode != 0:

@@ -13,14 +13,14 @@ from skep.engine.validate import NAME_CHARACTERS
 from skep.entities import CompiledEntity, compile_entity
 from skep.spec import App, Expression, FieldMapping, compile_expression, compile_mapping, effective_idempotency
 from skep.spec.ir import CommandCall, IdempotencySource, OnInvalid, Scheme, Tenant, TenantSource, Webhook
-from skep.spec.kept_headers import Kept, kept_of
+from skep.spec.kept_headers import KeptHeaders, kept_of
 from skep.spec.senders import SIGNED_IDS
 from skep.spec.validate_webhook import scheme_of
 from skep.spec.variables import ENVELOPE, TENANT, WEBHOOK
 from skep.webhooks.signatures import Verifier, compile_verifier
 
 
-class Target(Struct, frozen=True, eq=False):
+class WebhookTarget(Struct, frozen=True, eq=False):
     """The queue that a webhook pushes to.
 
     ``mapping`` makes the message; without it the message is the ``envelope``, those of its fields that the queue has.
@@ -55,12 +55,12 @@ class CompiledWebhook(Struct, frozen=True, eq=False):
     window_micros: int
     idempotency_headers: tuple[bytes, ...]
     key: Expression | None
-    kept: Kept
+    kept: KeptHeaders
     tenant: TenantSource | None
     tenant_header: bytes
     tenant_key: Expression | None
     answers_challenge: bool
-    target: Target | None
+    target: WebhookTarget | None
     call: WebhookCommand | None
 
 
@@ -101,10 +101,10 @@ def _scope(name: str) -> str:
     return scope if len(scope) <= NAME_CHARACTERS else f"hook:{sha256(name.encode()).hexdigest()}"
 
 
-def _target(queue: DeclaredQueue, webhook: Webhook) -> Target:
+def _target(queue: DeclaredQueue, webhook: Webhook) -> WebhookTarget:
     fields = queue.spec.message_type
     mapping = compile_mapping(webhook.message, WEBHOOK, fields or None) if webhook.message else None
-    return Target(
+    return WebhookTarget(
         queue=queue,
         mapping=mapping,
         envelope=tuple(name for name in ENVELOPE if not fields or name in fields),

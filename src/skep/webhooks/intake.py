@@ -28,7 +28,7 @@ from skep.spec import off_loop
 from skep.spec.ir import IdempotencySource
 from skep.strict_json import read_json
 from skep.webhooks.calling import Ran, Turns, accepted_by, input_of, run
-from skep.webhooks.compiled import CompiledWebhook, Target, WebhookCommand
+from skep.webhooks.compiled import CompiledWebhook, WebhookCommand, WebhookTarget
 from skep.webhooks.excerpts import excerpt
 from skep.webhooks.forms import explained, is_form, payload_of
 from skep.webhooks.functions import Function, Functions, FunctionsByName
@@ -153,7 +153,7 @@ class Intake:
             )
         )  # fmt: skip
 
-    async def _enqueue(self, hook: _Hook, target: Target) -> HookAnswer:
+    async def _enqueue(self, hook: _Hook, target: WebhookTarget) -> HookAnswer:
         key: str | None = None
         try:
             key = await _key_of(hook)
@@ -164,7 +164,7 @@ class Intake:
                 raise
             return await self._unfit(hook, target, key, _of_one_message(error))
 
-    async def _push(self, hook: _Hook, target: Target, key: str | None, made: Made) -> HookAnswer:
+    async def _push(self, hook: _Hook, target: WebhookTarget, key: str | None, made: Made) -> HookAnswer:
         message = _message(hook, target, made)
         recording = None if key is None else _Recording(hook, key, quarantined=False)
         outcome = await self._engine.push([message], json_checked=True, receipt=recording)
@@ -184,7 +184,7 @@ class Intake:
                 return HookAnswer(HTTPStatus.ACCEPTED, recording.answer)
         return HookAnswer(HTTPStatus.ACCEPTED, _encode(HookResponse(True, key, id_text(result.id))))
 
-    async def _unfit(self, hook: _Hook, target: Target, key: str | None, error: SkepError) -> HookAnswer:
+    async def _unfit(self, hook: _Hook, target: WebhookTarget, key: str | None, error: SkepError) -> HookAnswer:
         """Refuse a message that does not fit its queue, or store it in the quarantine."""
         if not target.quarantines:
             return await self._again_or(error, hook, key, HTTPStatus.ACCEPTED)
@@ -268,7 +268,7 @@ class _Recording:
         return _receipt(self._hook, key, self.answer)
 
 
-def _message(hook: _Hook, target: Target, made: Made) -> NewMessage:
+def _message(hook: _Hook, target: WebhookTarget, made: Made) -> NewMessage:
     return NewMessage(QueueKey(target.queue.name, hook.tenant), made.payload, headers=made.headers)
 
 

@@ -10,7 +10,7 @@ from skep.entities.refusal import without_value
 from skep.errors import Code, SkepError
 from skep.spec import ExpressionError, apply_mapping
 from skep.spec.variables import ENVELOPE
-from skep.webhooks.compiled import Target
+from skep.webhooks.compiled import WebhookTarget
 from skep.webhooks.request import Values
 
 UNFIT = frozenset({
@@ -29,7 +29,7 @@ class Made(Struct, frozen=True, gc=False):
     headers: bytes | None = None
 
 
-def make(target: Target, values: Values, body: bytes) -> Made:
+def make(target: WebhookTarget, values: Values, body: bytes) -> Made:
     """The message: the envelope, or what the spec makes of it. MAPPING_FAILED when an expression has no value."""
     if target.mapping is None:
         return Made(envelope(target.envelope, values, body))
@@ -40,7 +40,7 @@ def make(target: Target, values: Values, body: bytes) -> Made:
     return Made(encoded(fields), _origin(values))
 
 
-def unmade(target: Target, values: Values, body: bytes) -> Made:
+def unmade(target: WebhookTarget, values: Values, body: bytes) -> Made:
     """The message for the quarantine: the one for the queue, or the whole request if there is none."""
     try:
         return make(target, values, body)

@@ -13,7 +13,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 from skep.spec import Expression, ExpressionError, evaluate_json
 from skep.spec.ir import IdempotencySource, TenantSource
-from skep.spec.kept_headers import HEADERS_BYTES_MAX, HEADERS_MAX, Kept
+from skep.spec.kept_headers import HEADERS_BYTES_MAX, HEADERS_MAX, KeptHeaders
 from skep.webhooks.compiled import CompiledWebhook
 from skep.webhooks.signatures import Headers
 from skep.wire.times import to_datetime
@@ -95,7 +95,7 @@ def challenge_of(payload: object) -> str | None:
     return None
 
 
-def kept_headers(kept: Kept, headers: Headers) -> dict[str, str]:
+def kept_headers(kept: KeptHeaders, headers: Headers) -> dict[str, str]:
     """The headers that a message keeps, a name that comes several times as one, within their bounds."""
     found: dict[str, str] = {}
     room = HEADERS_BYTES_MAX

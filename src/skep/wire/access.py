@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from skep.model.key import EVERY, VERBS_OF, Grant, Outcome, Role, Verb
+from skep.model.key import EVERY, VERBS_OF, AuditOutcome, Grant, Role, Verb
 from skep.model.record import DEFAULT_TENANT
 
 
@@ -89,7 +89,7 @@ class AuditView(Struct, rename="camel"):
     action: str
     tenant: str | None
     names: list[str]
-    outcome: Outcome | None
+    outcome: AuditOutcome | None
     verb: str
     target: str
     count: int | None

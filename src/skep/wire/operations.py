@@ -9,7 +9,7 @@ from msgspec import Raw, Struct, field
 
 from skep.errors import Code
 from skep.model import PushStatus, SettleStatus
-from skep.model.operation import Kind, OperationStatus, QueuedReason
+from skep.model.operation import OperationKind, OperationStatus, QueuedReason
 from skep.wire.messages import NULL
 
 
@@ -83,7 +83,7 @@ class OperationView(Struct, rename="camel"):
     """An operation. ``result`` is the answer of its call, once it is completed; null before that, and in lists."""
 
     id: str
-    kind: Kind
+    kind: OperationKind
     queue: str
     partition: str
     priority: int
@@ -122,7 +122,7 @@ class OperationsResponse(Struct):
 class OperationFiguresView(Struct, rename="camel"):
     """Operations of one kind and status."""
 
-    kind: Kind
+    kind: OperationKind
     priority: int
     status: OperationStatus
     count: int

@@ -21,7 +21,7 @@ from skep.client.message_data import word_of
 from skep.client.outgoing import encode
 from skep.client.reading import reader
 from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
-from skep.client.worker.failing import Failure
+from skep.client.worker.failing import FailedMessage
 from skep.client.worker.source import Source
 from skep.clock import Clock
 from skep.entities import PERMANENT, Accepted, Decision, Snapshot, accept, decide, encoded, snapshot
@@ -168,7 +168,7 @@ class Committing:
             ended.add(message.lease_id)
             return
         ack = refused(message, error)
-        await source.settle(message, ack, Failure(message, str(error)))
+        await source.settle(message, ack, FailedMessage(message, str(error)))
         if ack.status is AckStatus.FAILED and self._plan.ordered:
             ended.add(message.lease_id)
 
@@ -259,7 +259,7 @@ def _tell(prepared: Sequence[Prepared], decided: TransactionRequest, results: Se
     """Log which messages were given up, and why. Acks are in the order of the messages."""
     for one, ack, result in zip(prepared, decided.acknowledgments, results, strict=False):
         if ack.status is AckStatus.DLQ:
-            Failure(one.message, ack.error or "").log(result)
+            FailedMessage(one.message, ack.error or "").log(result)
 
 
 def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:

@@ -49,7 +49,7 @@ class Result(StrEnum):
     """The endpoint wants no more messages."""
 
 
-class Outcome(Struct, frozen=True):
+class DeliveryOutcome(Struct, frozen=True):
     """The outcome of a delivery, its reason, and the time of the next try if the receiver named one."""
 
     result: Result
@@ -86,18 +86,18 @@ class Deliverer:
         self._resolve = resolve
         self._context = context or (ssl.create_default_context() if self._target.secure else None)
 
-    async def deliver(self, message_id: str, body: bytes, content_type: str | None = None) -> Outcome:
+    async def deliver(self, message_id: str, body: bytes, content_type: str | None = None) -> DeliveryOutcome:
         """Post one message. Nothing is raised: every failure is an outcome."""
         headers = self._signed(message_id, body, content_type)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return self._judged(await self._post(headers, body))
         except TimeoutError:
-            return Outcome(Result.FAILED, f"{self.url}: no answer within {self._timeout_seconds:g} s")
+            return DeliveryOutcome(Result.FAILED, f"{self.url}: no answer within {self._timeout_seconds:g} s")
         except SkepError as error:
-            return Outcome(Result.FAILED, error.message)
+            return DeliveryOutcome(Result.FAILED, error.message)
         except ValueError as error:  # a name that TLS does not take
-            return Outcome(Result.FAILED, f"{self.url}: {error}")
+            return DeliveryOutcome(Result.FAILED, f"{self.url}: {error}")
 
     async def _post(self, headers: dict[str, str], body: bytes) -> Answered:
         target = self._target
@@ -117,14 +117,14 @@ class Deliverer:
             headers["webhook-signature"] = " ".join(sign(key, message_id, timestamp, body) for key in self._keys)
         return headers
 
-    def _judged(self, answer: Answered) -> Outcome:
+    def _judged(self, answer: Answered) -> DeliveryOutcome:
         if 200 <= answer.status < 300:
-            return Outcome(Result.DELIVERED)
+            return DeliveryOutcome(Result.DELIVERED)
         reason = f"{self.url} answered {answer.status}{_told(answer)}"
         if answer.status == _GONE:
-            return Outcome(Result.GONE, reason)
+            return DeliveryOutcome(Result.GONE, reason)
         failed = answer.status >= 500 or answer.status in _OVERLOADED
-        return Outcome(
+        return DeliveryOutcome(
             Result.FAILED if failed else Result.REFUSED, reason, self._retry_at(answer.headers.get("retry-after"))
         )
 

@@ -14,7 +14,7 @@ from skep.errors import SkepError
 from skep.model.record import Report
 from skep.wire.endpoints import EndpointView
 from skep.wire.times import to_instant
-from skep.worker.delivery import Outcome, Result
+from skep.worker.delivery import DeliveryOutcome, Result
 
 REFRESH_SECONDS = 5.0
 """How old the known state of an endpoint may be: a reset, or another worker's failure, is noticed within this time."""
@@ -66,7 +66,7 @@ class Breaker:
         until = None if known.open_until is None else to_instant(known.open_until)
         return until if until is not None and until > now else None
 
-    async def report(self, outcome: Outcome) -> None:
+    async def report(self, outcome: DeliveryOutcome) -> None:
         """Tell the store how a delivery went, when that changes anything."""
         report = _REPORTS[outcome.result]
         if report is Report.DELIVERED and (self._known is None or not self._known.failures):

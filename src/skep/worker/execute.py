@@ -19,7 +19,7 @@ from skep.client.message import Message
 from skep.client.message_data import MessageData, payload_bytes
 from skep.client.tracing import failed as failed_span
 from skep.client.tracing import working_on
-from skep.client.worker.failing import Failure
+from skep.client.worker.failing import FailedMessage
 from skep.client.worker.source import Source
 from skep.client.worker.verdict import Reject, Retry, RetryAt, verdict
 from skep.clock import Clock
@@ -31,7 +31,7 @@ from skep.wire.messages import Ack, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.worker.acks import LOST, completed, failed, given_up, refused, writable
 from skep.worker.committing import commit_pushes
-from skep.worker.delivery import Deliverer, Outcome, Result
+from skep.worker.delivery import Deliverer, DeliveryOutcome, Result
 from skep.worker.endpoints import Breaker
 from skep.worker.functions import CommandFunction, result_of
 from skep.worker.plan import Plan
@@ -48,7 +48,7 @@ class Done(Struct, frozen=True):
     ack: Ack
     result: object = None
     said: bool = False
-    failure: Failure | None = None
+    failure: FailedMessage | None = None
 
 
 class Execution:
@@ -85,7 +85,7 @@ class Execution:
             if error.code not in PERMANENT:
                 raise
             failed_span(span, error)
-            return await self._settled(source, message, given_up(message, error), Failure(message, str(error)))
+            return await self._settled(source, message, given_up(message, error), FailedMessage(message, str(error)))
         if done.failure is not None:
             why = done.failure.why
             failed_span(span, why if isinstance(why, BaseException) else "delivery_failed")
@@ -123,12 +123,12 @@ class Execution:
         except BaseException as raised:
             error = raised  # also of `sys.exit()`: it ends the function and not the worker
         if given is not None and given.settled is not None:
-            failure = None if error is None else Failure(message, error)
+            failure = None if error is None else FailedMessage(message, error)
             if failure is not None:
                 failure.log_settled(given.settled)
             return Done(Ack(message.lease_id, message.seq, given.settled), said=True, failure=failure)
         if error is not None:
-            return Done(self._failure(message, error), failure=Failure(message, error))
+            return Done(self._failure(message, error), failure=FailedMessage(message, error))
         return Done(completed(message), result_of(returned) if self._plan.following else None)
 
     def _given(self, function: CommandFunction, source: Source, message: PoppedMessage) -> MessageData | None:
@@ -149,10 +149,12 @@ class Execution:
         breaker = self.breaker(source)
         assert breaker is not None
         await breaker.report(outcome)
-        failure = None if outcome.result is Result.DELIVERED else Failure(message, outcome.reason)
+        failure = None if outcome.result is Result.DELIVERED else FailedMessage(message, outcome.reason)
         return Done(_told(message, outcome), failure=failure)
 
-    async def _settled(self, source: Source, message: PoppedMessage, ack: Ack, failure: Failure | None) -> Ack | None:
+    async def _settled(
+        self, source: Source, message: PoppedMessage, ack: Ack, failure: FailedMessage | None
+    ) -> Ack | None:
         result = await source.settle(message, ack, failure)
         return ack if result is not None and result.code is None else None
 
@@ -160,10 +162,10 @@ class Execution:
         if error.code in LOST:
             log.warning("a lease was lost: seq %d of %s comes again", message.seq, message.queue)
             return None
-        return await self._settled(source, message, refused(message, error), Failure(message, str(error)))
+        return await self._settled(source, message, refused(message, error), FailedMessage(message, str(error)))
 
 
-def _told(message: PoppedMessage, outcome: Outcome) -> Ack:
+def _told(message: PoppedMessage, outcome: DeliveryOutcome) -> Ack:
     if outcome.result is Result.DELIVERED:
         return completed(message)
     if outcome.retry_at is None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct
 
 from skep.client.message_data import payload_bytes
 from skep.entities import CompiledEntity, compile_entity, encoded
-from skep.entities.inputs import Fields, InputMapping, Reading, compile_input, compile_reading
+from skep.entities.inputs import Fields, InputMapping, InputReader, compile_input, compile_reading
 from skep.entities.refusal import cannot_apply, not_a_condition, unfit_key, without_value
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering
@@ -53,7 +53,7 @@ class Plan(Struct, frozen=True):
 
     queue: str
     spec: Queue
-    reading: Reading
+    reading: InputReader
     mapping: InputMapping | None
     entity: CompiledEntity | None
     function: CommandFunction | None

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from skep.client import calls
-from skep.client.worker.failing import Failure
-from skep.client.worker.loop import Chain, ConsumerLoop, Start
+from skep.client.worker.failing import FailedMessage
+from skep.client.worker.loop import Chain, ConsumerLoop, MessageStart
 from skep.client.worker.source import Source
 from skep.clock import Clock, Instant
 from skep.entities import PERMANENT
@@ -76,7 +76,7 @@ class Runner:
         """The key of a chain: one for the whole batch, one per lease, or one per message."""
         return None if self.whole else message.lease_id if self.plan.ordered else (message.lease_id, message.seq)
 
-    async def begin(self, source: Source, message: PoppedMessage) -> Start:
+    async def begin(self, source: Source, message: PoppedMessage) -> MessageStart:
         """Wait for the rate limit, then while the endpoint rests."""
         if self._limiter is not None:
             try:
@@ -84,17 +84,17 @@ class Runner:
             except SkepError as error:
                 if error.code not in PERMANENT:
                     raise
-                await source.settle(message, given_up(message, error), Failure(message, str(error)))
-                return Start.GIVEN_UP
+                await source.settle(message, given_up(message, error), FailedMessage(message, str(error)))
+                return MessageStart.GIVEN_UP
             steady = self._clock.steady()
             left = self._limiter.take(f"{source.tenant} {key}", steady) - steady
             if not await self.loop.held_until(Instant(self._clock.now() + left)):
-                return Start.NOT_YET
+                return MessageStart.NOT_YET
         breaker = self._breaker(source)
         while breaker is not None and (until := await breaker.rests_until()) is not None:
             if breaker.stopped or not await self.loop.held_until(until):
-                return Start.NOT_YET
-        return Start.NOW
+                return MessageStart.NOT_YET
+        return MessageStart.NOW
 
     async def run(self, chain: Chain[PoppedMessage], message: PoppedMessage) -> bool:
         """Do a message and settle it."""

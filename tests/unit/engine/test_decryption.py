@@ -13,7 +13,7 @@ import msgspec
 import skep.engine
 from skep.engine.decryption import Decryption
 from skep.store.protocol import PayloadVerbs
-from skep.store.remote.verbs import VERBS, Verb
+from skep.store.remote.verbs import VERBS, RemoteVerb
 
 ENGINE = Path(skep.engine.__file__).parent
 SEALED_FIELDS = {"payload", "error", "last_error", "batch"}
@@ -46,7 +46,7 @@ def fields_of(kind: Any, seen: set[Any]) -> Iterator[str]:
             yield from fields_of(field.type, seen)
 
 
-def gives_out_what_may_be_sealed(verb: Verb) -> bool:
+def gives_out_what_may_be_sealed(verb: RemoteVerb) -> bool:
     return bool(SEALED_FIELDS & set(fields_of(verb._hints["return"], set())))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skep.clock import Instant, ManualClock
 from skep.engine.pop.consumers import FORGOTTEN_SECONDS, KEPT, Consumed, Consumers
 from skep.model import LeaseInfo, QueueKey, Seq
-from skep.model.consumer import HEADER_BYTES, Consumer, consumer_of, said
+from skep.model.consumer import HEADER_BYTES, ConsumerIdentity, consumer_of, said
 
 ORDERS = QueueKey("orders")
 WHOLE = b'name="mailer", host="web-3", version="0.9.0", pid="4711"'
@@ -19,7 +19,7 @@ def test_what_was_said_is_kept_and_taken_apart() -> None:
     kept = said(WHOLE)
 
     assert kept == WHOLE.decode()
-    assert consumer_of(kept) == Consumer("mailer", "web-3", "0.9.0", "4711")
+    assert consumer_of(kept) == ConsumerIdentity("mailer", "web-3", "0.9.0", "4711")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_nothing_in_a_value_moves_a_cursor_or_turns_the_writing() -> None:
 
     assert kept is not None
     assert kept.isprintable()
-    assert consumer_of(kept) == Consumer(
+    assert consumer_of(kept) == ConsumerIdentity(
         "\N{REPLACEMENT CHARACTER}[31mred\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}",
         "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}",
         None,

@@ -104,7 +104,7 @@ def test_processes_that_end_while_the_files_are_read_are_counted_once(
         Tally(tmp_path, name).note(meter(1))
     read = tally._read
 
-    def ending_meanwhile(path: Path) -> tally.Note:
+    def ending_meanwhile(path: Path) -> tally.CounterNote:
         found = read(path)
         if path.name == "c":
             monkeypatch.undo()

@@ -21,7 +21,7 @@ from skep.spark.running.catalogue import PIPELINES, find
 from skep.spark.running.columns import columns_in, columns_of
 from skep.spark.running.figures import duration
 from skep.spark.running.live import LiveLines
-from skep.spark.running.record import Check, Dataset, Plot, Run, Stage, Table
+from skep.spark.running.record import Dataset, Plot, ReportTable, Run, Stage, StageCheck
 from skep.spark.running.report import report
 from skep.spark.running.summary import lines
 from skep.spark.running.telling import told
@@ -38,10 +38,10 @@ def example() -> Run:
             Stage(name="metrics", status="ok", seconds=1.0, rows_in=4, rows_out=3),
         ],
         checks=[
-            Check(stage="archive", name="every message is in the lake", held=True, figures="10 of 10"),
-            Check(stage="metrics", name="no message was given up on", held=False, figures="1", severity="warn"),
+            StageCheck(stage="archive", name="every message is in the lake", held=True, figures="10 of 10"),
+            StageCheck(stage="metrics", name="no message was given up on", held=False, figures="1", severity="warn"),
         ],
-        tables=[Table(title="<Queues>", columns=["queue", "pushed"], rows=[("<b>", 3), ("b", None)])],
+        tables=[ReportTable(title="<Queues>", columns=["queue", "pushed"], rows=[("<b>", 3), ("b", None)])],
         plots=[
             Plot(title="Pushed", kind="lines", unit="messages/s", series={"a&b": [(0.0, 1.0), (60.0, 3.0)]}),
             Plot(title="Time", kind="bars", unit="s", bars=[("orders wait", 2.5)]),
@@ -68,7 +68,7 @@ def test_a_summary_has_a_line_per_stage_what_did_not_hold_and_a_sentence() -> No
 
 def test_a_check_that_failed_fails_the_run_and_so_does_an_error() -> None:
     run = example()
-    run.checks.append(Check(stage="archive", name="x", held=False))
+    run.checks.append(StageCheck(stage="archive", name="x", held=False))
     run.settle(START)
     assert (run.status, run.stages[0].status) == ("failed", "failed")
     broken = example()
@@ -173,7 +173,7 @@ def test_times_are_in_units_that_people_read() -> None:
 def test_a_report_of_thousands_of_queues_names_some_of_them() -> None:
     run = example()
     run.queues = [f"q{number:04d}" for number in range(2_000)]
-    run.tables = [Table(title="Queues", columns=["queue"], rows=[("q0001",)], note="the 1 of 2,000")]
+    run.tables = [ReportTable(title="Queues", columns=["queue"], rows=[("q0001",)], note="the 1 of 2,000")]
     page = report(run)
     assert "q0019 and 1,980 more" in page
     assert "the 1 of 2,000" in page

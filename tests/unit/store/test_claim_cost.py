@@ -11,7 +11,7 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.errors import Code
-from skep.model.operation import Claim, GivenBack, Kind, NewOperations
+from skep.model.operation import ClaimedOperations, GivenBack, NewOperations, OperationKind
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.rules import CLAIM_HEADS, CLAIM_LOOKS, CLAIM_PASSED
@@ -37,7 +37,7 @@ async def enqueue(ops: Ops, partitions: list[str]) -> None:
             driver.batch(driver.message(str(n), partition=partition))
             for n, partition in enumerate(partitions[start : start + 1_000], start)
         ]
-        requests = [NewOperations(Kind.PUSH, driver.mint.mint_many(1), push=batch) for batch in batches]
+        requests = [NewOperations(OperationKind.PUSH, driver.mint.mint_many(1), push=batch) for batch in batches]
         await driver.store.enqueue(requests, driver.now)
 
 
@@ -177,9 +177,9 @@ async def test_one_claim_costs_the_same_however_many_partitions_are_blocked(
         ops, cost = await make()
         await enqueue(ops, [f"blocked {n:05}" for n in range(partitions)])
         await block(ops)
-        claims: list[Claim] = []
+        claims: list[ClaimedOperations] = []
 
-        async def claim(ops: Ops = ops, claims: list[Claim] = claims) -> None:
+        async def claim(ops: Ops = ops, claims: list[ClaimedOperations] = claims) -> None:
             claims.append((await ops.claim_once())[1])
 
         costs.append(await cost(claim))

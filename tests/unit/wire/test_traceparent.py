@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from skep.spec.kept_headers import Kept
+from skep.spec.kept_headers import KeptHeaders
 from skep.webhooks.request import kept_headers
 from skep.wire.traceparent import STATE_CHARACTERS_MAX, context_in, context_of, trace_context, with_context
 
@@ -122,9 +122,9 @@ def test_a_state_in_headers_goes_with_the_parent_beside_it_or_not_at_all() -> No
 
 
 def test_a_webhook_reads_them_alike() -> None:
-    kept = Kept(None)
+    kept = KeptHeaders(None)
     assert kept_headers(kept, [PARENT, *states(b"", b"a=1", b"b=2")]) == {"traceparent": SOUND, "tracestate": "a=1,b=2"}
     later = (b"traceparent", f"01-{TRACE}-{SPAN}-01-more".encode())
     assert kept_headers(kept, [later, later, *states(b"a=1")]) == {}
     assert kept_headers(kept, states(b"a=1")) == {}
-    assert kept_headers(Kept(["tracestate"]), [PARENT, *states(b"a=1")]) == {}
+    assert kept_headers(KeptHeaders(["tracestate"]), [PARENT, *states(b"a=1")]) == {}

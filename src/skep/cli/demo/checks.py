@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 
-class Account(Protocol):
+class GroupAccount(Protocol):
     """A group's account, from the server's answer."""
 
     queue: str
@@ -22,7 +22,7 @@ class Account(Protocol):
     expired: int
 
 
-class Check(Struct, frozen=True):
+class StoryCheck(Struct, frozen=True):
     """A check: its name, whether it held, and the figures."""
 
     name: str
@@ -30,12 +30,12 @@ class Check(Struct, frozen=True):
     figures: str
 
 
-def line(check: Check) -> str:
+def line(check: StoryCheck) -> str:
     """A check as it is shown."""
     return f"{'ok    ' if check.held else 'FAILED'}  {check.name}: {check.figures}"
 
 
-class Seen(Struct, kw_only=True):
+class StoryFigures(Struct, kw_only=True):
     """The figures that the story collects on its way."""
 
     duplicates_sent: int = 0
@@ -48,20 +48,20 @@ class Seen(Struct, kw_only=True):
     dead_left: int = 0
 
 
-def account_check(one: Account) -> Check:
+def account_check(one: GroupAccount) -> StoryCheck:
     """Whether the account of one group adds up (I12)."""
     held = one.pushed == one.completed + one.pending + one.in_flight + one.dead + one.expired
     figures = f"{one.pushed} = {one.completed} + {one.pending} + {one.in_flight} + {one.dead} + {one.expired}"
-    return Check(f"{one.queue}/{one.consumer_group} adds up (I12)", held, figures)
+    return StoryCheck(f"{one.queue}/{one.consumer_group} adds up (I12)", held, figures)
 
 
-def idle_check(accounts: Sequence[Account]) -> Check:
+def idle_check(accounts: Sequence[GroupAccount]) -> StoryCheck:
     """Every pushed message is settled."""
     left = sum(account.pending + account.in_flight for account in accounts)
-    return Check("nothing is left to do", left == 0, f"{left} left")
+    return StoryCheck("nothing is left to do", left == 0, f"{left} left")
 
 
-def orders_check(placed: Sequence[int], shipped: Sequence[int], refused: Sequence[int]) -> Check:
+def orders_check(placed: Sequence[int], shipped: Sequence[int], refused: Sequence[int]) -> StoryCheck:
     """Every order that was placed is shipped or refused, once, and nothing else is."""
     wrong = Counter([*shipped, *refused])
     wrong.subtract(placed)
@@ -69,29 +69,29 @@ def orders_check(placed: Sequence[int], shipped: Sequence[int], refused: Sequenc
     figures = f"{len(placed)} = {len(shipped)} + {len(refused)}"
     if odd:
         figures += f", wrong: {', '.join(map(str, odd[:5]))}{' …' if len(odd) > 5 else ''}"
-    return Check("placed = shipped + refused, every order once", not odd, figures)
+    return StoryCheck("placed = shipped + refused, every order once", not odd, figures)
 
 
-def mishap_checks(seen: Seen, poison: int) -> list[Check]:
+def mishap_checks(seen: StoryFigures, poison: int) -> list[StoryCheck]:
     """The mishaps of the story happened, and did no harm."""
     return [
-        Check(
+        StoryCheck(
             "orders pushed again are answered as duplicates (I3)",
             seen.duplicates_answered == seen.duplicates_sent > 0,
             f"{seen.duplicates_answered} of {seen.duplicates_sent}",
         ),
-        Check(
+        StoryCheck(
             "what the crashed worker held comes again (I9)",
             seen.taken_over == seen.crashed > 0,
             f"{seen.taken_over} of {seen.crashed}",
         ),
-        Check(
+        StoryCheck(
             "its late acks change nothing (I6)",
             seen.stale_acks == seen.crashed > 0,
             f"{seen.stale_acks} of {seen.crashed} refused",
         ),
-        Check("poison dies after its last attempt (I10)", seen.died == poison, f"{seen.died} of {poison}"),
-        Check(
+        StoryCheck("poison dies after its last attempt (I10)", seen.died == poison, f"{seen.died} of {poison}"),
+        StoryCheck(
             "replayed dead letters succeed after the fix",
             seen.replayed == seen.died and seen.dead_left == 0,
             f"{seen.replayed} replayed, {seen.dead_left} left",
@@ -100,13 +100,13 @@ def mishap_checks(seen: Seen, poison: int) -> list[Check]:
 
 
 def all_checks(
-    accounts: Sequence[Account],
+    accounts: Sequence[GroupAccount],
     placed: Sequence[int],
     shipped: Sequence[int],
     refused: Sequence[int],
-    seen: Seen,
+    seen: StoryFigures,
     poison: int,
-) -> list[Check]:
+) -> list[StoryCheck]:
     """Everything that must hold."""
     return [
         orders_check(placed, shipped, refused),
@@ -116,7 +116,7 @@ def all_checks(
     ]
 
 
-def lake_check(logged: Mapping[str, int], kept: Mapping[str, int]) -> Check:
+def lake_check(logged: Mapping[str, int], kept: Mapping[str, int]) -> StoryCheck:
     """The lake has as many rows of every queue as its log has messages."""
     wrong = sorted(queue for queue in logged.keys() | kept.keys() if logged.get(queue, 0) != kept.get(queue, 0))
     figures = f"{sum(logged.values())} messages, {sum(kept.values())} rows"
@@ -124,4 +124,4 @@ def lake_check(logged: Mapping[str, int], kept: Mapping[str, int]) -> Check:
         figures += ", wrong: " + ", ".join(
             f"{queue} {logged.get(queue, 0)} and {kept.get(queue, 0)}" for queue in wrong
         )
-    return Check("rows in the lake = messages in the logs", not wrong, figures)
+    return StoryCheck("rows in the lake = messages in the logs", not wrong, figures)

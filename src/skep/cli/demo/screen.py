@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 8
 
 
-class Screen(Protocol):
+class StoryScreen(Protocol):
     """Where the story is told."""
 
     def act(self, title: str, *lines: str) -> None:
@@ -98,7 +98,7 @@ class PlainScreen:
 
 
 @contextmanager
-def make_screen() -> Iterator[Screen]:
+def make_screen() -> Iterator[StoryScreen]:
     """The screen that fits where the output goes."""
     if not sys.stdout.isatty():
         yield PlainScreen()

@@ -23,7 +23,7 @@ LAST_LINES = 5
 
 
 @dataclass(frozen=True)
-class Served:
+class DemoServer:
     """The address, process and folder of the server."""
 
     url: str
@@ -32,7 +32,7 @@ class Served:
 
 
 @contextmanager
-def demo_server() -> Iterator[Served]:
+def demo_server() -> Iterator[DemoServer]:
     """Run a server for the ``with``. Its process and its folder go when the ``with`` ends, also after an error."""
     with tempfile.TemporaryDirectory(prefix="skep-demo-") as name:
         folder = Path(name)
@@ -41,7 +41,7 @@ def demo_server() -> Iterator[Served]:
             with _child(folder, port) as process:
                 url = _address(process, log)
                 if url is not None:
-                    yield Served(url, process.pid, folder)
+                    yield DemoServer(url, process.pid, folder)
                     return
         raise SkepError(Code.SERVER_UNREACHABLE, f"the server did not start: {' '.join(log[-LAST_LINES:])}")
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import skep
 from skep.cli.demo import shop
-from skep.cli.demo.checks import Seen
+from skep.cli.demo.checks import StoryFigures
 from skep.client.settings import DEFAULT_URL
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
-    from skep.cli.demo.screen import Screen
-    from skep.cli.demo.server import Served
+    from skep.cli.demo.screen import StoryScreen
+    from skep.cli.demo.server import DemoServer
     from skep.wire.groups import GroupFigures
 
 LOOK_SECONDS = 0.2
@@ -23,16 +23,16 @@ PATIENCE_SECONDS = 60.0
 """The longest time of an act; an act that takes longer has gone wrong."""
 
 
-class Stage:
+class StoryStage:
     """The parts that the story needs: the server, its client, the screen, and the figures so far."""
 
-    def __init__(self, served: Served, client: skep.Client, screen: Screen) -> None:
+    def __init__(self, served: DemoServer, client: skep.Client, screen: StoryScreen) -> None:
         self.served = served
         self.client = client
         self.screen = screen
         self.orders = shop.placed_orders()
         self.bank = shop.Bank()
-        self.seen = Seen()
+        self.seen = StoryFigures()
 
     def typed(self, command: str) -> str:
         """A command as a user would type it here."""

@@ -12,13 +12,13 @@ import skep
 from skep.cli.accounts import ACCOUNT, QUEUE
 from skep.cli.demo import checks, shop
 from skep.cli.demo.screen import group_table
-from skep.cli.demo.stage import Stage
+from skep.cli.demo.stage import StoryStage
 from skep.cli.demo.tables import into_spark
 from skep.errors import Code
 
 if TYPE_CHECKING:
-    from skep.cli.demo.screen import Screen
-    from skep.cli.demo.server import Served
+    from skep.cli.demo.screen import StoryScreen
+    from skep.cli.demo.server import DemoServer
     from skep.wire.groups import GroupFigures
 
 PLACED_AT_ONCE = 8
@@ -32,15 +32,15 @@ JOIN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Told:
+class StoryResult:
     """A story that came to its end, and whether every check held."""
 
-    stage: Stage
+    stage: StoryStage
     held: bool
 
 
 @contextmanager
-def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[Told]:
+def told(served: DemoServer, screen: StoryScreen, lake: str | None = None) -> Iterator[StoryResult]:
     """Tell the story, and run the pipelines on Spark. The workers go on until the ``with`` ends."""
     from stamina.instrumentation import set_on_retry_hooks
 
@@ -48,7 +48,7 @@ def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[To
     with ExitStack() as stack:
         stack.enter_context(shop.staged_failures_unlogged())
         client = stack.enter_context(skep.Client(served.url))
-        stage = Stage(served, client, screen)
+        stage = StoryStage(served, client, screen)
         _open(stage)
         stack.enter_context(_at_work(shop.office(served.url)))
         _place(stage)
@@ -60,10 +60,10 @@ def told(served: Served, screen: Screen, lake: str | None = None) -> Iterator[To
         _fix(stage)
         _send_back(stage)
         held = _sum_up(stage)
-        yield Told(stage, into_spark(stage, lake) and held)
+        yield StoryResult(stage, into_spark(stage, lake) and held)
 
 
-def keep_serving(stage: Stage) -> NoReturn:
+def keep_serving(stage: StoryStage) -> NoReturn:
     """Name some commands to try, and show the figures until Ctrl-C."""
     trace = next(stage.client.messages("shipments", preview=0)).trace_id
     order = '{"number": 900, "customer": "you", "amount": "1.00"}'
@@ -91,7 +91,7 @@ def _at_work(worker: skep.Worker) -> Iterator[None]:
         thread.join(JOIN_SECONDS)
 
 
-def _open(stage: Stage) -> None:
+def _open(stage: StoryStage) -> None:
     stage.screen.act(
         "A shop opens",
         f"skep serve listens on {stage.served.url} (pid {stage.served.pid})",
@@ -102,7 +102,7 @@ def _open(stage: Stage) -> None:
         stage.client.configure(queue, **settings)
 
 
-def _place(stage: Stage) -> None:
+def _place(stage: StoryStage) -> None:
     count = len(stage.orders)
     stage.screen.act(
         f"Act 1: {count} orders are placed",
@@ -119,13 +119,13 @@ def _place(stage: Stage) -> None:
     )
 
 
-def _push(stage: Stage, orders: Sequence[shop.Order]) -> skep.Pushed:
+def _push(stage: StoryStage, orders: Sequence[shop.Order]) -> skep.Pushed:
     return stage.client.push("orders", [
         skep.NewMessage(order, partition=order.customer, transaction_id=f"order-{order.number}") for order in orders
     ])  # fmt: skip
 
 
-def _repeat(stage: Stage) -> None:
+def _repeat(stage: StoryStage) -> None:
     pushed = _push(stage, stage.orders[:REPEATED])
     stage.seen.duplicates_sent, stage.seen.duplicates_answered = REPEATED, len(pushed.duplicates)
     stage.screen.act(
@@ -135,7 +135,7 @@ def _repeat(stage: Stage) -> None:
     stage.watch(1.0)
 
 
-def _crash(stage: Stage) -> list[skep.Message]:
+def _crash(stage: StoryStage) -> list[skep.Message]:
     messages = stage.client.pop("payments", group="bank", batch=CRASH_BATCH, lease_seconds=CRASH_LEASE_SECONDS)
     stage.seen.crashed = len(messages)
     stage.screen.act(
@@ -147,7 +147,7 @@ def _crash(stage: Stage) -> list[skep.Message]:
     return messages
 
 
-def _take_over(stage: Stage, held: list[skep.Message]) -> None:
+def _take_over(stage: StoryStage, held: list[skep.Message]) -> None:
     stage.screen.act(
         "Act 4: the others go on",
         "the bank is busy at times: those payments fail and come again after a pause",
@@ -163,7 +163,7 @@ def _take_over(stage: Stage, held: list[skep.Message]) -> None:
     )
 
 
-def _settled(stage: Stage, message: skep.Message) -> bool:
+def _settled(stage: StoryStage, message: skep.Message) -> bool:
     """Whether another worker has settled the messages of the crashed worker."""
     found = stage.client.messages("payments", group="bank", partition=message.partition, preview=0)
     return any(one.seq == message.seq and one.state in ("settled", "dead") for one in found)
@@ -174,7 +174,7 @@ def _idle(groups: dict[str, GroupFigures], name: str, pushed: int) -> bool:
     return group is not None and group.pushed >= pushed and group.pending == group.in_flight == 0
 
 
-def _bury(stage: Stage) -> None:
+def _bury(stage: StoryStage) -> None:
     letters = list(stage.client.dead_letters("payments"))
     stage.seen.died = len(letters)
     stage.screen.act(
@@ -189,7 +189,7 @@ def _first_line(error: str | None) -> str:
     return (error or "").partition("\n")[0]
 
 
-def _fix(stage: Stage) -> None:
+def _fix(stage: StoryStage) -> None:
     stage.bank.fixed = True
     replayed = stage.client.replay("payments")
     stage.seen.replayed = replayed.count
@@ -209,7 +209,7 @@ def _fix(stage: Stage) -> None:
     stage.seen.dead_left = len(list(stage.client.dead_letters("payments")))
 
 
-def _send_back(stage: Stage) -> None:
+def _send_back(stage: StoryStage) -> None:
     """Push returns. Those in an unknown currency are rejected at once, and stay dead letters."""
     client, sent = stage.client, shop.sent_back()
     client.push("returns", [skep.NewMessage(one, partition=one.customer) for one in sent])
@@ -236,7 +236,7 @@ def _numbers(client: skep.Client, queue: str) -> list[int]:
     return [int((message.transaction_id or "").rpartition("-")[2]) for message in client.messages(queue, preview=0)]
 
 
-def _sum_up(stage: Stage) -> bool:
+def _sum_up(stage: StoryStage) -> bool:
     groups = stage.groups()
     client = stage.client
     shipped, refused = _numbers(client, "shipments"), _numbers(client, "refusals")

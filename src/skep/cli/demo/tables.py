@@ -9,8 +9,8 @@ from skep.cli.output import filled_table
 from skep.cli.pipeline import missing_for_spark
 
 if TYPE_CHECKING:
-    from skep.cli.demo.screen import Screen
-    from skep.cli.demo.stage import Stage
+    from skep.cli.demo.screen import StoryScreen
+    from skep.cli.demo.stage import StoryStage
     from skep.spark.running.record import Run
     from skep.spark.running.record import Stage as Step
 
@@ -19,16 +19,16 @@ SHOWN = ("The lake", "Queues and groups", "Journeys", "Dead letters")
 MASTER = "local[2]"
 
 
-def into_spark(stage: Stage, lake: str | None) -> bool:
+def into_spark(stage: StoryStage, lake: str | None) -> bool:
     """Run the pipelines over the queues of the story, and return whether their checks held. Without Spark, say that it is missing."""
     stage.screen.act("Now Spark: every message goes into a lake, and pipelines say how it went")
     missing = missing_for_spark()
     if missing is not None:
         stage.screen.say(f"this part is left out: {missing}")
         return True
-    from skep.spark.options import Connection
+    from skep.spark.options import ServerConnection
     from skep.spark.running.context import Wishes
-    from skep.spark.running.runner import Plan, run_pipelines
+    from skep.spark.running.runner import RunPlan, run_pipelines
     from skep.spark.running.summary import lines
     from skep.spark.session import SMALL
 
@@ -38,8 +38,8 @@ def into_spark(stage: Stage, lake: str | None) -> bool:
     stage.screen.say(
         "Spark starts, which takes some seconds", stage.typed(f"pipeline run {' '.join(PIPELINES)} --lake {root}")
     )
-    plan = Plan(
-        names=PIPELINES, connection=Connection((stage.served.url,), "default", None, 60.0), lake=root, master=MASTER,
+    plan = RunPlan(
+        names=PIPELINES, connection=ServerConnection((stage.served.url,), "default", None, 60.0), lake=root, master=MASTER,
         wishes=Wishes(window="5 seconds"), config={**SMALL, "spark.local.dir": str(scratch)},
     )  # fmt: skip
     ended = run_pipelines(plan, _Steps(stage.screen))
@@ -53,7 +53,7 @@ def into_spark(stage: Stage, lake: str | None) -> bool:
     return check.held and ended.run.status != "failed"
 
 
-def _count(stage: Stage, queue: str) -> int:
+def _count(stage: StoryStage, queue: str) -> int:
     return sum(1 for _ in stage.client.messages(queue, preview=0))
 
 
@@ -66,7 +66,7 @@ def _kept(run: Run) -> dict[str, int]:
 class _Steps:
     """Shows each stage of the pipelines when it begins."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: StoryScreen) -> None:
         self._screen = screen
         self._told: set[str] = set()
 

@@ -14,7 +14,7 @@ from skep.client.exchange import ApiCall
 from skep.client.message import read_messages
 from skep.client.message_data import MessageData, held
 from skep.client.tracing import processing
-from skep.client.worker.failing import Failure
+from skep.client.worker.failing import FailedMessage
 from skep.client.worker.loop import Chain, ConsumerLoop
 from skep.client.worker.source import Source
 from skep.client.worker.subscription import Subscription
@@ -66,7 +66,7 @@ class Consumer:
             error = raised  # also of `sys.exit()`: it ends the function, and no other message has to wait for its lease to run out
             if isinstance(raised, KeyboardInterrupt):
                 self._stopping.set()
-        failure = None if error is None else Failure(message, error)
+        failure = None if error is None else FailedMessage(message, error)
         if message.settled is None:
             ack = verdict(message, self._clock, error)
             message.settled = ack.status

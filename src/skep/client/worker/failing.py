@@ -29,7 +29,7 @@ _ENDS = {
 _GIVEN_UP = frozenset({SettleStatus.DEAD, SettleStatus.DISCARDED})
 
 
-class Failure(Struct, frozen=True):
+class FailedMessage(Struct, frozen=True):
     """A message that failed, and why: the exception, or a reason that is no fault of the program's."""
 
     message: MessageData | PoppedMessage

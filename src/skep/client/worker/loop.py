@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Settled)
 log = logging.getLogger("skep.worker")
 
 
-class Start(Enum):
+class MessageStart(Enum):
     """Whether a message is begun."""
 
     NOW = auto()
@@ -68,7 +68,7 @@ class Work(Protocol[M]):
         """Do a chain all at once, and settle it. Without it messages are begun and done one by one."""
 
     @property
-    def begin(self) -> Callable[[Source, M], Awaitable[Start]] | None:
+    def begin(self) -> Callable[[Source, M], Awaitable[MessageStart]] | None:
         """Wait until a message may be begun."""
 
     async def run(self, chain: Chain[M], message: M) -> bool:
@@ -210,15 +210,15 @@ class ConsumerLoop(Generic[M]):
     async def _work_through(self, chain: Chain[M]) -> None:
         source, messages, begin, run = chain.source, chain.messages, self._work.begin, self._work.run
         for position, message in enumerate(messages):
-            start = Start.NOW if begin is None else await begin(source, message)
-            if start is Start.GIVEN_UP:
+            start = MessageStart.NOW if begin is None else await begin(source, message)
+            if start is MessageStart.GIVEN_UP:
                 self.handled += 1
                 continue
             if source.keeping.lost(message.lease_id):
                 log.warning("a lease was lost: %d messages of %s are not begun", len(messages) - position, self._queue)
                 return
             # A message that came alone may be on its last attempt: given back, it would be a dead letter that nobody worked on.
-            if start is Start.NOT_YET or (self._stopping.is_set() and len(messages) > 1):
+            if start is MessageStart.NOT_YET or (self._stopping.is_set() and len(messages) > 1):
                 # Wait for the poll that is still under way: it would get the messages that are given back.
                 await self._popping_ended.wait()
                 chain.told += [source.give_back(rest) for rest in messages[position:]]

@@ -12,7 +12,7 @@ from skep.client.async_client import AsyncClient
 from skep.client.lease_acks import Left, settled, shortened
 from skep.client.message_data import MessageData, refused, word_of
 from skep.client.tracing import settling_popped
-from skep.client.worker.failing import Failure
+from skep.client.worker.failing import FailedMessage
 from skep.errors import SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, PoppedMessage
@@ -30,7 +30,7 @@ class WaitingAck(NamedTuple):
 
     ack: Ack
     message: Settled
-    failure: Failure | None
+    failure: FailedMessage | None
     told: asyncio.Future[AckResult | None]
     left: Left | None
 
@@ -44,7 +44,7 @@ class Settling:
         self._sending: asyncio.Task[None] | None = None
 
     def settle(
-        self, message: Settled, ack: Ack, failure: Failure | None = None, left: Left | None = None
+        self, message: Settled, ack: Ack, failure: FailedMessage | None = None, left: Left | None = None
     ) -> asyncio.Future[AckResult | None]:
         """Settle a message. The result is None when the server could not be reached: then the lease runs out instead.
 
@@ -95,7 +95,7 @@ def _tell(batch: list[WaitingAck], results: Sequence[AckResult | None]) -> None:
             one.told.set_result(result)
 
 
-def _log(ack: Ack, failure: Failure | None, result: AckResult | None) -> None:
+def _log(ack: Ack, failure: FailedMessage | None, result: AckResult | None) -> None:
     if result is not None and result.status is SettleStatus.REFUSED:
         log.warning("a message was not settled: seq %d is %s, said was %s", ack.seq, result.code, ack.status)
     if failure is not None:

@@ -28,7 +28,7 @@ _MESSAGES: dict[str, type[MessageData]] = {"Message": Message, "AsyncMessage": A
 _UNKNOWN = object()
 
 
-class Parameter(Struct, frozen=True):
+class FunctionParameter(Struct, frozen=True):
     """A parameter of a function: its name, and the type it is annotated with, if that is known."""
 
     name: str
@@ -56,7 +56,7 @@ def is_async(function: Function) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
 
 
-def parameters(function: Function, what: str) -> list[Parameter]:
+def parameters(function: Function, what: str) -> list[FunctionParameter]:
     """The parameters of a function, one or two; INVALID_REQUEST when it takes anything else.
 
     A second one that has a default counts when it asks for the message by its name or its type.
@@ -68,7 +68,7 @@ def parameters(function: Function, what: str) -> list[Parameter]:
     try:
         found = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return [Parameter("message")]  # something built in, which does not tell
+        return [FunctionParameter("message")]  # something built in, which does not tell
     if any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in found):
         raise _refused(function, what, "has an argument that can only be given by its name")
     positional = [_parameter(one, function) for one in found if one.kind in _POSITIONAL]
@@ -78,12 +78,12 @@ def parameters(function: Function, what: str) -> list[Parameter]:
     taken = positional[: max(required, 1)]
     if required < 2 <= len(positional) and (positional[1].is_message or positional[1].name == "message"):
         taken = positional[:2]
-    taken = taken or [Parameter("message")]  # *arguments
+    taken = taken or [FunctionParameter("message")]  # *arguments
     _check_messages(function, what, taken)
     return taken
 
 
-def payload_type(function: Function, what: str, taken: Parameter) -> Any:
+def payload_type(function: Function, what: str, taken: FunctionParameter) -> Any:
     """The type that a parameter wants the payload as; None when it has no annotation. INVALID_REQUEST when no payload can be decoded to it."""
     if taken.kind is _UNKNOWN:
         raise SkepError(
@@ -136,11 +136,11 @@ def _called(function: Function) -> Any:
     return getattr(function, "__call__", function)  # noqa: B004 - the method is wanted, not whether there is one
 
 
-def _parameter(one: inspect.Parameter, function: Function) -> Parameter:
+def _parameter(one: inspect.Parameter, function: Function) -> FunctionParameter:
     if one.annotation is one.empty:
-        return Parameter(one.name)
+        return FunctionParameter(one.name)
     kind = _resolved(one.annotation, function)
-    return Parameter(one.name, None if kind in (Any, object) else kind, str(one.annotation))
+    return FunctionParameter(one.name, None if kind in (Any, object) else kind, str(one.annotation))
 
 
 def _resolved(annotation: Any, function: Function) -> Any:
@@ -163,7 +163,7 @@ def _around(function: Any) -> dict[str, Any]:
     return around
 
 
-def _check_messages(function: Function, what: str, taken: list[Parameter]) -> None:
+def _check_messages(function: Function, what: str, taken: list[FunctionParameter]) -> None:
     if len(taken) == 2 and taken[0].is_message:
         raise _refused(function, what, "takes the message first")
     if len(taken) == 2 and taken[1].kind is not None and not taken[1].is_message and taken[1].kind is not _UNKNOWN:

@@ -11,7 +11,7 @@ from skep.client.async_popping import popped
 from skep.client.client import Client
 from skep.client.exchange import ApiCall
 from skep.client.lease_acks import Left, leases_of
-from skep.client.worker.failing import Failure
+from skep.client.worker.failing import FailedMessage
 from skep.client.worker.keeping import Keeping
 from skep.client.worker.settling import Settled, Settling
 from skep.wire.messages import Ack, AckResult, AckStatus
@@ -45,7 +45,9 @@ class Source:
             self._keeper = asyncio.create_task(self.keeping.run())
         return found
 
-    def settle(self, message: Settled, ack: Ack, failure: Failure | None = None) -> asyncio.Future[AckResult | None]:
+    def settle(
+        self, message: Settled, ack: Ack, failure: FailedMessage | None = None
+    ) -> asyncio.Future[AckResult | None]:
         """Settle a message, soon and together with others. A failure is logged."""
         return self._settling.settle(message, ack, failure, self.leases.get(message.lease_id))
 

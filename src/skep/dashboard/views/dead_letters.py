@@ -11,7 +11,7 @@ from http import HTTPStatus
 import msgspec
 
 from skep.dashboard.deliveries import deliveries_of
-from skep.dashboard.fingerprints import LOOKED_AT, Kind, kinds
+from skep.dashboard.fingerprints import LOOKED_AT, LetterKind, kinds
 from skep.dashboard.payloads import download, headers_of, one_line, shown
 from skep.dashboard.site import Action, Fields, InvalidFormError, Page, Site, check_shown_again, in_form
 from skep.dashboard.views.queue import key_to_change
@@ -48,7 +48,7 @@ async def dead_letters(site: Site, call: Call) -> Answer:
         call.queue(chosen)
     wanted = {name: links.query.get(name, "") for name in ("source", "reason", "error")}
     names = [chosen] if chosen else [one.queue.key.name for one in graves[:GRAVES] if one.stats.dead_letters]
-    found: list[Kind] = []
+    found: list[LetterKind] = []
     is_cut, looked_at = False, LOOKED_AT // max(1, len(names))
     for name in names:
         deaths = await site.engine.history.deaths(QueueKey(name, links.tenant), limit=looked_at)
@@ -84,7 +84,7 @@ async def kind(site: Site, call: Call) -> Answer:
     )  # fmt: skip
 
 
-async def _kind(site: Site, key: QueueKey, sign: str) -> Kind:
+async def _kind(site: Site, key: QueueKey, sign: str) -> LetterKind:
     deaths = await site.engine.history.deaths(key, limit=LOOKED_AT)
     found = next((one for one in kinds(key.name, deaths) if one.sign == sign), None)
     if found is None:

@@ -9,7 +9,7 @@ from skep.clock import seconds
 from skep.dashboard import formats
 from skep.dashboard.charts import charts, since
 from skep.dashboard.site import Action, Page, Site
-from skep.dashboard.snapshots import Snapshot
+from skep.dashboard.snapshots import QueuesSnapshot
 from skep.dashboard.views.operations import failing, thresholds
 from skep.dashboard.views.queue import dead_letter_queue
 from skep.engine import Engine
@@ -99,7 +99,7 @@ def admission_state(engine: Engine) -> tuple[str, str]:
     return ("queueing", "amber") if passed or engine.operations.depth else ("open", "green")
 
 
-async def given_up(engine: Engine, snapshot: Snapshot) -> dict[str, int]:
+async def given_up(engine: Engine, snapshot: QueuesSnapshot) -> dict[str, int]:
     """How many messages of each queue became dead letters in the last minute: counted where they lie, never a rate times sixty."""
     found: dict[str, int] = {}
     for queue, stats in snapshot.seen.queues:
@@ -125,7 +125,7 @@ def _says_given_up(number: int) -> str:
     return f"{least}{number:,} message{'' if number == 1 else 's'} dead-lettered in the last minute"
 
 
-def worries_of(snapshot: Snapshot, dead_lettered: Mapping[str, int]) -> list[Worry]:
+def worries_of(snapshot: QueuesSnapshot, dead_lettered: Mapping[str, int]) -> list[Worry]:
     """The warnings of the overview, red first, then by queue."""
     by_name = {one.queue.key.name: one for one in snapshot.seen.queues}
     found = [
@@ -157,7 +157,7 @@ def _says(concern: Concern, one: Scanned) -> str:
             return f"{depth:,} of at most {most:,} messages"
 
 
-def busiest(snapshot: Snapshot) -> list[Scanned]:
+def busiest(snapshot: QueuesSnapshot) -> list[Scanned]:
     """The queues with the largest backlog, the deepest first."""
     working = [one for one in snapshot.seen.queues if not one.queue.holds_dead_letters]
     working.sort(

@@ -22,7 +22,7 @@ SILENT_SECONDS = 600.0
 _decode = msgspec.json.Decoder(RunReport)
 
 
-class Run(NamedTuple):
+class RunWithReport(NamedTuple):
     """A run and its report."""
 
     run: PipelineRun
@@ -50,11 +50,13 @@ class Run(NamedTuple):
         return sum(self.report.lag.values())
 
 
-def _run(run: PipelineRun, now: Instant) -> Run:
+def _run(run: PipelineRun, now: Instant) -> RunWithReport:
     report = _decode.decode(run.document)
     goes_on = report.status is RunStatus.RUNNING
     end = to_instant(report.finished_at) if report.finished_at is not None else now if goes_on else run.updated_at
-    return Run(run, report, max(0, end - run.started_at) / 1e6, goes_on and now - run.updated_at > SILENT_SECONDS * 1e6)
+    return RunWithReport(
+        run, report, max(0, end - run.started_at) / 1e6, goes_on and now - run.updated_at > SILENT_SECONDS * 1e6
+    )
 
 
 async def pipelines(site: Site, call: Call) -> Answer:

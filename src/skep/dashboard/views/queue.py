@@ -195,7 +195,7 @@ async def _pushed(site: Site, call: Call, message: NewMessage) -> PushResult:
     return result
 
 
-class Effect(NamedTuple):
+class SeekEffect(NamedTuple):
     """The effect of a seek: its position, and how many messages follow, come again and are skipped."""
 
     to_seq: int
@@ -204,10 +204,10 @@ class Effect(NamedTuple):
     skipped: int
 
 
-def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> Effect:
+def effect(stats: QueueStats, before: GroupStats | None, to_seq: int) -> SeekEffect:
     """The effect of a seek behind ``to_seq``."""
     at = to_seq if before is None else before.progress_seq
-    return Effect(to_seq, pending_after(stats, to_seq), max(0, at - to_seq), max(0, to_seq - at))
+    return SeekEffect(to_seq, pending_after(stats, to_seq), max(0, at - to_seq), max(0, to_seq - at))
 
 
 async def seek_form(site: Site, call: Call, undeleted: SkepError | None = None) -> Answer:

@@ -9,7 +9,7 @@ from skep.clock import Instant
 from skep.dashboard.deliveries import deliveries_of
 from skep.dashboard.payloads import one_line
 from skep.dashboard.site import Action, Page, Site
-from skep.engine.attempts import Attempt
+from skep.engine.attempts import DeliveryAttempt
 from skep.errors import Code, SkepError
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call
@@ -44,10 +44,10 @@ class Tick(NamedTuple):
     title: str
 
 
-class Lane(NamedTuple):
+class TraceLane(NamedTuple):
     """One attempt of one group, or the wait for the first; ``attempt`` is None then."""
 
-    attempt: Attempt | None
+    attempt: DeliveryAttempt | None
     bars: list[Bar]
     ticks: list[Tick]
     waited_seconds: float | None
@@ -59,7 +59,7 @@ class Hop(NamedTuple):
 
     message: StoredMessage
     line: str
-    lanes: list[Lane]
+    lanes: list[TraceLane]
     since_start_seconds: float
     is_bad: bool
     events: list[TraceEvent]
@@ -130,7 +130,7 @@ async def _scheduled(
 
 
 def waterfall(
-    messages: list[StoredMessage], deliveries: list[list[Attempt]], events: list[TraceEvent], now: Instant
+    messages: list[StoredMessage], deliveries: list[list[DeliveryAttempt]], events: list[TraceEvent], now: Instant
 ) -> tuple[list[Hop], float]:
     """The bars of each message on a common time line, and the length of that line in seconds."""
     if not messages:
@@ -160,12 +160,12 @@ def waterfall(
 
 
 def lanes_of(
-    message: StoredMessage, attempts: list[Attempt], place: Callable[[int], float], now: Instant
-) -> list[Lane]:
+    message: StoredMessage, attempts: list[DeliveryAttempt], place: Callable[[int], float], now: Instant
+) -> list[TraceLane]:
     """A lane for each group and attempt, group by group: each group waits and tries on its own."""
     if not attempts:
         return [
-            Lane(
+            TraceLane(
                 None,
                 [_bar("wait", place(message.created_at), WIDTH, "no delivery is known")],
                 [],
@@ -185,7 +185,7 @@ def lanes_of(
         bars.append(_bar(kind, place(one.leased_at), place(ended), title))
         ticks = [Tick("attempt", place(one.leased_at), f"attempt {one.attempt}")]
         waited, worked = max(0, one.leased_at - begun) / 1e6, (ended - one.leased_at) / 1e6
-        lanes.append(Lane(one, bars, ticks, waited, worked))
+        lanes.append(TraceLane(one, bars, ticks, waited, worked))
         waits_from[one.group] = max(begun, ended)
     first = {group: number for number, group in enumerate(waits_from)}
     return sorted(lanes, key=lambda lane: first[lane.attempt.group] if lane.attempt else 0)

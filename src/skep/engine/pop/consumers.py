@@ -26,7 +26,7 @@ class Consumed(NamedTuple):
     consumer: str | None
 
 
-class Seen(Struct):
+class LastCall(Struct):
     """When a consumer last asked for messages, and how many of its calls wait."""
 
     last_at: Instant
@@ -50,21 +50,21 @@ class Consumers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen: dict[Consumed, Seen] = {}
+        self._seen: dict[Consumed, LastCall] = {}
 
-    def asks(self, place: Consumed, *, waits: bool) -> Seen:
+    def asks(self, place: Consumed, *, waits: bool) -> LastCall:
         """Note that a consumer asks for messages; ``waits``: it waits if there are none. Call `answered` at the end."""
         seen = self._seen.get(place)
         if seen is None:
             if len(self._seen) >= KEPT:
                 self._forget()
-            seen = self._seen[place] = Seen(self._clock.now())
+            seen = self._seen[place] = LastCall(self._clock.now())
         else:
             seen.last_at = self._clock.now()
         seen.waiting += waits
         return seen
 
-    def answered(self, seen: Seen, *, waits: bool) -> None:
+    def answered(self, seen: LastCall, *, waits: bool) -> None:
         """Note that a consumer got its answer, or has gone."""
         seen.waiting -= waits
         if waits:
@@ -99,7 +99,7 @@ class Consumers:
         return sorted(found, key=lambda one: (one.queue.name, one.group, one.consumer or ""))
 
 
-def _connected(place: Consumed, seen: Seen | None, leases: list[LeaseInfo]) -> Connected:
+def _connected(place: Consumed, seen: LastCall | None, leases: list[LeaseInfo]) -> Connected:
     last_at = max([lease.leased_at for lease in leases] + ([] if seen is None else [seen.last_at]))
     return Connected(
         place.queue, place.group, place.consumer, 0 if seen is None else seen.waiting, len(leases),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skep.clock import Clock, Instant
-from skep.engine.admission import Admission, Decision
+from skep.engine.admission import Admission, AdmissionDecision
 from skep.engine.encryption import Encryption
 from skep.engine.logical_queue import LogicalQueue
 from skep.engine.push.operations import Operations
@@ -52,7 +52,7 @@ class Entrance:
         lanes = self._lanes(weight)
         if not was_taken:
             decision = self._admission.decide(self._admission.push, lanes.pushes.wait_seconds)
-            if decision is Decision.QUEUE and push_groups(batch) == 1:
+            if decision is AdmissionDecision.QUEUE and push_groups(batch) == 1:
                 return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
         if not operations.overtakes(batch):
             since = self._clock.now()

@@ -40,11 +40,11 @@ from skep.model import (
 )
 from skep.model.operation import (
     Enqueued,
-    Kind,
     NewOperations,
     Operation,
     OperationFigures,
     OperationFilter,
+    OperationKind,
     OperationPage,
     QueuedReason,
     WaitingOperations,
@@ -98,7 +98,7 @@ class Operations:
         """How many operations this server has performed, and given up, by kind."""
         self._on_way: Counter[Place] = Counter()
         self._queued_leases: set[Lease] = set()
-        self._depth: Counter[Kind] = Counter()
+        self._depth: Counter[OperationKind] = Counter()
         self._looked = WaitingOperations({})
         self._look_timer: Timer | None = None
         self._look_task: asyncio.Task[None] | None = None
@@ -166,9 +166,9 @@ class Operations:
         return self.depth if self._performer.held_up is not None else self._looked.blocked
 
     @property
-    def depth_by_kind(self) -> dict[Kind, int]:
+    def depth_by_kind(self) -> dict[OperationKind, int]:
         """How many operations of each kind are live."""
-        return {kind: max(0, self._depth[kind]) for kind in Kind}
+        return {kind: max(0, self._depth[kind]) for kind in OperationKind}
 
     def wake(self) -> None:
         """Start to perform operations, if there are any."""
@@ -215,7 +215,7 @@ class Operations:
         """Queue a push to one partition, whole."""
         self._note_reason(reason)
         request = NewOperations(
-            Kind.PUSH,
+            OperationKind.PUSH,
             self._ids.mint_many(push_groups(batch)),
             push=batch,
             timeout_seconds=self._settings.timeout_seconds,
@@ -241,7 +241,9 @@ class Operations:
             if not self._on_way[place]:
                 del self._on_way[place]
 
-    async def settle(self, settlements: list[Settlement], kind: Kind, reason: QueuedReason) -> list[SettleResult]:
+    async def settle(
+        self, settlements: list[Settlement], kind: OperationKind, reason: QueuedReason
+    ) -> list[SettleResult]:
         """Queue all these settlements."""
         self._note_reason(reason)
         leases = {(settlement.queue, settlement.token) for settlement in settlements}
@@ -329,7 +331,7 @@ class Operations:
             if self._unsure % TRUSTED_LOOKS == 0:
                 self._depth = Counter(self._looked.depth)
             self._tell_stuck()
-            if not any(self._depth[kind] for kind in (Kind.ACK_BATCH, Kind.ACK_SINGLE)):
+            if not any(self._depth[kind] for kind in (OperationKind.ACK_BATCH, OperationKind.ACK_SINGLE)):
                 self._queued_leases.clear()
             if not self._looked.total and changes == self._changes:
                 self._repeats.forget()
@@ -366,7 +368,7 @@ class Operations:
                 break
         self._swept_at = started
 
-    def _ended(self, ended: Counter[Kind], leases: Iterable[Lease]) -> None:
+    def _ended(self, ended: Counter[OperationKind], leases: Iterable[Lease]) -> None:
         """Note operations that this server performed or gave up."""
         self._depth -= ended
         self._changes += 1

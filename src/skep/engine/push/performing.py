@@ -31,8 +31,8 @@ from skep.model.operation import (
     Claimed,
     ClaimLimits,
     GivenBack,
-    Kind,
-    Lane,
+    OperationKind,
+    OperationLane,
     Performed,
     decode_result,
     encode_push,
@@ -41,7 +41,7 @@ from skep.model.operation import (
 from skep.store.protocol.operations import OperationVerbs
 
 Lease = tuple[QueueKey, Token]
-OnEnded = Callable[[Counter[Kind], Iterable[Lease]], None]
+OnEnded = Callable[[Counter[OperationKind], Iterable[Lease]], None]
 
 FIRST_RATE = 100.0
 """The assumed rate, in operations per second, before any was performed."""
@@ -50,7 +50,7 @@ NEWEST_SHARE = 0.3
 log = structlog.get_logger("skep.operations")
 
 
-class Failure(NamedTuple):
+class NotPerformed(NamedTuple):
     """The reason why an operation was not performed."""
 
     code: Code
@@ -61,7 +61,7 @@ class Blocked(NamedTuple):
     """Operations that the store cannot take now: the tried one, and the others that would fail for the same reason."""
 
     operations: list[Claimed]
-    failure: Failure
+    failure: NotPerformed
 
     def concerns(self, other: Claimed) -> bool:
         """Whether another operation would fail for the same reason. STORE_BUSY concerns only operations of the same queue."""
@@ -106,8 +106,8 @@ class Performer:
         self.held_up: Code | None = None
         """Why no operation can be performed now: the store refused a claim. None otherwise."""
         self.rate = FIRST_RATE
-        self.completed: Counter[Kind] = Counter()
-        self.failed: Counter[Kind] = Counter()
+        self.completed: Counter[OperationKind] = Counter()
+        self.failed: Counter[OperationKind] = Counter()
 
     @property
     def idle(self) -> bool:
@@ -208,7 +208,7 @@ class Performer:
     async def _one_by_one(self, token: Token, todo: Sequence[Claimed]) -> None:
         """Perform each operation in its own transaction, while the claim is fresh. No operation overtakes a failed one."""
         until = self._clock.steady() + seconds(min(one.timeout_seconds for one in todo)) // 2
-        held: set[tuple[Lane, QueueKey, str]] = set()
+        held: set[tuple[OperationLane, QueueKey, str]] = set()
         untried: list[Claimed] = []
         blocked: list[Blocked] = []
         for one in todo:
@@ -232,26 +232,26 @@ class Performer:
             await self._store.give_back(token, back, self._clock.now())
             self._woken = True
 
-    async def _alone(self, token: Token, one: Claimed) -> tuple[bool, Failure | None]:
+    async def _alone(self, token: Token, one: Claimed) -> tuple[bool, NotPerformed | None]:
         """Perform one operation. Returns whether later ones of its partition may go on, and why the store cannot take it now."""
         try:
             performed = await self._store.perform(token, [one], self._clock.now(), self._create_queues)
         except SkepError as error:
             if error.code is Code.STORE_UNAVAILABLE:
                 raise
-            failure = Failure(error.code, error.message)
+            failure = NotPerformed(error.code, error.message)
         except Exception as error:
-            failure = Failure(Code.INTERNAL, _told(error))
+            failure = NotPerformed(Code.INTERNAL, _told(error))
         else:
             self._done([one], performed)
             if not performed.refused:
                 return not performed.lost, None
-            failure = Failure(*performed.refused[one.position])
+            failure = NotPerformed(*performed.refused[one.position])
         if failure.code is Code.NOT_ENCRYPTED:
             try:
                 sealed = await self._sealed(one)
             except SkepError as error:
-                failure = Failure(error.code, error.message)
+                failure = NotPerformed(error.code, error.message)
             else:
                 if sealed is not None:
                     return await self._alone(token, sealed)
@@ -282,7 +282,7 @@ class Performer:
         await self._store.give_back(token, [GivenBack(one.position, retry_at, reason, code, blocked_at=since)], now)
         return False
 
-    async def _block(self, token: Token, blocked: Sequence[Claimed], failure: Failure) -> None:
+    async def _block(self, token: Token, blocked: Sequence[Claimed], failure: NotPerformed) -> None:
         """Give back operations that the store cannot take now. They lose no try, and keep their places."""
         now = self._clock.now()
         back = []
@@ -315,7 +315,7 @@ class Performer:
     async def _give_up_sealed(self, token: Token, one: Claimed, error: str, code: Code) -> list[int] | None:
         """End an operation as failed, with encrypted messages in the dead letters; None when it must wait for encryption."""
         payload = one.payload
-        if one.kind is Kind.PUSH:
+        if one.kind is OperationKind.PUSH:
             try:
                 payload = (await self._sealed(one) or one).payload
             except msgspec.DecodeError:  # this may be the failure; then no message is buried
@@ -323,7 +323,7 @@ class Performer:
             except SkepError as failure:
                 if failure.code is Code.STORE_UNAVAILABLE or failure.outlook is not Outlook.LATER:
                     raise
-                await self._block(token, [one], Failure(failure.code, failure.message))
+                await self._block(token, [one], NotPerformed(failure.code, failure.message))
                 return None
         back = GivenBack(one.position, None, error, code, payload=payload)
         return await self._store.give_back(token, [back], self._clock.now())
@@ -332,7 +332,7 @@ class Performer:
         """Announce performed operations to waiting polls and timers, and count them."""
         done = [one for one in todo if one.position in performed.done]
         for one in done:
-            if lane_of(one.kind) is Lane.PUSH:
+            if lane_of(one.kind) is OperationLane.PUSH:
                 batch = one.batch
                 due = [m.deliver_at for m in batch.messages if m.deliver_at is not None]
                 self._announcer.pushed(batch, min(due, default=None))
@@ -343,14 +343,14 @@ class Performer:
                 self._announcer.died(settlements, results)
         self._count(self.completed, done)
 
-    def _count(self, counter: Counter[Kind], ended: Sequence[Claimed]) -> None:
+    def _count(self, counter: Counter[OperationKind], ended: Sequence[Claimed]) -> None:
         kinds = Counter(one.kind for one in ended)
         counter.update(kinds)
         self._on_ended(kinds, {lease for one in ended for lease in _leases(one)})
 
 
 def _leases(one: Claimed) -> set[Lease]:
-    if lane_of(one.kind) is Lane.PUSH:
+    if lane_of(one.kind) is OperationLane.PUSH:
         return set()
     try:
         return {(settlement.queue, settlement.token) for settlement in one.settlements}

@@ -43,7 +43,7 @@ _IN_NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 log = structlog.get_logger("skep.http")
 
 
-class Connection(Protocol):
+class CycleConnection(Protocol):
     """The calls that a cycle makes to its connection."""
 
     write: Write
@@ -109,7 +109,7 @@ class Cycle:
     _is_chunked = False
 
     def __init__(
-        self, connection: Connection, scope: MutableMapping[str, Any], *, persists: bool, awaits_continue: bool
+        self, connection: CycleConnection, scope: MutableMapping[str, Any], *, persists: bool, awaits_continue: bool
     ) -> None:
         """``persists`` says that the client wants to go on afterwards; ``awaits_continue`` that it sends its body when told to."""
         self.connection = connection

@@ -21,7 +21,7 @@ from skep.config import HttpLimits
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.protocol import LimitedProtocol
 from skep.http.connection.unsent import UnsentAnswers
-from skep.http.request.peers import Connections, Peers
+from skep.http.request.peers import PeerConnections, Peers
 
 BACKLOG = 2_048
 PEERS = 4
@@ -48,7 +48,7 @@ class Listener(uvicorn.Server):
         limits = limits or HttpLimits()
         hosts = hosts or Hosts(limits.hosts, is_guarded=False)
         most = limits.peer_connections or max(1, limits.max_connections // PEERS)
-        crowd = Connections(Peers(limits.trusted_proxies), most)
+        crowd = PeerConnections(Peers(limits.trusted_proxies), most)
         unsent = UnsentAnswers(limits.unsent_answers_bytes)
         protocol = partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=unsent)
         super().__init__(

@@ -29,7 +29,7 @@ from skep.http.connection.refusal import Refused
 from skep.http.connection.slow_client import SlowClient
 from skep.http.connection.timers import Deadline, Rest
 from skep.http.connection.unsent import UnsentAnswers
-from skep.http.request.peers import Connections
+from skep.http.request.peers import PeerConnections
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off. If it were cut off at once, it would often miss the reason."""
@@ -57,7 +57,7 @@ class LimitedProtocol(asyncio.Protocol):
         *,
         limits: HttpLimits,
         hosts: Hosts,
-        crowd: Connections,
+        crowd: PeerConnections,
         unsent: UnsentAnswers,
     ) -> None:
         self._app = cast("App", config.loaded_app)

@@ -14,7 +14,7 @@ import httptools
 
 from skep.config import HttpLimits
 from skep.errors import Code
-from skep.http.connection.cycle import Connection, Cycle
+from skep.http.connection.cycle import Cycle, CycleConnection
 from skep.http.connection.hosts import Hosts, check_target
 from skep.http.connection.refusal import Refused
 from skep.http.connection.timers import Deadline
@@ -33,7 +33,7 @@ _CONTINUE = b"100-continue"
 Place = tuple[str, int]
 
 
-class Readable(Connection, Protocol):
+class Readable(CycleConnection, Protocol):
     """The calls that the reader makes to its connection."""
 
     def begin(self, cycle: Cycle) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Reader(Protocol):
+class SlowConnection(Protocol):
     """A connection whose client is slow to take its answer."""
 
     @property
@@ -27,10 +27,10 @@ class UnsentAnswers:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._readers: dict[Reader, int] = {}
+        self._readers: dict[SlowConnection, int] = {}
         self.held_bytes = 0
 
-    def hold(self, reader: Reader) -> None:
+    def hold(self, reader: SlowConnection) -> None:
         """Count the unread bytes of a client. When all together are too many, cut off other slow readers, the oldest first."""
         self.let_go(reader)
         self._readers[reader] = size = reader.unsent_bytes
@@ -42,7 +42,7 @@ class UnsentAnswers:
             self.let_go(oldest)
             oldest.cut_off()
 
-    def let_go(self, reader: Reader) -> None:
+    def let_go(self, reader: SlowConnection) -> None:
         """A client has caught up, or gone."""
         self.held_bytes -= self._readers.pop(reader, 0)
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 
-class Page(NamedTuple):
+class ReferencePage(NamedTuple):
     """The page, and a content security policy that allows only the page's own style and script."""
 
     html: bytes
@@ -17,7 +17,7 @@ class Page(NamedTuple):
 
 
 @cache
-def page() -> Page:
+def page() -> ReferencePage:
     """The page with its style and its script in it."""
     folder = files(__package__)
     template, style, script = (
@@ -28,7 +28,7 @@ def page() -> Page:
         f"default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"frame-ancestors 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
     )
-    return Page(html.encode(), policy.encode())
+    return ReferencePage(html.encode(), policy.encode())
 
 
 def _hash(text: str) -> str:

@@ -22,7 +22,7 @@ from skep.errors import Code, SkepError
 from skep.http.request.bodies import Bodies
 from skep.http.request.scope import CYCLE, HEADERS, REPEATED, name_headers
 from skep.model import DEFAULT_TENANT, QueueKey
-from skep.model.key import Outcome, Verb
+from skep.model.key import AuditOutcome, Verb
 from skep.strict_json import check_depth_of_body, check_unique_keys, why_no_json
 from skep.wire.traceparent import TraceContext, context_of
 
@@ -68,7 +68,7 @@ def json_answer(value: object, status: int = HTTPStatus.OK) -> Answer:
 class Deed(Struct):
     """A handler's entry for the audit log; the route supplies the missing fields."""
 
-    outcome: Outcome = Outcome.DONE
+    outcome: AuditOutcome = AuditOutcome.DONE
     verb: str | None = None
     target: str | None = None
     count: int | None = None
@@ -189,7 +189,7 @@ class Call:
     ) -> None:
         """Fill in the audit entry: the target, the count, and the values before and after."""
         if self.deed is not None:
-            outcome = Outcome.DRY_RUN if dry_run else Outcome.DECLINED if declined else Outcome.DONE
+            outcome = AuditOutcome.DRY_RUN if dry_run else AuditOutcome.DECLINED if declined else AuditOutcome.DONE
             self.deed = Deed(outcome, verb, target, count, before, after)
 
     # permissions

@@ -102,7 +102,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         ) from None
 
 
-class Connections:
+class PeerConnections:
     """How many connections each peer has, and how many were turned away and are not gone yet."""
 
     def __init__(self, peers: Peers, most: int) -> None:

@@ -17,7 +17,7 @@ from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, p
 from skep.http.request.permission import ADMIN_TENANT, ADMINS
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
-from skep.model.key import SERVER, AuditEntry, Grant, KeyRecord, Outcome, Verb
+from skep.model.key import SERVER, AuditEntry, AuditOutcome, Grant, KeyRecord, Verb
 from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
 
@@ -131,6 +131,6 @@ def audit_view(one: AuditEntry) -> AuditView:
     detail = shown.detail
     return AuditView(
         one.position, to_datetime(one.at), one.actor, one.action, None if one.tenant == SERVER else one.tenant, list(one.queues),
-        None if shown.outcome is None else Outcome(shown.outcome), detail.verb, detail.target, detail.count, detail.before,
+        None if shown.outcome is None else AuditOutcome(shown.outcome), detail.verb, detail.target, detail.count, detail.before,
         detail.after, detail.error,
     )  # fmt: skip

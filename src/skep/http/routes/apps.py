@@ -17,7 +17,7 @@ from skep.http.request.permission import ADMIN_SERVER, READ_SERVER
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable, Served
 from skep.model.record import AppRecord
-from skep.spec import Action, App, Change, SpecError, from_document, from_json
+from skep.spec import Action, App, PlannedChange, SpecError, from_document, from_json
 from skep.wire.apps import (
     AppDetail,
     AppDocument,
@@ -122,7 +122,7 @@ def _applied(done: Application, dry_run: bool) -> Applied:
     return Applied(done.app.name, done.revision, dry_run, done.destructive, changes, _parts(done.parts))
 
 
-def _queue_change(change: Change) -> QueueChange:
+def _queue_change(change: PlannedChange) -> QueueChange:
     settings = [
         ChangedSetting(one.setting, _plain(one.before), _plain(one.after), one.danger) for one in change.changes
     ]

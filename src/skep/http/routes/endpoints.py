@@ -9,7 +9,7 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, next_after, page_limit
 from skep.http.request.permission import ADMIN_TENANT, POP_TENANT, READ_TENANT
 from skep.http.routes.route_table import RouteTable
-from skep.model.record import Endpoint
+from skep.model.record import DeliveryEndpoint
 from skep.spec.endpoint import endpoint_name
 from skep.wire.endpoints import EndpointReport, EndpointReset, EndpointsResponse, EndpointView, EndpointWasReset
 from skep.wire.times import to_datetime
@@ -57,7 +57,7 @@ async def reset(engine: Engine, call: Call) -> Answer:
     return json_answer(EndpointWasReset(name, await engine.records.reset_endpoint(name, call.tenant)))
 
 
-def _view(endpoint: Endpoint) -> EndpointView:
+def _view(endpoint: DeliveryEndpoint) -> EndpointView:
     return EndpointView(
         endpoint.url, endpoint.failures, None if endpoint.open_until is None else to_datetime(endpoint.open_until),
         None if endpoint.stopped_at is None else to_datetime(endpoint.stopped_at), endpoint.reason,

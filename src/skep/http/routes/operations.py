@@ -20,8 +20,8 @@ from skep.http.routes.route_table import RouteTable
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
 from skep.model.key import Verb
-from skep.model.operation import Kind, OperationFilter, OperationStatus, Result, decode_result
 from skep.model.operation import Operation as Kept
+from skep.model.operation import OperationFilter, OperationKind, OperationResult, OperationStatus, decode_result
 from skep.wire.messages import NULL, AckBatchResponse, AckResult, PushResponse
 from skep.wire.operations import (
     OperationFiguresView,
@@ -43,7 +43,7 @@ ROUTES: RouteTable[Engine] = RouteTable("Operations")
 @ROUTES.route(
     "GET", "/api/v1/operations", READ_LIST, "List queued calls, newest first", answers={200: OperationsResponse},
     parameters=(
-        Parameter("status", OperationStatus, "only with this status"), Parameter("kind", Kind, "only of this kind"),
+        Parameter("status", OperationStatus, "only with this status"), Parameter("kind", OperationKind, "only of this kind"),
         Parameter("queue", str, "only of this queue"), Parameter("partition", str, "only of this partition"),
         AFTER_SEQ, LIMIT,
     ),
@@ -54,7 +54,7 @@ async def list_operations(engine: Engine, call: Call) -> Answer:
     wanted = OperationFilter(
         tenant=call.tenant,
         status=parameters.choice(query, "status", OperationStatus),
-        kind=parameters.choice(query, "kind", Kind),
+        kind=parameters.choice(query, "kind", OperationKind),
         queue=query.get("queue"),
         partition=query.get("partition"),
     )
@@ -95,7 +95,7 @@ async def stats(engine: Engine, call: Call) -> Answer:
 )  # fmt: skip
 async def show(engine: Engine, call: Call) -> Answer:
     found = await engine.operations.find(call.tenant, wanted_id(call.path("operation")))
-    call.check(found.queue, Verb.PUSH if found.kind is Kind.PUSH else Verb.POP)
+    call.check(found.queue, Verb.PUSH if found.kind is OperationKind.PUSH else Verb.POP)
     return json_answer(view(found, engine.now()))
 
 
@@ -131,7 +131,7 @@ def _time(at: Instant | None) -> datetime | None:
     return None if at is None else to_datetime(at)
 
 
-def _result(result: Result) -> Raw:
+def _result(result: OperationResult) -> Raw:
     """The answer of the call."""
     if result.settled is not None:
         acks = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from skep.spark.columns.values import Value
+from skep.spark.columns.values import ColumnValue
 
 PREFIX = "__skep_"
 
@@ -33,7 +33,7 @@ class Binder:
         self._layers[layer][name] = column
         return F.col(name)
 
-    def bind(self, value: Value) -> Value:
+    def bind(self, value: ColumnValue) -> ColumnValue:
         """The same value with named columns."""
         column = self.name(value.column, value.layer)
         null = None if value.null is None else self.name(value.null, value.layer)
@@ -52,7 +52,7 @@ class MessageColumns:
 
     frame: DataFrame
     payload: Column
-    fields: dict[str, Value]
+    fields: dict[str, ColumnValue]
     fits: Column
     plain: Column
     binder: Binder

@@ -21,8 +21,8 @@ from skep.spark.columns.instants import MICROSECOND, micros_of
 from skep.spark.columns.output import UNQUOTABLE
 from skep.spark.columns.patterns import SHORT_CHARACTERS, to_java
 from skep.spark.columns.values import (
+    ColumnValue,
     Uncompiled,
-    Value,
     as_json,
     as_list,
     as_map,
@@ -48,7 +48,7 @@ from skep.spec.ast import (
 )
 from skep.spec.expressions import Expression
 from skep.spec.instants import parse_duration, parse_time
-from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Kind, Type, list_of, map_of
+from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Type, TypeKind, list_of, map_of
 
 EXPANSION_MAX = 4_000
 """The most columns of an expression. Dynamic types multiply, and Spark's generated code has a limit, too."""
@@ -62,7 +62,7 @@ class Compiled:
     """
 
     expression: Expression
-    value: Value
+    value: ColumnValue
     sure: Column
     copies: bool
 
@@ -98,13 +98,13 @@ def _has_unquotable(tree: Node) -> bool:
 
 
 class _Compiler:
-    def __init__(self, fields: Mapping[str, Value], binder: Binder) -> None:
+    def __init__(self, fields: Mapping[str, ColumnValue], binder: Binder) -> None:
         self._fields = fields
         self._binder = binder
         self._made = 0
         self._layers = [0]
 
-    def value(self, node: Node, bound: dict[int, Value]) -> Value:
+    def value(self, node: Node, bound: dict[int, ColumnValue]) -> ColumnValue:
         """The value of a node. It gets a name unless it is simple or depends on an element of a list."""
         self._made += 1
         if self._made > EXPANSION_MAX:
@@ -118,7 +118,7 @@ class _Compiler:
         self._layers[-1] = max(self._layers[-1], value.layer)
         return value
 
-    def _value(self, node: Node, bound: dict[int, Value]) -> Value:
+    def _value(self, node: Node, bound: dict[int, ColumnValue]) -> ColumnValue:
         match node:
             case Literal():
                 return constant(node.value)
@@ -138,7 +138,7 @@ class _Compiler:
             case FunctionCall():
                 return self._call(node, bound)
 
-    def _call(self, node: FunctionCall, bound: dict[int, Value]) -> Value:
+    def _call(self, node: FunctionCall, bound: dict[int, ColumnValue]) -> ColumnValue:
         if (spelled := _spelled_out(node)) is not None:
             return spelled
         arguments = [self.value(argument, bound) for argument in node.arguments]
@@ -147,7 +147,7 @@ class _Compiler:
                 return _ternary(*arguments)
             case "in":
                 quick = _literal_in(node, arguments[0])
-                return Value(BOOL, operations.within(*arguments) if quick is None else quick)
+                return ColumnValue(BOOL, operations.within(*arguments) if quick is None else quick)
             case "[]":
                 return self._element(node, arguments)
             case "matches":
@@ -155,17 +155,19 @@ class _Compiler:
         function = _OPERATORS.get(node.function) or FUNCTIONS[node.function]
         return function(*arguments)
 
-    def _element(self, node: FunctionCall, arguments: list[Value]) -> Value:
+    def _element(self, node: FunctionCall, arguments: list[ColumnValue]) -> ColumnValue:
         container, key = arguments
         literal = node.arguments[1]
-        if container.kind is Kind.JSON and isinstance(literal, Literal) and isinstance(literal.value, str):
+        if container.kind is TypeKind.JSON and isinstance(literal, Literal) and isinstance(literal.value, str):
             return operations.selected(container, literal.value)
         return operations.element(container, key)
 
-    def _map(self, node: MapOf, bound: dict[int, Value]) -> Value:
+    def _map(self, node: MapOf, bound: dict[int, ColumnValue]) -> ColumnValue:
         keys = [taken_as(self.value(key, bound), STRING) for key, _ in node.entries]
         if not keys:
-            return Value(map_of(STRING, JSON), F.try_variant_get(F.parse_json(F.lit("{}")), "$", "map<string,variant>"))
+            return ColumnValue(
+                map_of(STRING, JSON), F.try_variant_get(F.parse_json(F.lit("{}")), "$", "map<string,variant>")
+            )
         values = [self.value(value, bound) for _, value in node.entries]
         type_, columns = _common(values)
         # Spark throws when two keys are equal, so they are compared before the map is made.
@@ -173,15 +175,15 @@ class _Compiler:
         pairs = [column for pair in zip(keys, columns, strict=True) for column in pair]
         safe_keys = [F.when(distinct, key).otherwise(F.lit(f"{index}")) for index, key in enumerate(keys)]
         made = F.create_map(*[column for pair in zip(safe_keys, columns, strict=True) for column in pair])
-        return Value(map_of(STRING, type_), F.when(distinct & _all_there(pairs), made), finite=_finite(values))
+        return ColumnValue(map_of(STRING, type_), F.when(distinct & _all_there(pairs), made), finite=_finite(values))
 
-    def _comprehension(self, node: Comprehension, bound: dict[int, Value]) -> Value:
+    def _comprehension(self, node: Comprehension, bound: dict[int, ColumnValue]) -> ColumnValue:
         over = self.value(node.range, bound)
         elements = _elements(over, in_order=node.macro in ("filter", "map"))
         kind = elements.type.element or JSON
 
-        def element(column: Column) -> dict[int, Value]:
-            return {**bound, node.slot: Value(kind, column, finite=elements.finite)}
+        def element(column: Column) -> dict[int, ColumnValue]:
+            return {**bound, node.slot: ColumnValue(kind, column, finite=elements.finite)}
 
         def holds(column: Column) -> Column:
             if node.predicate is None:
@@ -190,32 +192,34 @@ class _Compiler:
 
         match node.macro:
             case "exists":
-                return Value(BOOL, F.exists(elements.column, holds))
+                return ColumnValue(BOOL, F.exists(elements.column, holds))
             case "all":
-                return Value(BOOL, F.forall(elements.column, holds))
+                return ColumnValue(BOOL, F.forall(elements.column, holds))
             case "exists_one":
                 kept = F.when(_all_decided(elements.column, holds), F.filter(elements.column, holds))
-                return Value(BOOL, F.when(kept.isNotNull(), F.size(kept) == 1))
+                return ColumnValue(BOOL, F.when(kept.isNotNull(), F.size(kept) == 1))
         kept = elements.column
         if node.predicate is not None:
             kept = F.when(_all_decided(elements.column, holds), F.filter(elements.column, holds))
         if node.transform is None:
-            return Value(elements.type, kept, finite=elements.finite)
+            return ColumnValue(elements.type, kept, finite=elements.finite)
         return self._transformed(node.transform, kept, element)
 
-    def _transformed(self, transform: Node, kept: Column, element: Callable[[Column], dict[int, Value]]) -> Value:
-        found: list[Value] = []
+    def _transformed(
+        self, transform: Node, kept: Column, element: Callable[[Column], dict[int, ColumnValue]]
+    ) -> ColumnValue:
+        found: list[ColumnValue] = []
 
         def made(column: Column) -> Column:
             value = self.value(transform, element(column))
-            if value.null is not None or value.kind is Kind.NULL:
+            if value.null is not None or value.kind is TypeKind.NULL:
                 value = as_json(value)
             found.append(value)
             return value.column
 
         column = F.transform(kept, made)
         value = found[0]
-        return Value(
+        return ColumnValue(
             list_of(value.type), F.when(F.forall(column, lambda item: item.isNotNull()), column), finite=value.finite
         )
 
@@ -231,26 +235,28 @@ def _all_decided(column: Column, holds: Callable[[Column], Column]) -> Column:
     return F.forall(column, lambda item: holds(item).isNotNull())
 
 
-def _elements(over: Value, in_order: bool) -> Value:
+def _elements(over: ColumnValue, in_order: bool) -> ColumnValue:
     match over.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             return over
-        case Kind.MAP:
-            return Value(list_of(STRING), F.map_keys(over.column))
-        case Kind.JSON:
+        case TypeKind.MAP:
+            return ColumnValue(list_of(STRING), F.map_keys(over.column))
+        case TypeKind.JSON:
             keys = F.map_keys(as_map(over))
             # The keys of a variant are not in the order of the message.
             keys = F.when(F.size(keys) <= 1, keys) if in_order else keys
-            return Value(list_of(JSON), F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant"))))
-    return Value(list_of(JSON), nothing(list_of(JSON)))
+            return ColumnValue(
+                list_of(JSON), F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant")))
+            )
+    return ColumnValue(list_of(JSON), nothing(list_of(JSON)))
 
 
-_OPERATORS: dict[str, Callable[..., Value]] = {
-    "&&": lambda one, other: Value(BOOL, operations.truth(one) & operations.truth(other)),
-    "||": lambda one, other: Value(BOOL, operations.truth(one) | operations.truth(other)),
-    "!": lambda one: Value(BOOL, ~operations.truth(one)),
-    "==": lambda one, other: Value(BOOL, operations.equal(one, other)),
-    "!=": lambda one, other: Value(BOOL, ~operations.equal(one, other)),
+_OPERATORS: dict[str, Callable[..., ColumnValue]] = {
+    "&&": lambda one, other: ColumnValue(BOOL, operations.truth(one) & operations.truth(other)),
+    "||": lambda one, other: ColumnValue(BOOL, operations.truth(one) | operations.truth(other)),
+    "!": lambda one: ColumnValue(BOOL, ~operations.truth(one)),
+    "==": lambda one, other: ColumnValue(BOOL, operations.equal(one, other)),
+    "!=": lambda one, other: ColumnValue(BOOL, ~operations.equal(one, other)),
     "negate": operations.negate,
     "<": partial(operations.compared, operator.lt),
     "<=": partial(operations.compared, operator.le),
@@ -260,25 +266,25 @@ _OPERATORS: dict[str, Callable[..., Value]] = {
 }
 
 
-def _has(operand: Value, field: str) -> Value:
+def _has(operand: ColumnValue, field: str) -> ColumnValue:
     selected = operations.selected(operand, field)
     if selected.keys is not None:
-        return Value(BOOL, at_keys(selected, "has"))
+        return ColumnValue(BOOL, at_keys(selected, "has"))
     found = selected.column.isNotNull()
-    if operand.kind is Kind.MAP:
-        return Value(BOOL, F.when(operand.column.isNotNull(), F.map_contains_key(operand.column, F.lit(field))))
-    return Value(BOOL, F.when(found, F.lit(True)).when(is_map(operand), F.lit(False)))
+    if operand.kind is TypeKind.MAP:
+        return ColumnValue(BOOL, F.when(operand.column.isNotNull(), F.map_contains_key(operand.column, F.lit(field))))
+    return ColumnValue(BOOL, F.when(found, F.lit(True)).when(is_map(operand), F.lit(False)))
 
 
 def _all_there(columns: list[Column]) -> Column:
     return reduce(lambda one, other: one & other, [column.isNotNull() for column in columns], F.lit(True))
 
 
-def _finite(values: list[Value]) -> bool:
+def _finite(values: list[ColumnValue]) -> bool:
     return all(value.finite for value in values)
 
 
-def _common(values: list[Value]) -> tuple[Type, list[Column]]:
+def _common(values: list[ColumnValue]) -> tuple[Type, list[Column]]:
     """The common type of values (their own, or json), and their columns in it."""
     first = values[0].type
     if all(value.type == first and value.null is None for value in values):
@@ -286,39 +292,43 @@ def _common(values: list[Value]) -> tuple[Type, list[Column]]:
     return JSON, [as_json(value).column for value in values]
 
 
-def _list(items: list[Value]) -> Value:
+def _list(items: list[ColumnValue]) -> ColumnValue:
     if not items:
-        return Value(list_of(JSON), F.try_variant_get(F.parse_json(F.lit("[]")), "$", "array<variant>"))
+        return ColumnValue(list_of(JSON), F.try_variant_get(F.parse_json(F.lit("[]")), "$", "array<variant>"))
     type_, columns = _common(items)
-    return Value(list_of(type_), F.when(_all_there(columns), F.array(*columns)), finite=_finite(items))
+    return ColumnValue(list_of(type_), F.when(_all_there(columns), F.array(*columns)), finite=_finite(items))
 
 
-def _ternary(condition: Value, then: Value, otherwise: Value) -> Value:
+def _ternary(condition: ColumnValue, then: ColumnValue, otherwise: ColumnValue) -> ColumnValue:
     test = operations.truth(condition)
-    if then.kind is Kind.NULL and otherwise.kind is not Kind.NULL:
+    if then.kind is TypeKind.NULL and otherwise.kind is not TypeKind.NULL:
         then = replace(constant(None), type=otherwise.type, column=nothing(otherwise.type))
-    elif otherwise.kind is Kind.NULL and then.kind is not Kind.NULL:
+    elif otherwise.kind is TypeKind.NULL and then.kind is not TypeKind.NULL:
         otherwise = replace(constant(None), type=then.type, column=nothing(then.type))
     finite = then.finite and otherwise.finite
     then, otherwise = _alike(then, otherwise), _alike(otherwise, then)
-    if then.type != otherwise.type or then.kind is Kind.JSON:
+    if then.type != otherwise.type or then.kind is TypeKind.JSON:
         one, other = as_json(then), as_json(otherwise)
-        return Value(JSON, F.when(test, one.column).when(~test, other.column), finite=finite)
+        return ColumnValue(JSON, F.when(test, one.column).when(~test, other.column), finite=finite)
     null = None
     if then.null is not None or otherwise.null is not None:
         flags = [F.lit(False) if value.null is None else value.null for value in (then, otherwise)]
         null = F.when(test, flags[0]).when(~test, flags[1])
-    return Value(then.type, F.when(test, then.column).when(~test, otherwise.column), null, finite)
+    return ColumnValue(then.type, F.when(test, then.column).when(~test, otherwise.column), null, finite)
 
 
-def _alike(value: Value, other: Value) -> Value:
+def _alike(value: ColumnValue, other: ColumnValue) -> ColumnValue:
     """A json value beside a plain one, taken as the same type, which it most likely is. Elsewhere the evaluator decides."""
-    if value.kind is Kind.JSON and other.kind in (Kind.STRING, Kind.INT, Kind.BOOL) and other.null is None:
-        return Value(other.type, taken_as(value, other.type))
+    if (
+        value.kind is TypeKind.JSON
+        and other.kind in (TypeKind.STRING, TypeKind.INT, TypeKind.BOOL)
+        and other.null is None
+    ):
+        return ColumnValue(other.type, taken_as(value, other.type))
     return value
 
 
-def _spelled_out(node: FunctionCall) -> Value | None:
+def _spelled_out(node: FunctionCall) -> ColumnValue | None:
     """The value of a time or duration that is written out in the expression."""
     if node.function not in ("timestamp", "duration") or not isinstance(node.arguments[0], Literal):
         return None
@@ -327,17 +337,17 @@ def _spelled_out(node: FunctionCall) -> Value | None:
         return None
     try:
         if node.function == "timestamp":
-            return Value(TIME, F.lit(micros_of(parse_time(text))).cast("bigint"))
-        return Value(DURATION, F.lit(parse_duration(text) // MICROSECOND).cast("bigint"))
+            return ColumnValue(TIME, F.lit(micros_of(parse_time(text))).cast("bigint"))
+        return ColumnValue(DURATION, F.lit(parse_duration(text) // MICROSECOND).cast("bigint"))
     except ValueError:
         type_ = TIME if node.function == "timestamp" else DURATION
-        return Value(type_, nothing(type_))
+        return ColumnValue(type_, nothing(type_))
 
 
-def _literal_in(node: FunctionCall, item: Value) -> Column | None:
+def _literal_in(node: FunctionCall, item: ColumnValue) -> Column | None:
     """``field in ['a', 'b']``, a frequent case, by Spark's quick `isin`."""
     container = node.arguments[1]
-    if not isinstance(container, ListOf) or item.kind is not Kind.STRING or item.null is not None:
+    if not isinstance(container, ListOf) or item.kind is not TypeKind.STRING or item.null is not None:
         return None
     words = [part.value for part in container.items if isinstance(part, Literal) and isinstance(part.value, str)]
     if not words or len(words) != len(container.items):
@@ -345,16 +355,16 @@ def _literal_in(node: FunctionCall, item: Value) -> Column | None:
     return item.column.isin(*words)
 
 
-def _matches(node: FunctionCall, arguments: list[Value]) -> Value:
+def _matches(node: FunctionCall, arguments: list[ColumnValue]) -> ColumnValue:
     pattern = node.arguments[1]
     if not isinstance(pattern, Literal):
         raise Uncompiled("a pattern that comes with the message")
     java = to_java(str(pattern.value))
     if java is None:
         raise Uncompiled("a pattern that Java may understand differently")
-    text = arguments[0].column if arguments[0].kind is Kind.STRING else as_text(arguments[0])
-    if arguments[0].kind not in (Kind.STRING, Kind.JSON):
+    text = arguments[0].column if arguments[0].kind is TypeKind.STRING else as_text(arguments[0])
+    if arguments[0].kind not in (TypeKind.STRING, TypeKind.JSON):
         text = nothing(STRING)
     if java.short_only:
         text = F.when(F.length(text) <= SHORT_CHARACTERS, text)
-    return Value(BOOL, text.rlike(java.text))
+    return ColumnValue(BOOL, text.rlike(java.text))

@@ -29,7 +29,7 @@ from skep.spec.expressions import RESULT_PARTS
 from skep.spec.patterns import compiled, search_units
 from skep.spec.scope import BUDGET, TIME_UNITS
 from skep.spec.scope import search_units as part_search_units
-from skep.spec.types import TEXTUAL, Kind, holds
+from skep.spec.types import TEXTUAL, TypeKind, holds
 
 LENGTHS = tuple(1 << power for power in range(20, 6, -1))
 """The tried lengths of messages, in bytes."""
@@ -37,12 +37,12 @@ ENOUGH_BYTES = 16_384
 ELEMENTS = (None, 1_000, 200, 50, 20)
 """The tried limits of elements in a list; None is no limit."""
 
-_PLAIN = frozenset({Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.DURATION, Kind.NULL})
+_PLAIN = frozenset({TypeKind.INT, TypeKind.FLOAT, TypeKind.BOOL, TypeKind.TIME, TypeKind.DURATION, TypeKind.NULL})
 _PLAIN_SIZE = 40
 _SIZE_MAX = 1e12
 
 
-class Reach(NamedTuple):
+class CostBound(NamedTuple):
     """The length of messages in bytes, and of the lists and maps among their fields, up to which an expression keeps its budget."""
 
     length: int
@@ -59,14 +59,14 @@ class Bounds:
     count: float = 1
 
 
-def reach(tree: Node) -> Reach:
+def reach(tree: Node) -> CostBound:
     """The reach of an expression; of length 0 when no message is safe."""
     lists = frozenset(_iterated(tree))
-    best = Reach(0, None, lists)
+    best = CostBound(0, None, lists)
     for elements in ELEMENTS if lists else ELEMENTS[:1]:
         length = next((one for one in LENGTHS if _within(_Bounding(one, elements).bounds(tree, {}))), 0)
         if length > best.length:
-            best = Reach(length, elements, lists)
+            best = CostBound(length, elements, lists)
         if best.length >= ENOUGH_BYTES:
             break
     return best
@@ -80,7 +80,7 @@ def _iterated(tree: Node) -> Iterator[str]:
     """The fields whose elements a comprehension goes over."""
     for node in walk(tree):
         over = node.range if isinstance(node, Comprehension) else None
-        if isinstance(over, Variable) and over.type.kind in (Kind.LIST, Kind.MAP):
+        if isinstance(over, Variable) and over.type.kind in (TypeKind.LIST, TypeKind.MAP):
             yield over.name
 
 
@@ -100,7 +100,7 @@ class _Bounding:
                 return Bounds(0, min(size, _PLAIN_SIZE) if node.type.kind in _PLAIN else size, size / 2 + 1)
             case Select():
                 inner = self.bounds(node.operand, bound)
-                steps = inner.steps + TIME_UNITS * (node.type.kind is Kind.TIME)
+                steps = inner.steps + TIME_UNITS * (node.type.kind is TypeKind.TIME)
                 return Bounds(steps, 1 if node.test else inner.size, inner.count)
             case Comprehension():
                 return self._loop(node, bound)
@@ -113,13 +113,13 @@ class _Bounding:
 
     def _variable(self, node: Variable) -> Bounds:
         if node.type.kind in _PLAIN:
-            return Bounds(TIME_UNITS if node.type.kind is Kind.TIME else 0, _PLAIN_SIZE)
+            return Bounds(TIME_UNITS if node.type.kind is TypeKind.TIME else 0, _PLAIN_SIZE)
         count = self._length / 2 + 1  # an element takes at least two characters
-        if node.type.kind not in (Kind.LIST, Kind.MAP):
+        if node.type.kind not in (TypeKind.LIST, TypeKind.MAP):
             return Bounds(0, self._length, count)
         if self._elements is not None:
             count = min(count, self._elements)
-        return Bounds(count * (1 + TIME_UNITS) if holds(node.type, Kind.TIME) else count, self._length, count)
+        return Bounds(count * (1 + TIME_UNITS) if holds(node.type, TypeKind.TIME) else count, self._length, count)
 
     def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
         """The cost of many small elements plus that of one large element: no division of the same text costs more."""

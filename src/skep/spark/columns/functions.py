@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from skep.spark.columns import instants
 from skep.spark.columns.values import (
-    Value,
+    ColumnValue,
     as_float,
     as_int,
     as_list,
@@ -20,9 +20,9 @@ from skep.spark.columns.values import (
     taken_as,
 )
 from skep.spec.signatures import OF_BOTH, OF_TIME
-from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Kind, Type, list_of
+from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Type, TypeKind, list_of
 
-Function = Callable[..., Value]
+Function = Callable[..., ColumnValue]
 
 INT_PATTERN = r"\A[+-]?[0-9]{1,20}\z"
 FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?\z"
@@ -32,28 +32,28 @@ DIGITS_CERTAIN = 15
 """Up to so many characters a float has one spelling; beyond, Java before 19 may print one digit too many."""
 
 
-def size(value: Value) -> Value:
+def size(value: ColumnValue) -> ColumnValue:
     """Characters of a string, elements of a list, keys of a map."""
     match value.kind:
-        case Kind.STRING:
+        case TypeKind.STRING:
             found = F.length(value.column)
-        case Kind.LIST | Kind.MAP:
+        case TypeKind.LIST | TypeKind.MAP:
             found = F.when(value.column.isNotNull(), F.size(value.column))
-        case Kind.JSON:
+        case TypeKind.JSON:
             counted = [F.when(column.isNotNull(), F.size(column)) for column in (as_list(value), as_map(value))]
             found = F.coalesce(F.length(as_text(value)), *counted)
         case _:
-            return Value(INT, nothing(INT))
-    return Value(INT, found.cast("bigint"))
+            return ColumnValue(INT, nothing(INT))
+    return ColumnValue(INT, found.cast("bigint"))
 
 
-def _texts(*values: Value) -> list[Column]:
+def _texts(*values: ColumnValue) -> list[Column]:
     return [taken_as(value, STRING) for value in values]
 
 
 def _of_texts(type_: Type, function: Callable[..., Column]) -> Function:
     """A function of strings that Spark has itself."""
-    return lambda *values: Value(type_, function(*_texts(*values)))
+    return lambda *values: ColumnValue(type_, function(*_texts(*values)))
 
 
 def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
@@ -61,73 +61,73 @@ def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
     return F.when(F.octet_length(text) == F.length(text), ascii_way).otherwise(F.translate(text, from_, to))
 
 
-def lower(value: Value) -> Value:
+def lower(value: ColumnValue) -> ColumnValue:
     """A string with A to Z in lower case."""
     (text,) = _texts(value)
-    return Value(STRING, _ascii_only(text, F.lower(text), string.ascii_uppercase, string.ascii_lowercase))
+    return ColumnValue(STRING, _ascii_only(text, F.lower(text), string.ascii_uppercase, string.ascii_lowercase))
 
 
-def upper(value: Value) -> Value:
+def upper(value: ColumnValue) -> ColumnValue:
     """A string with a to z in upper case."""
     (text,) = _texts(value)
-    return Value(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
+    return ColumnValue(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
 
 
-def replace(value: Value, old: Value, new: Value) -> Value:
+def replace(value: ColumnValue, old: ColumnValue, new: ColumnValue) -> ColumnValue:
     """A string with every occurrence of one part replaced."""
     text, part, other = _texts(value, old, new)
-    return Value(STRING, F.replace(text, F.when(part != "", part), other))
+    return ColumnValue(STRING, F.replace(text, F.when(part != "", part), other))
 
 
-def split(value: Value, separator: Value) -> Value:
+def split(value: ColumnValue, separator: ColumnValue) -> ColumnValue:
     """The parts of a string between separators; without a separator, its characters."""
     text, mark = _texts(value, separator)
     quoted = F.when((mark != "") & ~F.contains(mark, F.lit("\\E")), F.concat(F.lit("\\Q"), mark, F.lit("\\E")))
     letters = F.transform(F.sequence(F.lit(1), F.length(text)), lambda at: F.substring(text, at, F.lit(1)))
     characters = F.when(F.length(text) == 0, F.array().cast("array<string>")).otherwise(letters)
-    return Value(list_of(STRING), F.when(mark == "", characters).otherwise(F.split(text, quoted, F.lit(-1))))
+    return ColumnValue(list_of(STRING), F.when(mark == "", characters).otherwise(F.split(text, quoted, F.lit(-1))))
 
 
-def join(value: Value, separator: Value | None = None) -> Value:
+def join(value: ColumnValue, separator: ColumnValue | None = None) -> ColumnValue:
     """The strings of a list as one."""
     parts = taken_as(value, list_of(STRING))
     if separator is None:
-        return Value(STRING, F.array_join(parts, ""))
+        return ColumnValue(STRING, F.array_join(parts, ""))
     (mark,) = _texts(separator)
-    return Value(STRING, F.when(mark.isNotNull(), F.call_function("array_join", parts, mark)))
+    return ColumnValue(STRING, F.when(mark.isNotNull(), F.call_function("array_join", parts, mark)))
 
 
-def substring(value: Value, start: Value, end: Value | None = None) -> Value:
+def substring(value: ColumnValue, start: ColumnValue, end: ColumnValue | None = None) -> ColumnValue:
     """The characters of a string from one position up to another."""
     (text,) = _texts(value)
     first = taken_as(start, INT)
     last = F.length(text).cast("bigint") if end is None else taken_as(end, INT)
     fine = (first >= 0) & (first <= last) & (last <= F.length(text))
-    return Value(
+    return ColumnValue(
         STRING,
         F.when(fine, F.substring(text, F.try_add(first, F.lit(1)).try_cast("int"), (last - first).try_cast("int"))),
     )
 
 
-def to_string(value: Value) -> Value:
+def to_string(value: ColumnValue) -> ColumnValue:
     """A value's spelling."""
     match value.kind:
-        case Kind.STRING:
+        case TypeKind.STRING:
             found = value.column
-        case Kind.INT | Kind.BOOL:
+        case TypeKind.INT | TypeKind.BOOL:
             found = value.column.cast("string")
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             found = _print_float(value.column)
-        case Kind.TIME:
+        case TypeKind.TIME:
             found = instants.print_time(value.column)
-        case Kind.DURATION:
+        case TypeKind.DURATION:
             found = instants.print_duration(value.column)
-        case Kind.JSON:
+        case TypeKind.JSON:
             spelled = (as_int(value).cast("string"), taken_as(value, BOOL).cast("string"))
             found = F.coalesce(as_text(value), *spelled, _print_float(as_float(value)))
         case _:
             found = nothing(STRING)
-    return Value(STRING, found)
+    return ColumnValue(STRING, found)
 
 
 def _print_float(number: Column) -> Column:
@@ -137,22 +137,22 @@ def _print_float(number: Column) -> Column:
     return F.when(usual & (F.length(text) <= DIGITS_CERTAIN), text)
 
 
-def to_int(value: Value) -> Value:
+def to_int(value: ColumnValue) -> ColumnValue:
     """A whole number: a float is cut towards zero, a time is its seconds since 1970."""
     match value.kind:
-        case Kind.INT:
+        case TypeKind.INT:
             found = value.column
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             found = _cut(value.column)
-        case Kind.STRING:
+        case TypeKind.STRING:
             found = _read_int(value.column)
-        case Kind.TIME:
+        case TypeKind.TIME:
             found = instants.floor(value.column, instants.SECOND)
-        case Kind.JSON:
+        case TypeKind.JSON:
             found = F.coalesce(as_int(value), _cut(as_float(value)), _read_int(as_text(value)))
         case _:
             found = nothing(INT)
-    return Value(INT, found)
+    return ColumnValue(INT, found)
 
 
 def _cut(number: Column) -> Column:
@@ -163,70 +163,70 @@ def _read_int(text: Column) -> Column:
     return F.when(text.rlike(INT_PATTERN), text).try_cast("bigint")
 
 
-def to_double(value: Value) -> Value:
+def to_double(value: ColumnValue) -> ColumnValue:
     """A float, also from an int or a spelling."""
     match value.kind:
-        case Kind.INT:
-            return Value(FLOAT, value.column.cast("double"))
-        case Kind.FLOAT:
+        case TypeKind.INT:
+            return ColumnValue(FLOAT, value.column.cast("double"))
+        case TypeKind.FLOAT:
             return value
-        case Kind.STRING:
-            return Value(FLOAT, _read_float(value.column), finite=False)
-        case Kind.JSON:
+        case TypeKind.STRING:
+            return ColumnValue(FLOAT, _read_float(value.column), finite=False)
+        case TypeKind.JSON:
             found = F.coalesce(as_int(value).cast("double"), as_float(value), _read_float(as_text(value)))
-            return Value(FLOAT, found, finite=False)
-    return Value(FLOAT, nothing(FLOAT))
+            return ColumnValue(FLOAT, found, finite=False)
+    return ColumnValue(FLOAT, nothing(FLOAT))
 
 
 def _read_float(text: Column) -> Column:
     return F.when(text.rlike(FLOAT_PATTERN), text).try_cast("double")
 
 
-def to_bool(value: Value) -> Value:
+def to_bool(value: ColumnValue) -> ColumnValue:
     """A bool, from its usual spellings too."""
-    if value.kind is Kind.BOOL:
+    if value.kind is TypeKind.BOOL:
         return value
     (text,) = _texts(value)
     spelled = F.when(text.isin("1", "t", "true", "TRUE", "True"), F.lit(True)).when(
         text.isin("0", "f", "false", "FALSE", "False"), F.lit(False)
     )
-    return Value(BOOL, F.coalesce(taken_as(value, BOOL), spelled) if value.kind is Kind.JSON else spelled)
+    return ColumnValue(BOOL, F.coalesce(taken_as(value, BOOL), spelled) if value.kind is TypeKind.JSON else spelled)
 
 
-def to_time(value: Value) -> Value:
+def to_time(value: ColumnValue) -> ColumnValue:
     """A time, from RFC 3339 or seconds since 1970."""
     match value.kind:
-        case Kind.TIME:
+        case TypeKind.TIME:
             return value
-        case Kind.INT:
+        case TypeKind.INT:
             found = _since_1970(value.column)
-        case Kind.STRING:
+        case TypeKind.STRING:
             found = instants.parse_time(value.column)
-        case Kind.JSON:
+        case TypeKind.JSON:
             found = F.coalesce(instants.parse_time(as_text(value)), _since_1970(as_int(value)))
         case _:
             found = nothing(TIME)
-    return Value(TIME, found)
+    return ColumnValue(TIME, found)
 
 
 def _since_1970(seconds: Column) -> Column:
     return instants.within_years(F.try_multiply(seconds, F.lit(instants.SECOND).cast("bigint")))
 
 
-def to_duration(value: Value) -> Value:
+def to_duration(value: ColumnValue) -> ColumnValue:
     """A duration. It has many spellings; the evaluator reads those that are not literals of the expression."""
-    return value if value.kind is Kind.DURATION else Value(DURATION, nothing(DURATION))
+    return value if value.kind is TypeKind.DURATION else ColumnValue(DURATION, nothing(DURATION))
 
 
 def part(name: str) -> Function:
     """A part of a time or a duration."""
 
-    def found(value: Value) -> Value:
-        if value.kind is Kind.TIME:
-            return Value(INT, instants.part_of_time(name, value.column))
-        if value.kind is Kind.DURATION and name in OF_BOTH:
-            return Value(INT, instants.part_of_duration(name, value.column))
-        return Value(INT, nothing(INT))
+    def found(value: ColumnValue) -> ColumnValue:
+        if value.kind is TypeKind.TIME:
+            return ColumnValue(INT, instants.part_of_time(name, value.column))
+        if value.kind is TypeKind.DURATION and name in OF_BOTH:
+            return ColumnValue(INT, instants.part_of_duration(name, value.column))
+        return ColumnValue(INT, nothing(INT))
 
     return found
 

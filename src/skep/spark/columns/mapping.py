@@ -16,7 +16,7 @@ from skep.spark.columns.compiler import Compiled, compile_column
 from skep.spark.columns.output import json_parts
 from skep.spark.columns.values import Uncompiled, nothing
 from skep.spec.expressions import Expression
-from skep.spec.types import STRING, Kind
+from skep.spec.types import STRING, TypeKind
 
 
 class MappedColumn(NamedTuple):
@@ -48,7 +48,7 @@ def mapping_column(mapping: InputMapping, message: MessageColumns) -> MappedColu
 
 
 def _field(expression: Expression, message: MessageColumns) -> Compiled:
-    if expression.wanted is not None and expression.wanted.kind is Kind.RECORD:
+    if expression.wanted is not None and expression.wanted.kind is TypeKind.RECORD:
         raise Uncompiled("a record is wanted")
     return compile_column(expression, message)
 

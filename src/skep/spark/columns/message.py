@@ -19,14 +19,14 @@ from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.instants import parse_time
 from skep.spark.columns.output import fitting_text
 from skep.spark.columns.reading import can_read, has_reader, read_columns
-from skep.spark.columns.values import Uncompiled, Value, as_text, held, json_null, of_json, sql_type, taken_as
+from skep.spark.columns.values import ColumnValue, Uncompiled, as_text, held, json_null, of_json, sql_type, taken_as
 from skep.spec.ir import ExtraFields, Queue
-from skep.spec.types import FLOAT, JSON, STRING, Field, Kind, Type
+from skep.spec.types import FLOAT, JSON, STRING, Field, Type, TypeKind
 
 READ, TEXT, EARLY = "__skep_read", "__skep_text", "__skep_early_"
 """Columns that are added to a frame while its payloads are read."""
 END = "skep:end"
-TEXTS = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM, Kind.TIME})
+TEXTS = frozenset({TypeKind.STRING, TypeKind.UUID, TypeKind.ENUM, TypeKind.TIME})
 """The kinds that are strings in JSON."""
 DEPTH_BYTES, BRACKETS_MAX = 1_500, 400
 """A longer payload may be nested more deeply than Python can follow, unless it has at most so many brackets."""
@@ -126,11 +126,11 @@ def _keys_are_unique(whole: Column) -> Column:
 
 def _read_as(type_: Type) -> str:
     """The SQL type that `from_json` reads a field as: a variant where it would convert types."""
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return "string"
-    if type_.kind is Kind.LIST and type_.element is not None:
+    if type_.kind is TypeKind.LIST and type_.element is not None:
         return "array<variant>" if type_.element.optional else f"array<{_read_as(type_.element)}>"
-    if type_.kind is Kind.MAP:
+    if type_.kind is TypeKind.MAP:
         return "map<string,variant>"
     return sql_type(held(type_))
 
@@ -143,7 +143,7 @@ class _TypedField:
         self._field = field
         self._column = column
         self._default: Column | None = None
-        if field.default is not UNSET and field.type.kind in (Kind.LIST, Kind.MAP, Kind.JSON):
+        if field.default is not UNSET and field.type.kind in (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON):
             self._default = F.try_variant_get(F.parse_json(F.lit(_encoded(field.default))), "$", _read_as(field.type))
         elif field.default is not UNSET and field.default is not None:
             self._default = F.lit(field.default).cast(_read_as(field.type))
@@ -158,7 +158,7 @@ class _TypedField:
         """Whether the value of the field may have keys inside."""
         type_: Type | None = self._field.type
         while type_ is not None:
-            if type_.kind in (Kind.JSON, Kind.MAP) or (type_.optional and type_ is not self._field.type):
+            if type_.kind in (TypeKind.JSON, TypeKind.MAP) or (type_.optional and type_ is not self._field.type):
                 return True
             type_ = type_.element
         return False
@@ -179,7 +179,7 @@ class _TypedField:
             own = F.coalesce(_quotes(self.nested_text()), F.lit(0))
         elif type_.kind in TEXTS:
             own = F.lit(2) if self._field.required else F.when(self._column.isNull(), F.lit(0)).otherwise(F.lit(2))
-        elif type_.kind is Kind.LIST and type_.element is not None and type_.element.kind in TEXTS:
+        elif type_.kind is TypeKind.LIST and type_.element is not None and type_.element.kind in TEXTS:
             own = F.when(self._column.isNull(), F.lit(0)).otherwise(F.size(self._column) * 2)
         else:
             own = F.lit(0)
@@ -209,27 +209,27 @@ class _TypedField:
 
     def _looked_at(self) -> Column:
         type_ = self._field.type
-        if type_.kind is Kind.STRING:
+        if type_.kind is TypeKind.STRING:
             key = re.escape(self._name)
             return ~_may_be_other(self._column) | ~F.col(TEXT).rlike(f'"{key}"\\s*:\\s*[^"\\s]')
-        if type_.kind is Kind.TIME:
+        if type_.kind is TypeKind.TIME:
             return self.value.column.isNotNull()  # it was read
-        if type_.kind is Kind.JSON:
+        if type_.kind is TypeKind.JSON:
             return ~F.contains(self.nested_text(), F.lit("Infinity"))
         return _fits(self._column, type_)
 
-    def _bound_value(self, binder: Binder) -> Value:
+    def _bound_value(self, binder: Binder) -> ColumnValue:
         """The value that expressions read."""
         type_, column = self._field.type, self._column
         if self._default is not None:
             column = F.coalesce(column, self._default)
-        if type_.kind is Kind.JSON:
+        if type_.kind is TypeKind.JSON:
             return of_json(F.coalesce(column, json_null()) if type_.optional else column)
         found = _converted(column, type_)
-        if type_.kind in (Kind.TIME, Kind.LIST, Kind.MAP):
+        if type_.kind in (TypeKind.TIME, TypeKind.LIST, TypeKind.MAP):
             found = binder.name(found, 0)
         absent = type_.optional or self._field.default is None
-        return Value(held(type_), found, column.isNull() if absent else None, known=type_)
+        return ColumnValue(held(type_), found, column.isNull() if absent else None, known=type_)
 
 
 def _encoded(value: object) -> str:
@@ -244,46 +244,46 @@ def _may_be_other(text: Column) -> Column:
 
 def _fits(column: Column, type_: Type) -> Column:
     match type_.kind:
-        case Kind.UUID | Kind.ENUM | Kind.TIME:
+        case TypeKind.UUID | TypeKind.ENUM | TypeKind.TIME:
             # A uuid or time never looks like a number, but a word of an enum may.
             fits = fitting_text(column, type_).isNotNull()
-            return fits & ~_may_be_other(column) if type_.kind is Kind.ENUM else fits
-        case Kind.STRING:
+            return fits & ~_may_be_other(column) if type_.kind is TypeKind.ENUM else fits
+        case TypeKind.STRING:
             return ~_may_be_other(column) | ~F.col(TEXT).rlike(_SCALAR_IN_LIST)
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             return F.abs(column) < 1e308
-        case Kind.LIST:
+        case TypeKind.LIST:
             assert type_.element is not None
             inner = type_.element
             return F.forall(column, lambda item: F.coalesce(_fits_inside(item, inner), F.lit(False)))
-        case Kind.MAP:
+        case TypeKind.MAP:
             return _fits_map(column, type_)
-        case Kind.JSON:
+        case TypeKind.JSON:
             return _no_infinity(column)
     return F.lit(True)
 
 
 def _fits_inside(item: Column, type_: Type) -> Column:
     if type_.optional:
-        if type_.kind in (Kind.FLOAT, Kind.TIME, Kind.LIST, Kind.MAP):
+        if type_.kind in (TypeKind.FLOAT, TypeKind.TIME, TypeKind.LIST, TypeKind.MAP):
             raise Uncompiled(f"a list or map of {type_.kind}? is not read by columns")
         return F.is_variant_null(item) | _fits_variant(item, type_)
-    if type_.kind is Kind.JSON:
+    if type_.kind is TypeKind.JSON:
         return F.coalesce(_no_infinity(item), F.lit(True))
     return item.isNotNull() & _fits(item, type_)
 
 
 def _fits_variant(item: Column, type_: Type) -> Column:
     value = of_json(item)
-    if type_.kind in (Kind.UUID, Kind.ENUM, Kind.STRING):
+    if type_.kind in (TypeKind.UUID, TypeKind.ENUM, TypeKind.STRING):
         return fitting_text(as_text(value), type_).isNotNull()
-    if type_.kind is Kind.JSON:
+    if type_.kind is TypeKind.JSON:
         return _no_infinity(item)
-    if type_.kind is Kind.FLOAT:
-        return taken_as(value, FLOAT).isNotNull() | taken_as(value, Type(Kind.INT)).isNotNull()
-    if type_.kind in (Kind.LIST, Kind.MAP):
+    if type_.kind is TypeKind.FLOAT:
+        return taken_as(value, FLOAT).isNotNull() | taken_as(value, Type(TypeKind.INT)).isNotNull()
+    if type_.kind in (TypeKind.LIST, TypeKind.MAP):
         raise Uncompiled("a map of lists or maps is not read by columns")
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return parse_time(as_text(value)).isNotNull()
     return taken_as(value, Type(type_.kind)).isNotNull()
 
@@ -291,30 +291,30 @@ def _fits_variant(item: Column, type_: Type) -> Column:
 def _fits_map(column: Column, type_: Type) -> Column:
     key, inner = type_.key or STRING, type_.element or JSON
     values = F.forall(F.map_values(column), lambda item: F.coalesce(_fits_variant_or_null(item, inner), F.lit(False)))
-    if key.kind is Kind.STRING:
+    if key.kind is TypeKind.STRING:
         return values
     return values & F.forall(F.map_keys(column), lambda item: fitting_text(item, key).isNotNull())
 
 
 def _fits_variant_or_null(item: Column, type_: Type) -> Column:
     fits = _fits_variant(item, type_)
-    return (F.is_variant_null(item) | fits) if type_.optional or type_.kind is Kind.JSON else fits
+    return (F.is_variant_null(item) | fits) if type_.optional or type_.kind is TypeKind.JSON else fits
 
 
 def _converted(column: Column, type_: Type) -> Column:
     """A result of `from_json` in the SQL type that columns hold."""
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return parse_time(column)
-    if type_.kind is Kind.LIST and type_.element is not None:
+    if type_.kind is TypeKind.LIST and type_.element is not None:
         inner = type_.element
-        if inner.optional or inner.kind is Kind.JSON:
+        if inner.optional or inner.kind is TypeKind.JSON:
             return F.transform(column, lambda item: F.coalesce(item, json_null()))
-        if inner.kind in (Kind.TIME, Kind.LIST, Kind.MAP):
+        if inner.kind in (TypeKind.TIME, TypeKind.LIST, TypeKind.MAP):
             return F.transform(column, lambda item: _converted(item, inner))
         return column
-    if type_.kind is Kind.MAP:
+    if type_.kind is TypeKind.MAP:
         inner = type_.element or JSON
-        if inner.optional or inner.kind is Kind.JSON:
+        if inner.optional or inner.kind is TypeKind.JSON:
             return F.transform_values(column, lambda _, item: F.coalesce(item, json_null()))
         return F.transform_values(column, lambda _, item: _from_variant(item, inner))
     return column
@@ -322,8 +322,8 @@ def _converted(column: Column, type_: Type) -> Column:
 
 def _from_variant(item: Column, type_: Type) -> Column:
     value = of_json(item)
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return parse_time(as_text(value))
-    if type_.kind is Kind.FLOAT:
-        return F.coalesce(taken_as(value, FLOAT), taken_as(value, Type(Kind.INT)).cast("double"))
+    if type_.kind is TypeKind.FLOAT:
+        return F.coalesce(taken_as(value, FLOAT), taken_as(value, Type(TypeKind.INT)).cast("double"))
     return taken_as(value, held(type_))

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from skep.spark.columns.instants import within_difference, within_span, within_years
 from skep.spark.columns.values import (
+    ColumnValue,
     Uncompiled,
-    Value,
     as_float,
     as_int,
     as_json,
@@ -26,38 +26,38 @@ from skep.spark.columns.values import (
     of_json,
     taken_as,
 )
-from skep.spec.types import BOOL, DURATION, FLOAT, INT, JSON, STRING, TIME, Kind, Type, list_of
+from skep.spec.types import BOOL, DURATION, FLOAT, INT, JSON, STRING, TIME, Type, TypeKind, list_of
 
 Compare = Callable[[Column, Column], Column]
-NUMBERS = (Kind.INT, Kind.FLOAT)
+NUMBERS = (TypeKind.INT, TypeKind.FLOAT)
 
 
-def arithmetic(sign: str, left: Value, right: Value) -> Value:
+def arithmetic(sign: str, left: ColumnValue, right: ColumnValue) -> ColumnValue:
     """``left sign right`` for + - * / and %."""
-    if Kind.JSON in (left.kind, right.kind):
+    if TypeKind.JSON in (left.kind, right.kind):
         return _of_json(sign, left, right)
     one, other = left.column, right.column
     match sign, left.kind, right.kind:
-        case _, Kind.INT, Kind.INT:
-            return Value(INT, _whole(sign, one, other))
-        case (("+" | "-" | "*" | "/"), Kind.FLOAT, Kind.FLOAT):
+        case _, TypeKind.INT, TypeKind.INT:
+            return ColumnValue(INT, _whole(sign, one, other))
+        case (("+" | "-" | "*" | "/"), TypeKind.FLOAT, TypeKind.FLOAT):
             # A division by zero is infinite or NaN, depending on signs: the evaluator decides.
             signs = {"+": one + other, "-": one - other, "*": one * other, "/": F.try_divide(one, other)}
-            return Value(FLOAT, signs[sign], finite=False)
-        case "+", Kind.STRING, Kind.STRING:
-            return Value(STRING, F.concat(one, other))
-        case "+", Kind.LIST, Kind.LIST:
+            return ColumnValue(FLOAT, signs[sign], finite=False)
+        case "+", TypeKind.STRING, TypeKind.STRING:
+            return ColumnValue(STRING, F.concat(one, other))
+        case "+", TypeKind.LIST, TypeKind.LIST:
             type_ = left.type if left.type == right.type else list_of(JSON)
-            return Value(type_, F.concat(taken_as(left, type_), taken_as(right, type_)))
-        case (("+" | "-"), Kind.TIME, Kind.DURATION):
-            return Value(TIME, within_years(one + other if sign == "+" else one - other))
-        case "+", Kind.DURATION, Kind.TIME:
-            return Value(TIME, within_years(one + other))
-        case "-", Kind.TIME, Kind.TIME:
-            return Value(DURATION, within_difference(one - other))
-        case (("+" | "-"), Kind.DURATION, Kind.DURATION):
-            return Value(DURATION, within_span(one + other if sign == "+" else one - other))
-    return Value(left.type, nothing(left.type))
+            return ColumnValue(type_, F.concat(taken_as(left, type_), taken_as(right, type_)))
+        case (("+" | "-"), TypeKind.TIME, TypeKind.DURATION):
+            return ColumnValue(TIME, within_years(one + other if sign == "+" else one - other))
+        case "+", TypeKind.DURATION, TypeKind.TIME:
+            return ColumnValue(TIME, within_years(one + other))
+        case "-", TypeKind.TIME, TypeKind.TIME:
+            return ColumnValue(DURATION, within_difference(one - other))
+        case (("+" | "-"), TypeKind.DURATION, TypeKind.DURATION):
+            return ColumnValue(DURATION, within_span(one + other if sign == "+" else one - other))
+    return ColumnValue(left.type, nothing(left.type))
 
 
 def _whole(sign: str, one: Column, other: Column) -> Column:
@@ -77,73 +77,81 @@ def _whole(sign: str, one: Column, other: Column) -> Column:
     )
 
 
-def _of_json(sign: str, left: Value, right: Value) -> Value:
+def _of_json(sign: str, left: ColumnValue, right: ColumnValue) -> ColumnValue:
     """One side or both are json. The type of the other side decides, or the first type that both values have."""
-    known = left.type if left.kind is not Kind.JSON else right.type if right.kind is not Kind.JSON else None
+    known = left.type if left.kind is not TypeKind.JSON else right.type if right.kind is not TypeKind.JSON else None
     if known is not None:
-        if known.kind in (Kind.TIME, Kind.DURATION):
-            return Value(TIME, nothing(TIME))  # JSON has neither
-        type_ = list_of(JSON) if known.kind is Kind.LIST else known
+        if known.kind in (TypeKind.TIME, TypeKind.DURATION):
+            return ColumnValue(TIME, nothing(TIME))  # JSON has neither
+        type_ = list_of(JSON) if known.kind is TypeKind.LIST else known
         result = arithmetic(sign, _seen(left, type_), _seen(right, type_))
-        return Value(result.type, result.column, finite=False)
+        return ColumnValue(result.type, result.column, finite=False)
     types = [INT] if sign == "%" else [INT, FLOAT] if sign in "-*/" else [INT, FLOAT, STRING, list_of(JSON)]
     results = [as_json(arithmetic(sign, _seen(left, type_), _seen(right, type_))).column for type_ in types]
-    return Value(JSON, F.coalesce(*results), finite=False)
+    return ColumnValue(JSON, F.coalesce(*results), finite=False)
 
 
-def _seen(value: Value, type_: Type) -> Value:
-    return Value(type_, taken_as(value, type_))
+def _seen(value: ColumnValue, type_: Type) -> ColumnValue:
+    return ColumnValue(type_, taken_as(value, type_))
 
 
-def negate(value: Value) -> Value:
+def negate(value: ColumnValue) -> ColumnValue:
     """``-value``"""
     zero = F.lit(0).cast("bigint")
     match value.kind:
-        case Kind.INT:
-            return Value(INT, F.try_subtract(zero, value.column))
-        case Kind.FLOAT:
-            return Value(FLOAT, F.negative(value.column), finite=value.finite)
-        case Kind.JSON:
+        case TypeKind.INT:
+            return ColumnValue(INT, F.try_subtract(zero, value.column))
+        case TypeKind.FLOAT:
+            return ColumnValue(FLOAT, F.negative(value.column), finite=value.finite)
+        case TypeKind.JSON:
             number = F.negative(as_float(value)).cast("variant")
-            return Value(JSON, F.coalesce(F.try_subtract(zero, as_int(value)).cast("variant"), number), finite=False)
-    return Value(INT, nothing(INT))
+            return ColumnValue(
+                JSON, F.coalesce(F.try_subtract(zero, as_int(value)).cast("variant"), number), finite=False
+            )
+    return ColumnValue(INT, nothing(INT))
 
 
-def truth(value: Value) -> Column:
+def truth(value: ColumnValue) -> Column:
     """The value as a bool; no value for other types."""
     return taken_as(value, BOOL)
 
 
-def compared(compare: Compare, left: Value, right: Value) -> Value:
+def compared(compare: Compare, left: ColumnValue, right: ColumnValue) -> ColumnValue:
     """``left < right``, and so on for <= > and >=."""
-    if left.kind is Kind.JSON or right.kind is Kind.JSON:
+    if left.kind is TypeKind.JSON or right.kind is TypeKind.JSON:
         found = _ordered_json(compare, left, right)
-    elif left.kind is right.kind and left.kind in (Kind.INT, Kind.STRING, Kind.BOOL, Kind.TIME, Kind.DURATION):
+    elif left.kind is right.kind and left.kind in (
+        TypeKind.INT,
+        TypeKind.STRING,
+        TypeKind.BOOL,
+        TypeKind.TIME,
+        TypeKind.DURATION,
+    ):
         found = compare(left.column, right.column)
     elif left.kind in NUMBERS and right.kind in NUMBERS:
         found = _numbers(compare, left, right)
     else:
         found = nothing(BOOL)
-    return Value(BOOL, found)
+    return ColumnValue(BOOL, found)
 
 
-def _ordered_json(compare: Compare, left: Value, right: Value) -> Column:
-    kinds = {left.kind, right.kind} - {Kind.JSON}
+def _ordered_json(compare: Compare, left: ColumnValue, right: ColumnValue) -> Column:
+    kinds = {left.kind, right.kind} - {TypeKind.JSON}
     if not kinds:
         types = [INT, STRING, BOOL]
         found = [compare(taken_as(left, type_), taken_as(right, type_)) for type_ in types]
         return F.coalesce(*found, compare(as_number(left), as_number(right)))
     (kind,) = kinds
     if kind in NUMBERS:
-        exact = [compare(taken_as(left, INT), taken_as(right, INT))] if kind is Kind.INT else []
+        exact = [compare(taken_as(left, INT), taken_as(right, INT))] if kind is TypeKind.INT else []
         return F.coalesce(*exact, _numbers(compare, left, right))
-    if kind in (Kind.STRING, Kind.BOOL):
-        type_ = STRING if kind is Kind.STRING else BOOL
+    if kind in (TypeKind.STRING, TypeKind.BOOL):
+        type_ = STRING if kind is TypeKind.STRING else BOOL
         return compare(taken_as(left, type_), taken_as(right, type_))
     return nothing(BOOL)
 
 
-def _numbers(compare: Compare, left: Value, right: Value) -> Column:
+def _numbers(compare: Compare, left: ColumnValue, right: ColumnValue) -> Column:
     """Compare two numbers as floats. For Spark, NaN is the largest number and equals itself, so NaN is left to the evaluator."""
     one, other = as_number(left), as_number(right)
     found = compare(one, other)
@@ -151,66 +159,72 @@ def _numbers(compare: Compare, left: Value, right: Value) -> Column:
     return F.when(~reduce(lambda a, b: a | b, doubtful), found) if doubtful else found
 
 
-def equal(left: Value, right: Value) -> Column:
+def equal(left: ColumnValue, right: ColumnValue) -> Column:
     """Whether two values are the same."""
     if left.null is not None or right.null is not None:
         return _equal_nullable(left, right)
-    if Kind.JSON in (left.kind, right.kind):
-        return _equal_json(left, right) if right.kind is Kind.JSON else _equal_json(right, left)
+    if TypeKind.JSON in (left.kind, right.kind):
+        return _equal_json(left, right) if right.kind is TypeKind.JSON else _equal_json(right, left)
     if left.kind in NUMBERS and right.kind in NUMBERS:
-        if left.kind is right.kind is Kind.INT:
+        if left.kind is right.kind is TypeKind.INT:
             return left.column == right.column
         return _numbers(lambda one, other: one == other, left, right)
     if left.kind is not right.kind:
         return F.when(left.there() & right.there(), F.lit(False))
-    if left.kind in (Kind.LIST, Kind.MAP):
-        if left.type == right.type and left.kind is Kind.LIST and _is_plain(left.type.element):
+    if left.kind in (TypeKind.LIST, TypeKind.MAP):
+        if left.type == right.type and left.kind is TypeKind.LIST and _is_plain(left.type.element):
             return left.column == right.column
         return _equal_deep(as_json(left), as_json(right))
     return left.column == right.column
 
 
 def _is_plain(element: Type | None) -> bool:
-    return element is not None and element.kind in (Kind.STRING, Kind.INT, Kind.BOOL, Kind.TIME, Kind.DURATION)
+    return element is not None and element.kind in (
+        TypeKind.STRING,
+        TypeKind.INT,
+        TypeKind.BOOL,
+        TypeKind.TIME,
+        TypeKind.DURATION,
+    )
 
 
-def _equal_nullable(left: Value, right: Value) -> Column:
-    if left.kind is Kind.JSON or right.kind is Kind.JSON:
-        return _with_null(as_json(left), right) if right.kind is Kind.NULL else _with_null(as_json(right), left)
+def _equal_nullable(left: ColumnValue, right: ColumnValue) -> Column:
+    if left.kind is TypeKind.JSON or right.kind is TypeKind.JSON:
+        return _with_null(as_json(left), right) if right.kind is TypeKind.NULL else _with_null(as_json(right), left)
     one, other = _null_of(left), _null_of(right)
-    plain = F.lit(False) if Kind.NULL in (left.kind, right.kind) else equal(_never_null(left), _never_null(right))
+    plain = F.lit(False) if TypeKind.NULL in (left.kind, right.kind) else equal(_never_null(left), _never_null(right))
     both_known = left.there() & right.there()
     return F.when(both_known, F.when(one & other, F.lit(True)).when(one | other, F.lit(False)).otherwise(plain))
 
 
-def _with_null(json: Value, other: Value) -> Column:
+def _with_null(json: ColumnValue, other: ColumnValue) -> Column:
     null = F.is_variant_null(json.column)
     there = json.column.isNotNull()
-    if other.kind is Kind.NULL:
+    if other.kind is TypeKind.NULL:
         return F.when(there, null)
     plain = equal(json, _never_null(other))
     return F.when(there & other.there(), F.when(_null_of(other), null).otherwise(plain))
 
 
-def _never_null(value: Value) -> Value:
-    return Value(value.type, value.column, finite=value.finite)
+def _never_null(value: ColumnValue) -> ColumnValue:
+    return ColumnValue(value.type, value.column, finite=value.finite)
 
 
-def _null_of(value: Value) -> Column:
+def _null_of(value: ColumnValue) -> Column:
     return F.lit(False) if value.null is None else F.coalesce(value.null, F.lit(False))
 
 
-def _equal_json(other: Value, json: Value) -> Column:
+def _equal_json(other: ColumnValue, json: ColumnValue) -> Column:
     """Whether any value equals a json."""
     there = json.column.isNotNull()
     match other.kind:
-        case Kind.JSON | Kind.LIST | Kind.MAP:
+        case TypeKind.JSON | TypeKind.LIST | TypeKind.MAP:
             return _equal_deep(as_json(other), json)
-        case Kind.STRING | Kind.BOOL:
+        case TypeKind.STRING | TypeKind.BOOL:
             found = F.coalesce(taken_as(json, other.type) == other.column, F.lit(False))
             return F.when(there & other.column.isNotNull(), found)
-        case Kind.INT | Kind.FLOAT:
-            exact = as_int(json) == other.column if other.kind is Kind.INT else nothing(BOOL)
+        case TypeKind.INT | TypeKind.FLOAT:
+            exact = as_int(json) == other.column if other.kind is TypeKind.INT else nothing(BOOL)
             number = _numbers(lambda one, two: one == two, other, json)
             other_kind = F.when(
                 there & other.column.isNotNull() & ~is_float(json) & as_int(json).isNull(), F.lit(False)
@@ -219,7 +233,7 @@ def _equal_json(other: Value, json: Value) -> Column:
     return F.when(there & other.there(), F.lit(False))
 
 
-def _equal_deep(left: Value, right: Value) -> Column:
+def _equal_deep(left: ColumnValue, right: ColumnValue) -> Column:
     """Compare two json by their texts, where keys are sorted. Different texts may be equal floats; such json has no value here."""
     if not (left.finite and right.finite):
         return nothing(BOOL)
@@ -233,12 +247,12 @@ def _equal_deep(left: Value, right: Value) -> Column:
     return F.when((one == other) & ~one.contains("NaN"), F.lit(True)).otherwise(F.coalesce(certain, number))
 
 
-def within(item: Value, container: Value) -> Column:
+def within(item: ColumnValue, container: ColumnValue) -> Column:
     """``item in container``"""
     match container.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             return _in_list(item, container)
-        case Kind.MAP:
+        case TypeKind.MAP:
             return F.when(
                 item.there(),
                 F.coalesce(
@@ -246,33 +260,33 @@ def within(item: Value, container: Value) -> Column:
                     F.when(container.column.isNotNull(), F.lit(False)),
                 ),
             )
-        case Kind.JSON:
-            as_keys = Value(Type(Kind.MAP, element=JSON, key=STRING), as_map(container))
-            return F.coalesce(_in_list(item, Value(list_of(JSON), as_list(container))), within(item, as_keys))
+        case TypeKind.JSON:
+            as_keys = ColumnValue(Type(TypeKind.MAP, element=JSON, key=STRING), as_map(container))
+            return F.coalesce(_in_list(item, ColumnValue(list_of(JSON), as_list(container))), within(item, as_keys))
     return nothing(BOOL)
 
 
-def _in_list(item: Value, container: Value) -> Column:
+def _in_list(item: ColumnValue, container: ColumnValue) -> Column:
     element = container.type.element or JSON
-    if item.type == element and item.null is None and element.kind in (Kind.STRING, Kind.INT, Kind.BOOL):
+    if item.type == element and item.null is None and element.kind in (TypeKind.STRING, TypeKind.INT, TypeKind.BOOL):
         return F.array_contains(container.column, item.column)  # Spark compiles this, but no higher-order functions
-    found = F.exists(container.column, lambda one: equal(item, Value(element, one, finite=False)))
+    found = F.exists(container.column, lambda one: equal(item, ColumnValue(element, one, finite=False)))
     return F.when(item.there(), found)
 
 
-def element(container: Value, key: Value) -> Value:
+def element(container: ColumnValue, key: ColumnValue) -> ColumnValue:
     """``container[key]``"""
     match container.kind:
-        case Kind.LIST:
+        case TypeKind.LIST:
             type_ = container.type.element or JSON
-            return Value(type_, F.get(container.column, _index(taken_as(key, INT))), finite=False)
-        case Kind.MAP:
+            return ColumnValue(type_, F.get(container.column, _index(taken_as(key, INT))), finite=False)
+        case TypeKind.MAP:
             type_ = container.type.element or JSON
-            return Value(type_, F.try_element_at(container.column, taken_as(key, STRING)), finite=False)
-        case Kind.JSON:
+            return ColumnValue(type_, F.try_element_at(container.column, taken_as(key, STRING)), finite=False)
+        case TypeKind.JSON:
             of_list = F.get(as_list(container), _index(taken_as(key, INT)))
             of_map = F.try_element_at(as_map(container), taken_as(key, STRING))
-            return Value(JSON, F.coalesce(of_list, of_map))
+            return ColumnValue(JSON, F.coalesce(of_list, of_map))
     raise Uncompiled("this has no elements")
 
 
@@ -280,15 +294,15 @@ def _index(position: Column) -> Column:
     return F.when(position.between(0, 2**31 - 2), position).cast("int")
 
 
-def selected(container: Value, name: str) -> Value:
+def selected(container: ColumnValue, name: str) -> ColumnValue:
     """``container.name``"""
-    if container.kind is Kind.MAP:
-        key = Value(STRING, F.lit(name))
+    if container.kind is TypeKind.MAP:
+        key = ColumnValue(STRING, F.lit(name))
         return element(container, key)
-    if container.kind is not Kind.JSON:
+    if container.kind is not TypeKind.JSON:
         raise Uncompiled("this has no fields")
     base, path = (container.base, container.path) if container.base is not None else (container.column, "$")
     if "'" in name or "\\" in name or len(path) > 500:
-        return Value(JSON, F.try_element_at(as_map(container), F.lit(name)))
+        return ColumnValue(JSON, F.try_element_at(as_map(container), F.lit(name)))
     keys = None if container.keys is None else (*container.keys, name)
     return of_json(base, f"{path}['{name}']", keys)

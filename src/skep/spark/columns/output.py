@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from skep.spark.columns.instants import TIME_PATTERN, parse_time, print_duration, print_time
 from skep.spark.columns.values import (
-    Value,
+    ColumnValue,
     as_bool,
     as_float,
     as_int,
@@ -16,7 +16,7 @@ from skep.spark.columns.values import (
     nothing,
     spelled,
 )
-from skep.spec.types import STRING, Kind, Type, holds
+from skep.spec.types import STRING, Type, TypeKind, holds
 
 UUID_PATTERN = r"\A[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\z"
 UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
@@ -24,7 +24,7 @@ UNQUOTABLE = frozenset('"\\' + "".join(map(chr, range(32))))
 _KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
-def json_text(value: Value, wanted: Type | None, plain: bool = False) -> Column:
+def json_text(value: ColumnValue, wanted: Type | None, plain: bool = False) -> Column:
     """The value as JSON; no value where it does not fit ``wanted``.
 
     ``plain`` promises that no text of the message has a character that JSON escapes; then texts are copied.
@@ -32,14 +32,14 @@ def json_text(value: Value, wanted: Type | None, plain: bool = False) -> Column:
     text = _fitting(value, wanted, plain) if wanted is not None else _written(value, plain)
     if value.null is None:
         return text
-    takes_null = wanted is None or wanted.optional or wanted.kind is Kind.JSON
+    takes_null = wanted is None or wanted.optional or wanted.kind is TypeKind.JSON
     return F.when(value.null, F.lit("null")).otherwise(text) if takes_null else text
 
 
-def json_parts(value: Value, wanted: Type | None, plain: bool) -> list[Column | str]:
+def json_parts(value: ColumnValue, wanted: Type | None, plain: bool) -> list[Column | str]:
     """The value as JSON, in parts that are joined later."""
-    fits = wanted is None or wanted.kind in (Kind.STRING, Kind.JSON) or _is_known(value.known, wanted)
-    if plain and fits and value.kind is Kind.STRING and value.null is None:
+    fits = wanted is None or wanted.kind in (TypeKind.STRING, TypeKind.JSON) or _is_known(value.known, wanted)
+    if plain and fits and value.kind is TypeKind.STRING and value.null is None:
         return ['"', value.column, '"']
     return [json_text(value, wanted, plain)]
 
@@ -52,21 +52,21 @@ def quoted(text: Column, plain: bool) -> Column:
     return F.when(text.isNotNull(), F.btrim(F.to_json(F.array(text)), F.lit("[]")))
 
 
-def _written(value: Value, plain: bool) -> Column:
+def _written(value: ColumnValue, plain: bool) -> Column:
     match value.kind:
-        case Kind.STRING:
+        case TypeKind.STRING:
             return quoted(value.column, plain)
-        case Kind.INT | Kind.BOOL:
+        case TypeKind.INT | TypeKind.BOOL:
             return value.column.cast("string")
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             return _number(value)
-        case Kind.TIME:
+        case TypeKind.TIME:
             return _in_quotes(print_time(value.column))
-        case Kind.DURATION:
+        case TypeKind.DURATION:
             return _in_quotes(print_duration(value.column))
-        case Kind.NULL:
+        case TypeKind.NULL:
             return F.lit("null")
-        case Kind.JSON:
+        case TypeKind.JSON:
             return _json(value)
     return _container(value)
 
@@ -75,50 +75,50 @@ def _in_quotes(text: Column) -> Column:
     return F.concat(F.lit('"'), text, F.lit('"'))
 
 
-def _number(value: Value) -> Column:
+def _number(value: ColumnValue) -> Column:
     text = value.column.cast("string")
     return text if value.finite else F.when(F.abs(value.column) < float("inf"), text)
 
 
-def _json(value: Value) -> Column:
+def _json(value: ColumnValue) -> Column:
     """A json as text. A variant writes 1.0 as 1, so json with such floats has no value here."""
     kind = spelled(value)
     floats = kind.rlike(r"DECIMAL\([0-9]+,0\)|DOUBLE|VARIANT|ARRAY<.*DECIMAL")
     return F.when(~floats, F.to_json(value.column))
 
 
-def _container(value: Value) -> Column:
+def _container(value: ColumnValue) -> Column:
     element = value.type.element
     assert element is not None
     match element.kind:
-        case Kind.STRING | Kind.INT | Kind.BOOL:
+        case TypeKind.STRING | TypeKind.INT | TypeKind.BOOL:
             return F.when(value.column.isNotNull(), F.to_json(value.column, _KEEP_NULLS))
-        case Kind.TIME | Kind.DURATION:
-            printing = print_time if element.kind is Kind.TIME else print_duration
-            if value.kind is Kind.LIST:
+        case TypeKind.TIME | TypeKind.DURATION:
+            printing = print_time if element.kind is TypeKind.TIME else print_duration
+            if value.kind is TypeKind.LIST:
                 return F.to_json(F.transform(value.column, printing))
             return F.to_json(F.transform_values(value.column, lambda _, item: printing(item)))
-        case Kind.FLOAT:
-            items = value.column if value.kind is Kind.LIST else F.map_values(value.column)
+        case TypeKind.FLOAT:
+            items = value.column if value.kind is TypeKind.LIST else F.map_values(value.column)
             finite = F.forall(items, lambda item: F.abs(item) < float("inf"))
             return F.when(finite, F.to_json(value.column))
-        case Kind.LIST | Kind.MAP if holds(element, Kind.FLOAT, Kind.TIME, Kind.DURATION):
+        case TypeKind.LIST | TypeKind.MAP if holds(element, TypeKind.FLOAT, TypeKind.TIME, TypeKind.DURATION):
             return nothing(STRING)
     return _json(as_json(value))
 
 
-def _fitting(value: Value, wanted: Type, plain: bool) -> Column:
-    if wanted.kind is Kind.JSON:
+def _fitting(value: ColumnValue, wanted: Type, plain: bool) -> Column:
+    if wanted.kind is TypeKind.JSON:
         return _written(value, plain)
-    if value.kind is Kind.JSON:
+    if value.kind is TypeKind.JSON:
         return _fitting_json(value, wanted, plain)
     match wanted.kind:
-        case Kind.STRING | Kind.UUID | Kind.ENUM if value.kind is Kind.STRING:
+        case TypeKind.STRING | TypeKind.UUID | TypeKind.ENUM if value.kind is TypeKind.STRING:
             fits = _is_known(value.known, wanted)
             return quoted(value.column if fits else fitting_text(value.column, wanted), plain)
-        case Kind.LIST | Kind.MAP if value.kind is wanted.kind:
+        case TypeKind.LIST | TypeKind.MAP if value.kind is wanted.kind:
             return _written(value, plain) if _fits_inside(value.type, wanted) else nothing(STRING)
-        case Kind.DURATION | Kind.RECORD | Kind.NULL:
+        case TypeKind.DURATION | TypeKind.RECORD | TypeKind.NULL:
             return nothing(STRING)
     return _written(value, plain) if value.kind is wanted.kind else nothing(STRING)
 
@@ -131,39 +131,43 @@ def _is_known(known: Type | None, wanted: Type) -> bool:
 def _fits_inside(given: Type, wanted: Type) -> bool:
     """Whether elements fit by their types alone. Elements that would have to be checked one by one are left to the evaluator."""
     one, other = given.element, wanted.element
-    if one is None or other is None or (wanted.key is not None and wanted.key.kind is not Kind.STRING):
+    if one is None or other is None or (wanted.key is not None and wanted.key.kind is not TypeKind.STRING):
         return False
-    if other.kind is Kind.JSON:
+    if other.kind is TypeKind.JSON:
         return True
     if one.kind is not other.kind:
         return False
-    return one.kind in (Kind.STRING, Kind.INT, Kind.BOOL, Kind.FLOAT, Kind.TIME) or _fits_inside(one, other)
+    return one.kind in (TypeKind.STRING, TypeKind.INT, TypeKind.BOOL, TypeKind.FLOAT, TypeKind.TIME) or _fits_inside(
+        one, other
+    )
 
 
 def fitting_text(text: Column, wanted: Type) -> Column:
     """The string if it fits the type, else no value."""
-    if wanted.kind is Kind.UUID:
+    if wanted.kind is TypeKind.UUID:
         return F.when(text.rlike(UUID_PATTERN), text)
-    if wanted.kind is Kind.ENUM:
+    if wanted.kind is TypeKind.ENUM:
         return F.when(text.isin(*wanted.choices), text)
-    if wanted.kind is Kind.TIME:
+    if wanted.kind is TypeKind.TIME:
         return F.when(text.rlike(TIME_PATTERN) & parse_time(text).isNotNull(), text)
     return text
 
 
-def _fitting_json(value: Value, wanted: Type, plain: bool) -> Column:
+def _fitting_json(value: ColumnValue, wanted: Type, plain: bool) -> Column:
     match wanted.kind:
-        case Kind.STRING | Kind.UUID | Kind.ENUM | Kind.TIME:
+        case TypeKind.STRING | TypeKind.UUID | TypeKind.ENUM | TypeKind.TIME:
             text = quoted(fitting_text(as_text(value), wanted), plain)
-        case Kind.INT:
+        case TypeKind.INT:
             text = as_int(value).cast("string")
-        case Kind.BOOL:
+        case TypeKind.BOOL:
             text = as_bool(value).cast("string")
-        case Kind.FLOAT:
+        case TypeKind.FLOAT:
             text = F.coalesce(as_int(value).cast("string"), as_float(value).cast("string"))
         case _:
-            is_loose = wanted.element is not None and wanted.element.kind is Kind.JSON
-            if not is_loose or (wanted.key is not None and wanted.key.kind is not Kind.STRING):
+            is_loose = wanted.element is not None and wanted.element.kind is TypeKind.JSON
+            if not is_loose or (wanted.key is not None and wanted.key.kind is not TypeKind.STRING):
                 return nothing(STRING)
-            text = F.when(spelled(value).startswith("ARRAY" if wanted.kind is Kind.LIST else "OBJECT"), _json(value))
+            text = F.when(
+                spelled(value).startswith("ARRAY" if wanted.kind is TypeKind.LIST else "OBJECT"), _json(value)
+            )
     return F.when(F.is_variant_null(value.column), F.lit("null")).otherwise(text) if wanted.optional else text

@@ -16,16 +16,27 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.instants import micros_of
-from skep.spark.columns.values import Value, held, json_null, of_json, sql_type
+from skep.spark.columns.values import ColumnValue, held, json_null, of_json, sql_type
 from skep.spark.jvm import READER_SETTING, function_name
 from skep.spec.instants import parse_time
 from skep.spec.ir import ExtraFields, Queue
-from skep.spec.types import STRING, Field, Kind, Type, list_of
+from skep.spec.types import STRING, Field, Type, TypeKind, list_of
 
 READ, PLAIN = "__skep_read", "skep:plain"
 FIELDS_MAX = 500
 
-_PLAIN = frozenset({Kind.STRING, Kind.UUID, Kind.ENUM, Kind.INT, Kind.FLOAT, Kind.BOOL, Kind.TIME, Kind.JSON})
+_PLAIN = frozenset(
+    {
+        TypeKind.STRING,
+        TypeKind.UUID,
+        TypeKind.ENUM,
+        TypeKind.INT,
+        TypeKind.FLOAT,
+        TypeKind.BOOL,
+        TypeKind.TIME,
+        TypeKind.JSON,
+    }
+)
 _known: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
@@ -53,9 +64,9 @@ def can_read(queue: Queue) -> bool:
 
 
 def _is_known(type_: Type) -> bool:
-    if type_.kind in (Kind.LIST, Kind.MAP) and type_.element is not None:
-        has_texts = type_.key is None or type_.key.kind is Kind.STRING
-        is_sure = type_.element.kind is Kind.JSON or not type_.element.optional
+    if type_.kind in (TypeKind.LIST, TypeKind.MAP) and type_.element is not None:
+        has_texts = type_.key is None or type_.key.kind is TypeKind.STRING
+        is_sure = type_.element.kind is TypeKind.JSON or not type_.element.optional
         return has_texts and is_sure and _is_known(type_.element)
     return type_.kind in _PLAIN
 
@@ -83,30 +94,30 @@ def _described(name: str, field: Field) -> dict[str, object]:
 
 def _shape(type_: Type) -> dict[str, object]:
     shape: dict[str, object] = {"kind": str(type_.kind)}
-    if type_.kind is Kind.ENUM:
+    if type_.kind is TypeKind.ENUM:
         shape["choices"] = list(type_.choices)
     if type_.element is not None:
         shape["element"] = _shape(type_.element)
     return shape
 
 
-def _value(column: Column, field: Field) -> Value:
+def _value(column: Column, field: Field) -> ColumnValue:
     """The value that expressions read: the field, or its default where the message lacks it."""
     type_ = held(field.type)
     if field.default is not UNSET and field.default is not None:
         column = F.coalesce(column, _constant(field.default, field.type))
     absent = field.type.optional or field.default is None
-    if type_.kind is Kind.JSON:
+    if type_.kind is TypeKind.JSON:
         return of_json(F.coalesce(column, json_null()) if absent else column, keys=())
-    return Value(type_, column, column.isNull() if absent else None, known=field.type)
+    return ColumnValue(type_, column, column.isNull() if absent else None, known=field.type)
 
 
 def _constant(default: object, type_: Type) -> Column:
     """A default in the SQL type of the reader."""
     sql = sql_type(held(type_))
-    if type_.kind is Kind.TIME:
+    if type_.kind is TypeKind.TIME:
         return F.lit(micros_of(parse_time(str(default)))).cast(sql)
-    if type_.kind is Kind.JSON:
+    if type_.kind is TypeKind.JSON:
         return F.parse_json(F.lit(msgspec.json.encode(default).decode()))
     if isinstance(default, list) and type_.element is not None:
         element = type_.element

@@ -20,7 +20,7 @@ SEVERAL_QUEUES = 2
 RANGES = "queue string, generation int, after bigint, through bigint"
 
 
-class Work(Struct):
+class PassWork(Struct):
     """The work of a pass, by queue: the bounds of the log, the last seq in the lake, and the generation of the queue."""
 
     bounds: dict[str, Bounds]
@@ -61,9 +61,9 @@ def run_archive(context: Context) -> None:
         failed.settle()
 
 
-def _work(context: Context, stage: Stage, failed: FailedQueues) -> Work:
+def _work(context: Context, stage: Stage, failed: FailedQueues) -> PassWork:
     """The work of this pass. A queue that cannot be archived fails alone."""
-    work = Work({}, {}, {})
+    work = PassWork({}, {}, {})
     hidden, together = context.hidden(), context.inputs.looked_at_together()
     check_same_server(context, together)
     for queue in list(context.inputs.queues):
@@ -151,7 +151,9 @@ def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dic
     return {queue: min(seq, link.last_seq_within(queue, start[queue] + 1, share)) for queue, seq in end.items()}
 
 
-def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], failed: FailedQueues) -> dict[str, int]:
+def _append(
+    context: Context, stage: Stage, work: PassWork, end: Mapping[str, int], failed: FailedQueues
+) -> dict[str, int]:
     """Archive a batch up to these seqs; return the seqs that were reached. When a queue makes it fail, the batch is halved again and
     again until that queue is found. The other queues go on without it.
     """
@@ -180,7 +182,7 @@ def _append(context: Context, stage: Stage, work: Work, end: Mapping[str, int], 
 
 
 def verify(
-    context: Context, stage: Stage, work: Work, after: Mapping[str, int], folders: Collection[str] | None
+    context: Context, stage: Stage, work: PassWork, after: Mapping[str, int], folders: Collection[str] | None
 ) -> None:
     """Check that the lake has every message after some seqs exactly once.
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
 from skep.spark.link import link
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.pipelines.commands import commands
 from skep.spark.running.files import replace_folder, write_rows, write_whole
 from skep.spark.running.inputs import options_of
@@ -36,7 +36,7 @@ LETTER_SEQS = 1_000
 """Rejected messages are buried in calls of so many seqs, so that the same calls are made when a batch is repeated."""
 
 
-class Note(Struct, frozen=True):
+class BatchNote(Struct, frozen=True):
     """The outcome of a batch."""
 
     rows: int
@@ -54,7 +54,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
     """The spec, as JSON."""
     queue: str
     to: str | None
-    connection: Connection
+    connection: ServerConnection
     root: Path
     """The folder of the checkpoint."""
     name: str
@@ -71,7 +71,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
         write_table(self.tables, made.commands.drop("queue"), target)
         if self.to is not None:
             self._push(_as_messages(made.commands), self.to, f"{self.name}-{number}-commands")
-        note = Note(rows, rejected)
+        note = BatchNote(rows, rejected)
         if rejected:
             note = self._bury(made.rejects, note, f"{self.name}-{number}")
         outcomes.unpersist()
@@ -103,7 +103,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
                 f"another --checkpoint begin with the first message of {self.queue}, whose commands are then pushed again.",
             ) from error
 
-    def _bury(self, rejects: DataFrame, note: Note, name: str) -> Note:
+    def _bury(self, rejects: DataFrame, note: BatchNote, name: str) -> BatchNote:
         """Put rejected messages among the dead letters of their queue, portion by portion, each portion once."""
         rows = rejects.select("seq", _why().alias("error")).orderBy("seq").toLocalIterator(prefetchPartitions=True)
         server, lost, letters_in = link(self.connection), 0, None
@@ -115,10 +115,10 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(note, letters_in=letters_in, lost=lost)
 
 
-def taken_notes(root: Path) -> Iterator[Note]:
+def taken_notes(root: Path) -> Iterator[BatchNote]:
     """The outcomes of the batches since the last call; their files are deleted."""
     for file in sorted((root / NOTES).glob("*.json")):
-        yield msgspec.json.decode(file.read_bytes(), type=Note)
+        yield msgspec.json.decode(file.read_bytes(), type=BatchNote)
         file.unlink()
 
 

@@ -14,9 +14,9 @@ from msgspec import Struct
 from skep.spark.running.columns import columns_in, columns_of
 from skep.spark.running.inputs import Inputs
 from skep.spark.running.lake import Lake
-from skep.spark.running.record import Cell, Check, Dataset, Run, Severity, Stage, Table
+from skep.spark.running.record import Cell, Dataset, ReportTable, Run, Severity, Stage, StageCheck
 from skep.spark.running.said import told
-from skep.spark.running.sealing import Sealed, hidden
+from skep.spark.running.sealing import SealedReason, hidden
 from skep.spec import App
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ class Context(Struct, kw_only=True):
         for watcher in self.watchers:
             watcher.stage(stage)
 
-    def hidden(self) -> dict[str, Sealed]:
+    def hidden(self) -> dict[str, SealedReason]:
         """The encrypted queues whose payloads must not be written to the lake."""
         return hidden(self.inputs.sealed(), self.wishes.plain)
 
     def check(self, stage: Stage, name: str, held: bool, figures: str = "", severity: Severity = "fail") -> None:
         """Note the result of a check; it replaces the result of an earlier pass."""
-        made = Check(stage=stage.name, name=name, held=held, figures=figures, severity=severity)
+        made = StageCheck(stage=stage.name, name=name, held=held, figures=figures, severity=severity)
         self.run.checks = [one for one in self.run.checks if (one.stage, one.name) != (stage.name, name)] + [made]
 
     def show(
@@ -135,7 +135,7 @@ class Context(Struct, kw_only=True):
         if not isinstance(rows, Sequence):
             rows = [tuple(row) for row in rows.select(*columns).limit(MOST_ROWS_SHOWN).collect()]
         self.run.tables = [one for one in self.run.tables if one.title != title]
-        self.run.tables.append(Table(title=title, columns=list(columns), rows=rows, note=note))
+        self.run.tables.append(ReportTable(title=title, columns=list(columns), rows=rows, note=note))
 
     def read(self, *datasets: Dataset) -> None:
         """Note the datasets that were read, for the lineage."""

@@ -15,7 +15,7 @@ from skep.spark.pipelines.archive import by_queue
 from skep.spark.running.context import Context, lake_dataset
 from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import TRACED, Activity
-from skep.spark.running.keeping import KeptTable, Reach
+from skep.spark.running.keeping import KeptTable, TableReach
 from skep.spark.running.measuring import groups_frame, note_read, since_of
 from skep.spark.running.record import Plot
 
@@ -79,7 +79,7 @@ def untraced(journeys: DataFrame, count: int) -> str:
     return f"{count:,} journeys of one message each: {UNTRACED}"
 
 
-def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapping[str, int] | None]:
+def _look(context: Context, before: TableReach | None) -> tuple[Activity, TableReach, Mapping[str, int] | None]:
     """The activity since the previous pass, and the seqs that it had seen; all activity when groups or queues are new."""
     queues = context.inputs.queues
     since = since_of(before, context, MADE_WITH)
@@ -92,7 +92,7 @@ def _look(context: Context, before: Reach | None) -> tuple[Activity, Reach, Mapp
         if reach.known_groups == before.known_groups and same:
             return happened, reach, before.through
     happened = context.inputs.activity()
-    return happened, (before or Reach(made_with=MADE_WITH)).grown(queues, happened, MADE_WITH), None
+    return happened, (before or TableReach(made_with=MADE_WITH)).grown(queues, happened, MADE_WITH), None
 
 
 def _awaiting(old: DataFrame, leases: DataFrame) -> DataFrame:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
-from skep.spark.options import Connection
-from skep.spark.running.sealing import Sealed, sealed
+from skep.spark.options import ServerConnection
+from skep.spark.running.sealing import SealedReason, sealed
 from skep.spark.running.stretches import Stretch, merged
 from skep.wire.log import LogBoundsResponse as Bounds
 
@@ -50,7 +50,7 @@ class Inputs:
     def __init__(
         self,
         spark: SparkSession,
-        connection: Connection,
+        connection: ServerConnection,
         queues: Sequence[str] = (),
         *,
         skip: Sequence[str] = (),
@@ -65,7 +65,7 @@ class Inputs:
         self.gone: set[str] = set()
         """Queues that were deleted during the run. A new queue of the same name is left out, too."""
         self._missed: list[str] = []
-        self._sealed: Mapping[str, Sealed] | None = None
+        self._sealed: Mapping[str, SealedReason] | None = None
         self._known: set[str] = set()
         self._seen: list[tuple[datetime | None, Mapping[str, int], Activity]] = []
         self.refresh(queues)
@@ -86,7 +86,7 @@ class Inputs:
         self._sealed = None
         return lost
 
-    def sealed(self) -> Mapping[str, Sealed]:
+    def sealed(self) -> Mapping[str, SealedReason]:
         """The queues whose payloads the server keeps encrypted, and why."""
         if self._sealed is None:
             self._sealed = sealed(self.link.queues())
@@ -268,7 +268,7 @@ class Inputs:
         return self._spark.read.format("skep").options(**options_of(self.connection), failOnDataLoss=fails)
 
 
-def options_of(connection: Connection) -> dict[str, str]:
+def options_of(connection: ServerConnection) -> dict[str, str]:
     """A connection as options of source and sink."""
     options = {
         "url": ",".join(connection.urls), "tenant": connection.tenant, "retrySeconds": str(connection.retry_seconds),

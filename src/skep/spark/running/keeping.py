@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 REACH = "_reach.json"
 
 
-class Reach(Struct, kw_only=True, frozen=True):
+class TableReach(Struct, kw_only=True, frozen=True):
     """How far a table reaches: the next pass goes on from here."""
 
     made_with: str
@@ -50,10 +50,10 @@ class Reach(Struct, kw_only=True, frozen=True):
         seen = all(queue in self.through and queue in self.as_of for queue in queues)
         return bool(queues) and seen and self.made_with == made_with
 
-    def grown(self, queues: Collection[str], seen: Activity, made_with: str) -> Reach:
+    def grown(self, queues: Collection[str], seen: Activity, made_with: str) -> TableReach:
         """How far the table reaches after one more look at some queues."""
         instants = {} if seen.as_of is None else dict.fromkeys(queues, seen.as_of)
-        return Reach(
+        return TableReach(
             made_with=made_with, through=self.through | seen.through, logs=self.logs | seen.logs,
             known_groups=sorted({*self.known_groups, *seen.groups}),
             as_of=self.as_of | {queue: max(at, self.as_of.get(queue, at)) for queue, at in instants.items()},
@@ -70,10 +70,10 @@ class KeptTable:
         self.folder = folder
         self._recover()
 
-    def reach(self) -> Reach | None:
+    def reach(self) -> TableReach | None:
         """How far the table reaches; None when there is no note."""
         try:
-            return msgspec.json.decode((self.path / REACH).read_bytes(), type=Reach)
+            return msgspec.json.decode((self.path / REACH).read_bytes(), type=TableReach)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
@@ -86,7 +86,7 @@ class KeptTable:
         same = dict(found.dtypes) == dict(like.dtypes)
         return found.select(*like.columns) if same else empty
 
-    def replace(self, rows: DataFrame, folders: Iterable[str], reach: Reach) -> None:
+    def replace(self, rows: DataFrame, folders: Iterable[str], reach: TableReach) -> None:
         """Replace the contents of some folders by these rows, then write the note."""
         write_rows(rows.repartition(self.folder), self._fresh, [self.folder])
         made = {unquote(one.name.partition("=")[2]): one for one in self._fresh.glob(f"{self.folder}=*")}

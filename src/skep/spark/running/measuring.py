@@ -18,7 +18,7 @@ from skep.spark.pipelines import metrics as measured
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import Activity
-from skep.spark.running.keeping import KeptTable, Reach
+from skep.spark.running.keeping import KeptTable, TableReach
 from skep.spark.running.record import Plot, Stage
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LEAST_LATE_SECONDS = 60.0
 FORMAT = 1
 
 
-def since_of(reach: Reach | None, context: Context, made_with: str) -> datetime | None:
+def since_of(reach: TableReach | None, context: Context, made_with: str) -> datetime | None:
     """The time from which a pass reads leases; None when it must read all of them."""
     queues = context.inputs.queues
     if reach is None or not reach.covers(queues, made_with):
@@ -49,7 +49,7 @@ def note_read(context: Context, stage: Stage, happened: Activity) -> None:
         context.read(server_dataset(context, name, count))
 
 
-def groups_frame(context: Context, reach: Reach) -> DataFrame:
+def groups_frame(context: Context, reach: TableReach) -> DataFrame:
     """The known groups of all queues."""
     return context.spark.createDataFrame(reach.known_groups, "queue string, group string")
 
@@ -64,7 +64,7 @@ def run_metrics(context: Context) -> None:
         since = since_of(before, context, made_with)
         happened = context.inputs.activity(since, {} if before is None or since is None else before.through)
         note_read(context, stage, happened)
-        reach = (before or Reach(made_with=made_with)).grown(queues, happened, made_with)
+        reach = (before or TableReach(made_with=made_with)).grown(queues, happened, made_with)
         groups = groups_frame(context, reach)
         both = measured.metrics(
             happened.messages, happened.leases, happened.dead_letters, window=wishes.window, buckets=wishes.buckets,
@@ -92,7 +92,7 @@ def _late_seconds(context: Context) -> float:
     return max(context.wishes.late_seconds, LEAST_LATE_SECONDS)
 
 
-def _is_fresh(context: Context, since: datetime | None, before: Reach | None) -> Column:
+def _is_fresh(context: Context, since: datetime | None, before: TableReach | None) -> Column:
     """The rows that this pass computes: all rows of new queues, and the rows of known queues that are not final."""
     queues = context.inputs.queues
     mine = F.col("queue").isin(queues)

@@ -38,7 +38,7 @@ class Stage(Struct, kw_only=True):
         return self.rows_in / self.seconds if self.seconds > 0 else 0.0
 
 
-class Check(Struct, frozen=True, kw_only=True):
+class StageCheck(Struct, frozen=True, kw_only=True):
     """A condition that must hold, and whether it did."""
 
     stage: str
@@ -55,7 +55,7 @@ class Check(Struct, frozen=True, kw_only=True):
         return "warn" if self.severity == "warn" else "failed"
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class ReportTable(Struct, frozen=True, kw_only=True):
     """A table of the report, with at most some dozens of rows."""
 
     title: str
@@ -104,8 +104,8 @@ class Run(Struct, kw_only=True):
     lake: str
     queues: list[str] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    checks: list[StageCheck] = field(default_factory=list)
+    tables: list[ReportTable] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
     inputs: list[Dataset] = field(default_factory=list)
     outputs: list[Dataset] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Run(Struct, kw_only=True):
         """Rows that all stages wrote."""
         return sum(stage.rows_out for stage in self.stages)
 
-    def failed_checks(self) -> list[Check]:
+    def failed_checks(self) -> list[StageCheck]:
         """The failed checks, without warnings."""
         return [check for check in self.checks if not check.held and check.severity == "fail"]
 

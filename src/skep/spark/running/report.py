@@ -8,7 +8,7 @@ from html import escape
 
 from skep.spark.running import svg
 from skep.spark.running.figures import duration, names_text
-from skep.spark.running.record import Cell, Check, Plot, Run, Table
+from skep.spark.running.record import Cell, Plot, ReportTable, Run, StageCheck
 from skep.spark.running.summary import sentence
 
 STYLE = """
@@ -76,14 +76,14 @@ def _stages(run: Run) -> str:
     return "<h2>Stages</h2>" + _rows(heads, rows)
 
 
-def _checks(checks: list[Check]) -> str:
+def _checks(checks: list[StageCheck]) -> str:
     if not checks:
         return ""
     rows = [(one.stage, one.status, one.name, one.figures) for one in checks]
     return "<h2>Checks</h2>" + _rows(("stage", "status", "check", "figures"), rows)
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     if not table.rows:
         return f'<h2>{escape(table.title)}</h2><p class="none">none</p>'
     note = f'<p class="meta">{escape(table.note)}</p>' if table.note else ""

@@ -20,7 +20,7 @@ from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.runtime.private_files import make_folder
-from skep.spark.options import Connection
+from skep.spark.options import ServerConnection
 from skep.spark.running import lineage
 from skep.spark.running.catalogue import find
 from skep.spark.running.context import Context, Watcher, Wishes
@@ -43,11 +43,11 @@ GREETING_SECONDS = 10.0
 log = logging.getLogger("skep.spark")
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """What to run, and where."""
 
     names: Sequence[str]
-    connection: Connection
+    connection: ServerConnection
     queues: Sequence[str] = ()
     skip: Sequence[str] = ()
     lake: str = "lake"
@@ -71,7 +71,7 @@ class Ended(Struct, frozen=True):
         return self.folder / "report.html"
 
 
-def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSession | None = None) -> Ended:
+def run_pipelines(plan: RunPlan, watcher: Watcher | None = None, spark: SparkSession | None = None) -> Ended:
     """Run pipelines one after the other, once or again and again. Ctrl-C ends repeated passes in order.
 
     A given session is used and left open; otherwise one is started and stopped.
@@ -121,7 +121,7 @@ def run_pipelines(plan: Plan, watcher: Watcher | None = None, spark: SparkSessio
     return Ended(run, folder)
 
 
-def _do(step: Callable[[Context], None], context: Context, plan: Plan) -> None:
+def _do(step: Callable[[Context], None], context: Context, plan: RunPlan) -> None:
     """Run a pipeline. In repeated passes, it starts again without a queue that was deleted meanwhile."""
     while True:
         try:
@@ -160,14 +160,14 @@ def write_down(run: Run, folder: Path) -> None:
     write_whole(folder / "lineage.ndjson", lineage.events(run))
 
 
-def _new_run(plan: Plan) -> Run:
+def _new_run(plan: RunPlan) -> Run:
     return Run(
         id=id_text(IdMint(SystemClock()).mint()), name=" ".join(plan.names), started_at=datetime.now(UTC),
         server=plan.connection.urls[0], tenant=plan.connection.tenant, master=plan.remote or plan.master, lake=plan.lake,
     )  # fmt: skip
 
 
-def _greet(connection: Connection) -> None:
+def _greet(connection: ServerConnection) -> None:
     """Check that the server answers and accepts the token, before Spark starts: that takes much longer."""
     asked = Client(
         connection.urls, tenant=connection.tenant, token=connection.token, attempts=1, timeout_seconds=GREETING_SECONDS
@@ -180,7 +180,7 @@ def _greet(connection: Connection) -> None:
             raise SkepError(error.code, f"{error.sentence} {cure}.") from None
 
 
-def _session(plan: Plan, stack: ExitStack, folder: Path) -> SparkSession:
+def _session(plan: RunPlan, stack: ExitStack, folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from skep.spark.session import start_session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skep.spark.running.figures import duration
-from skep.spark.running.record import WORST, Check, Run, Stage
+from skep.spark.running.record import WORST, Run, Stage, StageCheck
 
 WIDTH = 66
 
@@ -21,7 +21,7 @@ def stage_line(number: int, total: int, stage: Stage) -> str:
     return f"{head.ljust(34, '.')} {', '.join(figures)} [{duration(stage.seconds)}]"
 
 
-def check_line(check: Check) -> str:
+def check_line(check: StageCheck) -> str:
     """A check in one line."""
     word = check.status if check.held else check.status.upper()
     return f"{word:<6} {check.name}{f': {check.figures}' if check.figures else ''}"

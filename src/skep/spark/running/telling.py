@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from skep.client import Client
 from skep.errors import SkepError
-from skep.spark.running.record import Check, Run, Stage
+from skep.spark.running.record import Run, Stage, StageCheck
 from skep.wire.pipelines import RunCheck, RunReport, RunStage, RunStatus
 
 BETWEEN_SECONDS = 2.0
@@ -41,7 +41,7 @@ def _stage(stage: Stage) -> RunStage:
     )  # fmt: skip
 
 
-def _check(check: Check) -> RunCheck:
+def _check(check: StageCheck) -> RunCheck:
     status = RunStatus(check.status)
     return RunCheck(name=f"{check.stage}: {check.name}", status=status, message=check.figures or None)
 

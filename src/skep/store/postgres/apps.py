@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.model.record import AppRecord, Endpoint, Report
+from skep.model.record import AppRecord, DeliveryEndpoint, Report
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.rows import struct_of
 from skep.store.rules import after_report
@@ -54,13 +54,13 @@ async def report_endpoint(
     threshold: int,
     open_seconds: float,
     reason: str | None = None,
-) -> Endpoint:
+) -> DeliveryEndpoint:
     """Note the outcome of a delivery, and update the circuit breaker of its endpoint."""
     if report is not Report.DELIVERED:
         await connection.execute(SQL["add_endpoint"], tenant, url, now)
     row = await connection.fetchrow(SQL["lock_endpoint"], tenant, url)
-    known = None if row is None else struct_of(Endpoint, row)
-    fresh = Endpoint(url=url, tenant=tenant, updated_at=now)
+    known = None if row is None else struct_of(DeliveryEndpoint, row)
+    fresh = DeliveryEndpoint(url=url, tenant=tenant, updated_at=now)
     endpoint = after_report(known, fresh, report, threshold, open_seconds, reason)
     if endpoint is not known and endpoint is not fresh:
         await connection.execute(
@@ -70,9 +70,11 @@ async def report_endpoint(
     return endpoint
 
 
-async def endpoints(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+async def endpoints(connection: Connection, tenant: str, after: str = "", limit: int = 100) -> list[DeliveryEndpoint]:
     """Endpoints with a history, by URL."""
-    return [struct_of(Endpoint, row) for row in await connection.fetch(SQL["list_endpoints"], tenant, after, limit)]
+    return [
+        struct_of(DeliveryEndpoint, row) for row in await connection.fetch(SQL["list_endpoints"], tenant, after, limit)
+    ]
 
 
 async def reset_endpoint(connection: Connection, tenant: str, url: str) -> bool:

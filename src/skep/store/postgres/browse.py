@@ -38,7 +38,7 @@ FIRST_STEP_ROWS = 200
 """How many messages it looks at first."""
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """A range of the log, or of one partition in it, and the direction of the walk."""
 
     low: int = 0
@@ -78,15 +78,15 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
     if low > high:
         return MessagePage([], None)
     if wanted.state is not None:
-        return await _in_state(connection, queue, wanted, group_id, Span(low, high), now)
-    rows = await _candidates(connection, queue, wanted, Span(low, high), wanted.limit)
+        return await _in_state(connection, queue, wanted, group_id, LogSpan(low, high), now)
+    rows = await _candidates(connection, queue, wanted, LogSpan(low, high), wanted.limit)
     states = await _states(connection, queue, group_id, rows, now)
     found = [stored(row, wanted.queue, state) for row, state in zip(rows, states, strict=True)]
     return MessagePage(found, rows[-1]["seq"] if len(rows) >= wanted.limit else None)
 
 
 async def _in_state(
-    connection: Connection, queue: Queue, wanted: MessageFilter, group_id: int | None, span: Span, now: Instant
+    connection: Connection, queue: Queue, wanted: MessageFilter, group_id: int | None, span: LogSpan, now: Instant
 ) -> MessagePage:
     """A page of the messages that are in a state, found in steps that grow; their payloads are read once they are found."""
     lean = msgspec.structs.replace(wanted, preview_bytes=0)
@@ -101,7 +101,7 @@ async def _in_state(
         after = rows[-1]["seq"] if len(rows) == step else None
         if after is None or left <= 0 or len(fitting) >= wanted.limit:
             break
-        span = Span(span.low, after - 1) if wanted.descending else Span(after + 1, span.high)
+        span = LogSpan(span.low, after - 1) if wanted.descending else LogSpan(after + 1, span.high)
         step = min(step * 3, left)
     if len(fitting) >= wanted.limit:
         fitting = fitting[: wanted.limit]
@@ -111,7 +111,7 @@ async def _in_state(
 
 
 async def _candidates(
-    connection: Connection, queue: Queue, wanted: MessageFilter, span: Span, limit: int
+    connection: Connection, queue: Queue, wanted: MessageFilter, span: LogSpan, limit: int
 ) -> Sequence[asyncpg.Record]:
     (low, high, *_), preview = span, wanted.preview_bytes
     way = "_down" if wanted.descending else ""
@@ -121,7 +121,7 @@ async def _candidates(
             wanted.trace_id,
         )  # fmt: skip
     elif wanted.trace_id is not None:
-        span = Span(low, high, wanted.partition, wanted.descending)
+        span = LogSpan(low, high, wanted.partition, wanted.descending)
         rows = (await _trace_rows(connection, queue.id, wanted.trace_id, limit, preview, span))[:limit]
     else:
         name = ("by_partition" if wanted.partition is not None else "by_seq") + way
@@ -153,7 +153,7 @@ async def message(connection: Connection, key: QueueKey, seq: Seq) -> StoredMess
 
 
 async def _trace_rows(
-    connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None, span: Span
+    connection: Connection, queue_id: int, trace_id: Id, limit: int, preview: int | None, span: LogSpan
 ) -> list[asyncpg.Record]:
     """Messages of a trace: by the index where the trace id is stored, else by the time in the message's id, which then equals it."""
     name = "by_trace_down" if span.descending else "by_trace"

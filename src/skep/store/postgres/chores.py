@@ -11,7 +11,7 @@ from skep.model.upkeep import Chore
 from skep.store.postgres import queues, retain, tidy
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
-from skep.store.postgres.leases import Account
+from skep.store.postgres.leases import QueueAndGroup
 from skep.store.postgres.push import open_logs
 from skep.store.postgres.scheduled import enter_log
 from skep.store.rules import (
@@ -90,7 +90,7 @@ async def expire_some(connection: Connection, key: QueueKey, now: Instant, limit
     done = 0
     next_at: int | None = None
     for group in groups:
-        account = Account(queue, group["id"], group["name"], shard)
+        account = QueueAndGroup(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
         await tidy.tidy_doomed(connection, account, now, limit)
         if may_lose:

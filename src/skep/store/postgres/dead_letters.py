@@ -141,7 +141,7 @@ async def _replay(
     return step, [source.queue_id for source in sources if source.watched]
 
 
-class Look(Struct, frozen=True):
+class LetterRange(Struct, frozen=True):
     """The range of one step of a replay or purge: ``arguments`` of the filter, and the seqs after ``after`` up to ``last``."""
 
     queue_id: int
@@ -161,9 +161,9 @@ class Look(Struct, frozen=True):
         return None if cut is None else Seq(cut)
 
 
-def _look(queue: Queue, wanted: DeadLetterFilter, after: Seq | None, until: int) -> Look:
+def _look(queue: Queue, wanted: DeadLetterFilter, after: Seq | None, until: int) -> LetterRange:
     first, last = span(wanted, after, min(until, SEQ_MAX))
-    return Look(queue.id, _arguments(queue, wanted), min(first, SEQ_MAX) - 1, max(0, last))
+    return LetterRange(queue.id, _arguments(queue, wanted), min(first, SEQ_MAX) - 1, max(0, last))
 
 
 async def _check_order(

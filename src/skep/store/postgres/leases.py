@@ -17,7 +17,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "leases")
 
 
-class Account(Struct, frozen=True):
+class QueueAndGroup(Struct, frozen=True):
     """A queue and one of its groups, with their ids."""
 
     queue: Queue
@@ -51,7 +51,7 @@ def set_of(row: asyncpg.Record) -> SetRow:
     )  # fmt: skip
 
 
-async def undoable(connection: Connection, account: Account, lease: Lease) -> int | None:
+async def undoable(connection: Connection, account: QueueAndGroup, lease: Lease) -> int | None:
     """How many of a lease's messages are still in the log; None when a message behind its first was settled (an extra row shows it)."""
     if lease.attempts > 1:
         return len(lease.open)
@@ -63,7 +63,7 @@ async def undoable(connection: Connection, account: Account, lease: Lease) -> in
 
 
 async def write_leases(
-    connection: Connection, account: Account, leases: Sequence[Lease], now: Instant, effects: Effects
+    connection: Connection, account: QueueAndGroup, leases: Sequence[Lease], now: Instant, effects: Effects
 ) -> None:
     """Write changed rows back: delete empty rows, and look up the oldest message of the others.
 
@@ -110,7 +110,7 @@ async def write_leases(
         )  # fmt: skip
 
 
-async def _drop_gone(connection: Connection, account: Account, leases: Sequence[Lease], effects: Effects) -> None:
+async def _drop_gone(connection: Connection, account: QueueAndGroup, leases: Sequence[Lease], effects: Effects) -> None:
     """Remove messages that are no longer in the log from rows without a lease; they count as expired."""
     if not may_lose_messages(account.queue.settings, account.queue.holds_dead_letters):
         return
@@ -120,7 +120,7 @@ async def _drop_gone(connection: Connection, account: Account, leases: Sequence[
         lose(lease, there, effects)
 
 
-async def present(connection: Connection, account: Account, seqs: Sequence[int]) -> set[int]:
+async def present(connection: Connection, account: QueueAndGroup, seqs: Sequence[int]) -> set[int]:
     """The seqs that are still in the log."""
     if not seqs:
         return set()

@@ -36,7 +36,7 @@ IDLE_SECONDS = 300.0
 Place = tuple[QueueKey, int, tuple[str, ...] | None]
 
 
-class Mark(Struct, frozen=True):
+class ChunkMark(Struct, frozen=True):
     """The identity of a chunk's contents: other messages in its place have another mark."""
 
     queue_id: int
@@ -49,7 +49,7 @@ class Mark(Struct, frozen=True):
 class Chunk(Struct):
     """A chunk: `LOG_CHUNK` consecutive messages of one log, from the seq ``first`` on."""
 
-    mark: Mark
+    mark: ChunkMark
     first: int
     batch: pa.RecordBatch
     read_at: float
@@ -97,14 +97,14 @@ class LogCache:
 
     async def _mark(
         self, connection: Connection, key: QueueKey, wanted: LogRange, found: Sequence[RawRange]
-    ) -> Mark | None:
+    ) -> ChunkMark | None:
         """The mark of a range that was just read over this connection; None when it is no whole chunk, or may change."""
         if not self._max_bytes or not comes_in_chunks(wanted) or not _is_chunk(wanted.first, found):
             return None
         mark = await _mark_of(connection, key, wanted.first)
         return None if mark is None or {mark.queue_id} != {part.queue_id for part in found} else mark
 
-    def keep(self, key: QueueKey, wanted: LogRange, mark: Mark, piece: LogPiece) -> None:
+    def keep(self, key: QueueKey, wanted: LogRange, mark: ChunkMark, piece: LogPiece) -> None:
         """Keep a whole chunk for the next reader."""
         if piece.batch.nbytes > min(self._max_bytes, wanted.max_bytes):
             return
@@ -126,9 +126,9 @@ class LogCache:
             self.bytes -= chunk.batch.nbytes
 
 
-async def _mark_of(connection: Connection, key: QueueKey, first: int) -> Mark | None:
+async def _mark_of(connection: Connection, key: QueueKey, first: int) -> ChunkMark | None:
     row = await connection.fetchrow(SQL["mark"], key.tenant, key.name, first, first + LOG_CHUNK - 1)
-    return None if row is None else Mark(*row)
+    return None if row is None else ChunkMark(*row)
 
 
 def _is_chunk(first: Seq, found: Sequence[RawRange]) -> bool:

@@ -21,18 +21,18 @@ from skep.model.operation import (
     LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
-    Claim,
     Claimed,
+    ClaimedOperations,
     ClaimLimits,
     Enqueued,
     GivenBack,
-    Kind,
-    Lane,
     NewOperation,
     NewOperations,
     Operation,
     OperationFigures,
     OperationFilter,
+    OperationKind,
+    OperationLane,
     OperationPage,
     OperationStatus,
     Performed,
@@ -102,14 +102,14 @@ def _columns(operations: Sequence[NewOperation]) -> tuple[list[object], ...]:
     )
 
 
-async def claim(db: Database, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+async def claim(db: Database, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> ClaimedOperations:
     """Take the next operations that may be performed."""
     return await db.pool.once(claim_next, worker, token, limits, now, db.head_walk)
 
 
 async def claim_next(
     connection: Connection, worker: str, token: Token, limits: ClaimLimits, now: Instant, walk: HeadWalk
-) -> Claim:
+) -> ClaimedOperations:
     """Take the next operations that may be performed: in their order, or by partition when the first ones all have to wait.
 
     While another claimer is at work nothing is taken, and the next look by partition begins where this one did.
@@ -125,20 +125,20 @@ async def claim_next(
         if rows:
             return _taken(rows, walk, after)
         if not walk.go_on(after):
-            return Claim([])
-    return Claim([], more=True)
+            return ClaimedOperations([])
+    return ClaimedOperations([], more=True)
 
 
-def _taken(rows: Sequence[asyncpg.Record], walk: HeadWalk, after: Head) -> Claim:
+def _taken(rows: Sequence[asyncpg.Record], walk: HeadWalk, after: Head) -> ClaimedOperations:
     if rows[0]["position"] is None:  # another claimer is at work
-        return Claim([])
+        return ClaimedOperations([])
     walk.found(after)
-    return Claim(sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position))
+    return ClaimedOperations(sorted((_claimed(row) for row in rows), key=lambda claimed: claimed.position))
 
 
 def _claimed(row: asyncpg.Record) -> Claimed:
     return Claimed(
-        row["position"], row["id"], Kind(row["kind"]), QueueKey(row["queue"], row["tenant"]), row["partition"], row["payload"],
+        row["position"], row["id"], OperationKind(row["kind"]), QueueKey(row["queue"], row["tenant"]), row["partition"], row["payload"],
         row["messages"], row["tries"], row["max_retries"], row["timeout_seconds"], Instant(row["created_at"]),
         row["blocked_at"], None if row["code"] is None else Code(row["code"]), row["error"],
     )  # fmt: skip
@@ -179,7 +179,7 @@ async def _perform(
     if not todo:
         return Performed({}, lost, {}), []
     watched = list[int]()
-    if lane_of(todo[0].kind) is Lane.PUSH:
+    if lane_of(todo[0].kind) is OperationLane.PUSH:
         outcomes, watched = await push.push_batches(
             connection, [one.batch for one in todo], now, create_queues, in_turn=True
         )
@@ -229,7 +229,7 @@ async def _bury(connection: Connection, key: QueueKey, one: GivenBack, now: Inst
     """Store the messages of a push as dead letters; returns the name of their queue, None when they cannot be stored."""
     row = await connection.fetchrow(SQL["payload"], one.position)
     assert row is not None
-    if Kind(row["kind"]) is not Kind.PUSH or row["payload"] is None:
+    if OperationKind(row["kind"]) is not OperationKind.PUSH or row["payload"] is None:
         return None
     try:
         batch = decode_push(one.payload or row["payload"], key)
@@ -254,7 +254,7 @@ def operation_of(row: asyncpg.Record) -> Operation:
     return struct_of(
         Operation,
         row,
-        kind=Kind(row["kind"]),
+        kind=OperationKind(row["kind"]),
         queue=QueueKey(row["queue"], row["tenant"]),
         status=OperationStatus(row["status"]),
         ready_at=row["ready_at"] or None,
@@ -281,7 +281,7 @@ async def waiting(connection: Connection, now: Instant, limit: int) -> WaitingOp
     if not rows:
         return WaitingOperations({})
     return WaitingOperations(
-        {Kind(row["kind"]): row["depth"] for row in rows},
+        {OperationKind(row["kind"]): row["depth"] for row in rows},
         min(row["oldest_at"] for row in rows),
         sum(row["stuck"] for row in rows),
         sum(row["blocked"] for row in rows),
@@ -292,7 +292,7 @@ async def figures(connection: Connection, tenant: str, limit: int) -> list[Opera
     """Figures by kind and status."""
     return [
         OperationFigures(
-            Kind(row["kind"]), row["priority"], OperationStatus(row["status"]), row["count"], row["oldest_at"],
+            OperationKind(row["kind"]), row["priority"], OperationStatus(row["status"]), row["count"], row["oldest_at"],
             row["newest_at"], row["average_seconds"],
         )
         for row in await connection.fetch(SQL["figures"], tenant, limit)

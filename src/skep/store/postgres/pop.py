@@ -20,7 +20,7 @@ from skep.store.postgres import queues, settle
 from skep.store.postgres.bury import origins
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
-from skep.store.postgres.leases import Account, set_of
+from skep.store.postgres.leases import QueueAndGroup, set_of
 from skep.store.postgres.tidy import (
     BURIALS_PER_POP,
     TIDY_ROWS,
@@ -47,7 +47,7 @@ class TidyingNeededError(Exception):
     """Raised inside a pop's transaction: rows must be put right first, in a transaction of their own."""
 
 
-class Shape(Struct, frozen=True):
+class PopShape(Struct, frozen=True):
     """The fields that pops must share, so that one call can serve them together."""
 
     queue: QueueKey
@@ -59,9 +59,9 @@ class Shape(Struct, frozen=True):
     max_bytes: int
 
 
-def shape_of(request: PopRequest) -> Shape:
+def shape_of(request: PopRequest) -> PopShape:
     """The shape of a request."""
-    return Shape(
+    return PopShape(
         request.queue, request.group, request.partition, request.max_partitions, request.lease_seconds, request.start,
         request.max_bytes,
     )  # fmt: skip
@@ -105,7 +105,7 @@ async def _tidy_for_all(db: Database, requests: Sequence[PopRequest], now: Insta
 
 async def pop_ordered(
     connection: Connection,
-    shape: Shape,
+    shape: PopShape,
     requests: Sequence[PopRequest],
     now: Instant,
     shard: int,
@@ -167,7 +167,7 @@ async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: I
 
 async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery], now: Instant, shard: int) -> None:
     """Ack messages as they are delivered (auto-ack). No repeat of that can come, so the token is not remembered."""
-    ended: list[tuple[Account, list[Ending]]] = []
+    ended: list[tuple[QueueAndGroup, list[Ending]]] = []
     said = [delivery.settlement() for delivery in deliveries]
     await settle.settle_each(connection, said, now, shard, ended, remember=False)
     for account, endings in ended:
@@ -175,9 +175,9 @@ async def _settle_at_once(connection: Connection, deliveries: Sequence[Delivery]
         await settle.end_leases(connection, account, told_nobody, now)
 
 
-def by_shape(requests: Sequence[PopRequest]) -> dict[Shape, list[int]]:
+def by_shape(requests: Sequence[PopRequest]) -> dict[PopShape, list[int]]:
     """The indexes of the requests of each shape, sorted by queue and group."""
-    shapes: dict[Shape, list[int]] = {}
+    shapes: dict[PopShape, list[int]] = {}
     for i, request in enumerate(requests):
         shapes.setdefault(shape_of(request), []).append(i)
     return {shape: shapes[shape] for shape in sorted(shapes, key=lambda s: (s.queue, s.group))}
@@ -194,7 +194,7 @@ def delivery_of(
     )  # fmt: skip
 
 
-async def _tidy_for(connection: Connection, shape: Shape, rows: int, now: Instant, shard: int) -> int:
+async def _tidy_for(connection: Connection, shape: PopShape, rows: int, now: Instant, shard: int) -> int:
     """Tidy the rows that pops of this shape look at; returns how many messages died of their attempts."""
     account = await settle.find_account(connection, shape.queue, shape.group, shard)
     if account is None:
@@ -202,7 +202,7 @@ async def _tidy_for(connection: Connection, shape: Shape, rows: int, now: Instan
     return await tidy(connection, account, now, max(rows, TIDY_ROWS), shape.partition)
 
 
-async def _discover_old(connection: Connection, shape: Shape, now: Instant, shard: int) -> None:
+async def _discover_old(connection: Connection, shape: PopShape, now: Instant, shard: int) -> None:
     """Discover the next stretch of an ordered queue whose messages can be too old, so that `tidy` finds them."""
     account = await _enter(connection, shape, now, shard)
     if account is None:
@@ -213,7 +213,7 @@ async def _discover_old(connection: Connection, shape: Shape, now: Instant, shar
 
 
 async def _pop_sets(
-    connection: Connection, shape: Shape, requests: Sequence[PopRequest], now: Instant, shard: int
+    connection: Connection, shape: PopShape, requests: Sequence[PopRequest], now: Instant, shard: int
 ) -> list[PopResult]:
     account = await _enter(connection, shape, now, shard)
     if account is None:
@@ -223,7 +223,7 @@ async def _pop_sets(
     return [await _pop_unordered(connection, account, request, now) for request in requests]
 
 
-async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int) -> Account | None:
+async def _enter(connection: Connection, shape: PopShape, now: Instant, shard: int) -> QueueAndGroup | None:
     """The queue and group of a pop, locked so that its leases stay; None when the queue is paused."""
     row = await connection.fetchrow(
         SQL["enter"], shape.queue.tenant, shape.queue.name, shape.group, shape.start.mode.value, shape.start.value, now
@@ -232,10 +232,10 @@ async def _enter(connection: Connection, shape: Shape, now: Instant, shard: int)
     _check_state(row["state"], shape)
     if row["state"] == "paused":
         return None
-    return Account(queues.queue_of(row), row["group_id"], shape.group, shard)
+    return QueueAndGroup(queues.queue_of(row), row["group_id"], shape.group, shard)
 
 
-def _check_state(state: str, shape: Shape) -> None:
+def _check_state(state: str, shape: PopShape) -> None:
     """Raise when the queue does not exist, or the group is external."""
     if state == "missing":
         raise no_queue(shape.queue.name)
@@ -244,7 +244,7 @@ def _check_state(state: str, shape: Shape) -> None:
 
 
 async def _pop_unordered(
-    connection: Connection, account: Account, request: PopRequest, now: Instant, tries: int = TIDY_PASSES
+    connection: Connection, account: QueueAndGroup, request: PopRequest, now: Instant, tries: int = TIDY_PASSES
 ) -> PopResult:
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
     limit = await _sets_needed(connection, account, request, now)
@@ -298,7 +298,7 @@ async def _pop_unordered(
     return PopResult(deliveries, next_ready, more=unread or (next_ready is not None and next_ready <= now))
 
 
-async def _sets_needed(connection: Connection, account: Account, request: PopRequest, now: Instant) -> int:
+async def _sets_needed(connection: Connection, account: QueueAndGroup, request: PopRequest, now: Instant) -> int:
     """How many rows a pop locks, after it has discovered what it lacks.
 
     It locks no more than it needs: concurrent pops skip locked rows.
@@ -333,7 +333,7 @@ def _first_sets(ready: Sequence[asyncpg.Record], wanted: int, settings: QueueSet
 
 
 async def _ready_sets(
-    connection: Connection, account: Account, request: PopRequest, limit: int, now: Instant, effects: Effects
+    connection: Connection, account: QueueAndGroup, request: PopRequest, limit: int, now: Instant, effects: Effects
 ) -> list[asyncpg.Record]:
     """Lock the rows to take from. Rows that must be buried or expired are tidied first, as far as one pop goes."""
     settings = account.queue.settings
@@ -350,7 +350,9 @@ async def _ready_sets(
     return []
 
 
-async def _rest(connection: Connection, account: Account, row: asyncpg.Record, now: Instant, effects: Effects) -> None:
+async def _rest(
+    connection: Connection, account: QueueAndGroup, row: asyncpg.Record, now: Instant, effects: Effects
+) -> None:
     """Let a set rest that has nothing to deliver now: its messages are delayed, or were deleted from the log."""
     left = await connection.fetch(SQL["created"], account.queue.id, row["seqs"])
     if len(left) < len(row["seqs"]):

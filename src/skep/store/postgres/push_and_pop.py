@@ -17,7 +17,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "push_and_pop")
 
 
-class Done(NamedTuple):
+class PushedAndPopped(NamedTuple):
     """The outcomes of the pushes, the ids of queues that other servers watch, and the result of each pop (None: not served)."""
 
     outcomes: list[PushOutcome]
@@ -30,7 +30,7 @@ def first_shape(batches: Sequence[PushBatch], requests: Sequence[PopRequest]) ->
     if any(batch.receipt is not None for batch in batches):
         return []
     numbers: list[int] = []
-    shape: pop.Shape | None = None
+    shape: pop.PopShape | None = None
     for number, request in enumerate(requests):
         shape = shape or pop.shape_of(request)
         if not request.auto_ack and pop.shape_of(request) == shape:
@@ -56,7 +56,7 @@ async def push_and_pop(
 
 async def _push_and_pop(
     connection: Connection, batches: Sequence[PushBatch], requests: Sequence[PopRequest], now: Instant, shard: int
-) -> Done | None:
+) -> PushedAndPopped | None:
     """Push a few plain messages, and pop for requests of one shape; None when the push must go the long way."""
     shape = pop.shape_of(requests[0])
     lease_us = None if shape.lease_seconds is None else seconds(shape.lease_seconds)
@@ -70,7 +70,7 @@ async def _push_and_pop(
     pushed = rows[0]
     popped = await popped_of(connection, rows[1:], requests)
     watched = [pushed["priority"]] if pushed["attempt"] else []
-    return Done(push.stored(batches, pushed["seq"], pushed["created_at"]), watched, popped)
+    return PushedAndPopped(push.stored(batches, pushed["seq"], pushed["created_at"]), watched, popped)
 
 
 async def popped_of(

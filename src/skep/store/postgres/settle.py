@@ -21,9 +21,9 @@ from skep.store.lease import (
     COMPLETED,
     COMPLETED_FREES_NONE,
     REFUSED_STALE,
+    AttemptRow,
     Effects,
     Ending,
-    Failure,
     buried_in,
     is_whole_release,
     settle_lease,
@@ -35,7 +35,7 @@ from skep.store.postgres import queues
 from skep.store.postgres.bury import bury, open_graves
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
-from skep.store.postgres.leases import Account, lease_of, present, set_of, undoable, write_leases
+from skep.store.postgres.leases import QueueAndGroup, lease_of, present, set_of, undoable, write_leases
 from skep.store.postgres.outcomes import remembered
 from skep.store.rules import FAILURES_KEPT, is_seq, wants_mark
 from skep.store.statements import load_statements
@@ -168,7 +168,7 @@ async def settle_each(
     settlements: Sequence[Settlement],
     now: Instant,
     shard: int,
-    ended: list[tuple[Account, list[Ending]]] | None = None,
+    ended: list[tuple[QueueAndGroup, list[Ending]]] | None = None,
     remember: bool = True,
 ) -> list[SettleResult]:
     """The careful way, for any settlements. With ``ended``, the ends of leases are added to it, and the caller stores them.
@@ -177,7 +177,7 @@ async def settle_each(
     """
     results: list[SettleResult] = [REFUSED_STALE] * len(settlements)
     order = sorted(range(len(settlements)), key=lambda i: (settlements[i].queue, settlements[i].group))
-    settled: list[tuple[Account, list[int], Effects]] = []
+    settled: list[tuple[QueueAndGroup, list[int], Effects]] = []
     for (key, group), run in groupby(order, key=lambda i: (settlements[i].queue, settlements[i].group)):
         indexes = sorted(run)
         account = await find_account(connection, key, group, shard)
@@ -223,16 +223,16 @@ async def share_groups(connection: Connection, settlements: Iterable[Settlement]
         )
 
 
-async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> Account | None:
+async def find_account(connection: Connection, key: QueueKey, group: str, shard: int) -> QueueAndGroup | None:
     """The queue and group, locked so that its leases stay; None when there is no such queue or group."""
     row = await connection.fetchrow(SQL["account"], key.tenant, key.name, group)
     if row is None:
         return None
-    return Account(queues.queue_of(row), row["group_id"], group, shard, row["active_at"], row["idle"])
+    return QueueAndGroup(queues.queue_of(row), row["group_id"], group, shard, row["active_at"], row["idle"])
 
 
 def _answered(
-    account: Account, endings: Sequence[Ending], answers: Sequence[tuple[Settlement, SettleResult]]
+    account: QueueAndGroup, endings: Sequence[Ending], answers: Sequence[tuple[Settlement, SettleResult]]
 ) -> list[Ending]:
     """The ends of leases, each with the answers that were given under its token."""
     unordered = account.queue.settings.ordering is Ordering.UNORDERED
@@ -265,7 +265,7 @@ def _by_lease(settlements: Sequence[Settlement]) -> dict[LeaseKey, list[int]]:
 
 
 async def _settle_partitions(
-    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
+    connection: Connection, account: QueueAndGroup, settlements: Sequence[Settlement], now: Instant, effects: Effects
 ) -> list[SettleResult]:
     leases = _by_lease(settlements)
     rows = await connection.fetch(SQL["lock_leases"], account.group_id, [k[0] for k in leases], [k[1] for k in leases])
@@ -289,7 +289,7 @@ async def _settle_partitions(
 
 
 async def _settle_sets(
-    connection: Connection, account: Account, settlements: Sequence[Settlement], now: Instant, effects: Effects
+    connection: Connection, account: QueueAndGroup, settlements: Sequence[Settlement], now: Instant, effects: Effects
 ) -> list[SettleResult]:
     tokens = list({s.token for s in settlements})
     rows = await connection.fetch(SQL["lock_sets"], account.queue.id, account.group_id, tokens)
@@ -314,7 +314,7 @@ async def _write_set(connection: Connection, set_id: int, seqs: list[int]) -> No
 
 async def _move_out(
     connection: Connection,
-    account: Account,
+    account: QueueAndGroup,
     set_id: int,
     failed: Sequence[tuple[int, SettleResult, str | None]],
     now: Instant,
@@ -336,7 +336,7 @@ async def _take_back(connection: Connection, set_id: int, released: Sequence[int
         await connection.execute(SQL["insert_released"], set_id, released, now)
 
 
-async def apply(connection: Connection, account: Account, effects: Effects, now: Instant) -> None:
+async def apply(connection: Connection, account: QueueAndGroup, effects: Effects, now: Instant) -> None:
     """Bury messages, store the ends of leases and the failures, and count."""
     await bury_doomed(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
@@ -344,7 +344,9 @@ async def apply(connection: Connection, account: Account, effects: Effects, now:
     await count(connection, account, effects)
 
 
-async def bury_doomed(connection: Connection, account: Account, effects: Effects, now: Instant) -> QueueKey | None:
+async def bury_doomed(
+    connection: Connection, account: QueueAndGroup, effects: Effects, now: Instant
+) -> QueueKey | None:
     """Bury the messages that were given up on; returns their dead-letter queue."""
     if not effects.burials:
         return None
@@ -355,14 +357,16 @@ async def bury_doomed(connection: Connection, account: Account, effects: Effects
     return grave
 
 
-async def end_leases(connection: Connection, account: Account, endings: Sequence[Ending], now: Instant) -> None:
+async def end_leases(connection: Connection, account: QueueAndGroup, endings: Sequence[Ending], now: Instant) -> None:
     """Store the ends of leases in the lease history."""
     if endings:
         *columns, _ = map(list, zip(*map(msgspec.structs.astuple, endings), strict=True))
         await connection.execute(SQL["end_leases"], account.queue.id, account.group_id, now, *columns)
 
 
-async def note_failures(connection: Connection, account: Account, failures: Sequence[Failure], now: Instant) -> None:
+async def note_failures(
+    connection: Connection, account: QueueAndGroup, failures: Sequence[AttemptRow], now: Instant
+) -> None:
     """Store failed attempts; of a message only the latest `FAILURES_KEPT`."""
     if not failures:
         return
@@ -376,7 +380,7 @@ async def note_failures(connection: Connection, account: Account, failures: Sequ
         )  # fmt: skip
 
 
-async def count(connection: Connection, account: Account, effects: Effects) -> None:
+async def count(connection: Connection, account: QueueAndGroup, effects: Effects) -> None:
     """Add to the group's counters."""
     if effects.completed or effects.dead or effects.expired or effects.retried:
         await connection.execute(

@@ -9,7 +9,15 @@ from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
 from skep.model.operation import operations_ahead
 from skep.model.record import Receipt
-from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.staging import (
+    Attempt,
+    EpochKey,
+    Published,
+    PublishTally,
+    StagedChunk,
+    already_published,
+    check_staged,
+)
 from skep.store.postgres import push, receipts
 from skep.store.postgres.connection import Connection
 from skep.store.statements import load_statements
@@ -17,7 +25,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "staging")
 
 
-async def stage(connection: Connection, chunk: Chunk, now: Instant) -> None:
+async def stage(connection: Connection, chunk: StagedChunk, now: Instant) -> None:
     """Store a chunk; EPOCH_PUBLISHED when its epoch is published already."""
     epoch = chunk.epoch
     (known,) = await receipts.receipts(connection, [epoch.receipt], now)
@@ -70,7 +78,7 @@ async def publish(
     if keys:
         # All logs at once, in the order of their locks: chunk by chunk two publishers might deadlock.
         await push.open_or_make_logs(connection, keys, now, create_queues)
-    tally, watched = Tally(epoch), set[int]()
+    tally, watched = PublishTally(epoch), set[int]()
     for one, row in chunks:
         data = await connection.fetchval(SQL["data"], *_key(epoch), one.partition, one.attempt, row["number"])
         watched |= set(await _append(connection, epoch, data, first_id, tally, now, create_queues))
@@ -87,7 +95,7 @@ async def _append(
     epoch: EpochKey,
     data: bytes,
     first_id: Id,
-    tally: Tally,
+    tally: PublishTally,
     now: Instant,
     create_queues: bool,
 ) -> list[int]:

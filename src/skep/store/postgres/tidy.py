@@ -14,7 +14,7 @@ from skep.model import DeadReason, Ordering, QueueSettings
 from skep.store.lease import Burial, Effects, Lease, release, run_out, run_out_set
 from skep.store.postgres import settle
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.leases import Account, lease_of, set_of, write_leases
+from skep.store.postgres.leases import QueueAndGroup, lease_of, set_of, write_leases
 from skep.store.rules import LEASE_EXPIRED, is_exhausted, is_too_old, lifetime_micros
 from skep.store.statements import load_statements
 
@@ -30,7 +30,9 @@ BURIALS_PER_POP = 100
 """How many messages whose leases ran out with the last attempt one pop buries; `expire` does the rest in the background."""
 
 
-async def tidy(connection: Connection, account: Account, now: Instant, rows: int, partition: str | None = None) -> int:
+async def tidy(
+    connection: Connection, account: QueueAndGroup, now: Instant, rows: int, partition: str | None = None
+) -> int:
     """Tidy rows for a pop: bury messages without attempts left, expire old ones, drop those that are no longer in the log.
 
     It buries at most ``BURIALS_PER_POP``. Returns how many messages died of their attempts.
@@ -47,7 +49,7 @@ async def tidy(connection: Connection, account: Account, now: Instant, rows: int
     return await _tidy_leases(connection, account, chosen, now)
 
 
-async def tidy_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> int:
+async def tidy_doomed(connection: Connection, account: QueueAndGroup, now: Instant, rows: int) -> int:
     """Bury messages without attempts left, and expire old ones; returns how many died of their attempts.
 
     Only doomed rows are locked, so pops meanwhile may take all others.
@@ -63,7 +65,7 @@ async def tidy_doomed(connection: Connection, account: Account, now: Instant, ro
     return died
 
 
-async def lock_doomed(connection: Connection, account: Account, now: Instant, rows: int) -> list[asyncpg.Record]:
+async def lock_doomed(connection: Connection, account: QueueAndGroup, now: Instant, rows: int) -> list[asyncpg.Record]:
     settings = account.queue.settings
     cutoff = now - (lifetime_micros(settings) or now)
     name = "lock_doomed_sets" if settings.ordering is Ordering.UNORDERED else "lock_doomed"
@@ -72,7 +74,7 @@ async def lock_doomed(connection: Connection, account: Account, now: Instant, ro
     )
 
 
-async def _tidy_leases(connection: Connection, account: Account, leases: Sequence[Lease], now: Instant) -> int:
+async def _tidy_leases(connection: Connection, account: QueueAndGroup, leases: Sequence[Lease], now: Instant) -> int:
     """Tidy rows, with a fixed number of statements; returns how many messages died of their attempts."""
     effects = Effects()
     settings = account.queue.settings
@@ -91,7 +93,7 @@ async def _tidy_leases(connection: Connection, account: Account, leases: Sequenc
 
 
 async def _unsettled(
-    connection: Connection, account: Account, leases: Sequence[Lease]
+    connection: Connection, account: QueueAndGroup, leases: Sequence[Lease]
 ) -> tuple[dict[int, int], dict[str, dict[int, int]]]:
     """The creation times of messages: open ones by seq, and the next undelivered ones by partition and seq."""
     queue = account.queue
@@ -108,7 +110,7 @@ async def _unsettled(
     return {row["seq"]: row["created_at"] for row in created}, following
 
 
-async def tidy_gone(connection: Connection, account: Account, now: Instant, rows: int) -> None:
+async def tidy_gone(connection: Connection, account: QueueAndGroup, now: Instant, rows: int) -> None:
     """End expired leases with messages that are no longer in the log; these messages count as expired."""
     effects = Effects()
     if account.queue.settings.ordering is Ordering.UNORDERED:
@@ -144,7 +146,9 @@ def _is_doomed(lease: Lease, settings: QueueSettings, now: Instant) -> bool:
     return lease.is_worn_out(settings)
 
 
-def _tidy_lease(account: Account, lease: Lease, unsettled: dict[int, int], now: Instant, effects: Effects) -> None:
+def _tidy_lease(
+    account: QueueAndGroup, lease: Lease, unsettled: dict[int, int], now: Instant, effects: Effects
+) -> None:
     """Remove missing and old messages from a row. ``unsettled`` has the creation times of its messages in the log."""
     settings = account.queue.settings
     lifetime = lifetime_micros(settings)
@@ -204,7 +208,7 @@ def _is_worn_out_set(row: asyncpg.Record, settings: QueueSettings) -> bool:
 
 
 async def tidy_sets(
-    connection: Connection, account: Account, rows: Sequence[asyncpg.Record], now: Instant, effects: Effects
+    connection: Connection, account: QueueAndGroup, rows: Sequence[asyncpg.Record], now: Instant, effects: Effects
 ) -> None:
     """Bury the sets without attempts left, and remove old messages from the others."""
     settings = account.queue.settings
@@ -223,7 +227,7 @@ async def tidy_sets(
 
 async def _expire_set(
     connection: Connection,
-    account: Account,
+    account: QueueAndGroup,
     row: asyncpg.Record,
     created: Mapping[int, asyncpg.Record],
     now: Instant,

@@ -21,7 +21,7 @@ from skep.store.outcomes import is_remembered, with_transaction
 from skep.store.postgres import entities, push, receipts, settle
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
-from skep.store.postgres.leases import Account
+from skep.store.postgres.leases import QueueAndGroup
 from skep.store.postgres.outcomes import remembered
 from skep.store.rules import in_conflict, undone
 
@@ -126,7 +126,7 @@ async def _settle_and_push(
 ) -> tuple[TransactionOutcome, list[int]]:
     if savepoint is not None:
         await savepoint.start()
-    ended: list[tuple[Account, list[Ending]]] = []
+    ended: list[tuple[QueueAndGroup, list[Ending]]] = []
     settled = await settle.settle_each(connection, transaction.settlements, now, shard, ended)
     pushed, watched = PushOutcome([], {}), list[int]()
     if transaction.push.messages:
@@ -150,7 +150,7 @@ async def _settle_and_push(
 
 
 def _with_outcome(
-    account: Account, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
+    account: QueueAndGroup, endings: Sequence[Ending], transaction: Transaction, outcome: TransactionOutcome
 ) -> list[Ending]:
     """The ends of leases; that of the transaction's first settlement also keeps the transaction's outcome."""
     told = list(endings)

@@ -9,8 +9,8 @@ from skep.clock import Instant
 from skep.ids import Id
 from skep.model import Token
 from skep.model.operation import (
-    Claim,
     Claimed,
+    ClaimedOperations,
     ClaimLimits,
     Enqueued,
     GivenBack,
@@ -33,7 +33,7 @@ class OperationVerbs(Protocol):
         OPERATIONS_AHEAD for a push with a receipt that has several partitions.
         """
 
-    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+    async def claim_operations(self, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> ClaimedOperations:
         """Claim the next operations, all pushes or all acks, by priority, then age. The claim counts as a try of each.
 
         An operation is claimed only together with every older live one of its partition. An operation that was tried before comes

@@ -12,7 +12,7 @@ from skep.clock import Instant
 from skep.model.record import (
     MAX_BYTES,
     AppRecord,
-    Endpoint,
+    DeliveryEndpoint,
     EntityEvent,
     EntityKey,
     EntityState,
@@ -76,10 +76,10 @@ class RecordStore(Protocol):
         threshold: int,
         open_seconds: float,
         reason: str | None = None,
-    ) -> Endpoint:
+    ) -> DeliveryEndpoint:
         """Note the outcome of a delivery; returns the endpoint's state. From ``threshold`` failures on, each failure opens the breaker."""
 
-    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+    async def endpoints(self, tenant: str, after: str = "", limit: int = 100) -> list[DeliveryEndpoint]:
         """Endpoints with failed deliveries, by URL, after the URL ``after``."""
 
     async def reset_endpoint(self, tenant: str, url: str) -> bool:

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model.staging import Attempt, Chunk, EpochKey, Published
+from skep.model.staging import Attempt, EpochKey, Published, StagedChunk
 
 
 class StagingVerbs(Protocol):
     """Chunks of messages, and their publication."""
 
-    async def stage(self, chunk: Chunk, now: Instant) -> None:
+    async def stage(self, chunk: StagedChunk, now: Instant) -> None:
         """Store a chunk; a chunk that is sent again replaces the first. EPOCH_PUBLISHED when its epoch was published already."""
 
     async def staged(self, epoch: EpochKey) -> list[tuple[Attempt, int]]:

@@ -21,7 +21,7 @@ from skep.store.protocol import Store
 from skep.store.remote.events import Events
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
 from skep.store.remote.news import CHANGED, READY
-from skep.store.remote.verbs import VERBS, VERSION, Verb, encode, failure_of
+from skep.store.remote.verbs import VERBS, VERSION, RemoteVerb, encode, failure_of
 from skep.store.remote.watched import Watched
 
 LED: dict[str, Chore | None] = {"put_right": Chore(), "sample": None, "sweep": Chore(), "maintain": None}
@@ -30,7 +30,7 @@ LED: dict[str, Chore | None] = {"put_right": Chore(), "sample": None, "sweep": C
 log = structlog.get_logger("skep.store.owner")
 
 
-class Worker:
+class WorkerConnection:
     """A worker's connection: the queues it watches, and the news for it."""
 
     def __init__(self, owner: Owner) -> None:
@@ -80,7 +80,7 @@ class Owner:
         self._store = store
         self._clock = clock
         self._events = Events(store)
-        self._workers: dict[Worker, None] = {}
+        self._workers: dict[WorkerConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._left = asyncio.Event()
@@ -88,7 +88,7 @@ class Owner:
     async def listen(self, listening: socket.socket) -> None:
         """Accept connections on this socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: Worker(self).frames, sock=listening)
+        self._server = await loop.create_unix_server(lambda: WorkerConnection(self).frames, sock=listening)
 
     async def idle(self) -> None:
         """Return once no worker is connected and all their calls are done."""
@@ -106,16 +106,16 @@ class Owner:
             worker.frames.close()
         await self.idle()
 
-    def joined(self, worker: Worker) -> None:
+    def joined(self, worker: WorkerConnection) -> None:
         """Note that a worker has connected."""
         self._workers[worker] = None
 
-    def left(self, worker: Worker) -> None:
+    def left(self, worker: WorkerConnection) -> None:
         """Note that a worker has gone. Its calls are still performed, and its leases run out like any others."""
         self._workers.pop(worker, None)
         self._left.set()
 
-    def take(self, worker: Worker, number: int, verb: Verb, payload: memoryview) -> None:
+    def take(self, worker: WorkerConnection, number: int, verb: RemoteVerb, payload: memoryview) -> None:
         """Begin to perform a worker's call."""
         try:
             arguments = verb.decode_arguments(payload)
@@ -127,7 +127,7 @@ class Owner:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _do(self, worker: Worker, number: int, verb: Verb, arguments: Any) -> None:
+    async def _do(self, worker: WorkerConnection, number: int, verb: RemoteVerb, arguments: Any) -> None:
         try:
             result = await self._done(worker, verb, arguments)
             kind, answer = RESULT, encode(result)
@@ -138,7 +138,7 @@ class Owner:
             kind, answer = FAILED, failure_of(SkepError(Code.INTERNAL, f"{type(error).__name__}: {error}"))
         worker.frames.send(number, kind, answer)
 
-    async def _done(self, worker: Worker, verb: Verb, arguments: Any) -> Any:
+    async def _done(self, worker: WorkerConnection, verb: RemoteVerb, arguments: Any) -> Any:
         name = str(verb)
         if name == "watch":
             keys, until = arguments
@@ -154,14 +154,14 @@ class Owner:
             self._events.note(*noted)
         return result
 
-    def _tell(self, worker: Worker, keys: set[QueueKey], now: Instant) -> None:
+    def _tell(self, worker: WorkerConnection, keys: set[QueueKey], now: Instant) -> None:
         for other in self._workers:
             if other is not worker:
                 for key in keys:
                     if other.watched.has(key, now):
                         other.tell(key)
 
-    def announce_operations(self, worker: Worker) -> None:
+    def announce_operations(self, worker: WorkerConnection) -> None:
         """Tell the other workers that operations wait."""
         for other in self._workers:
             if other is not worker:

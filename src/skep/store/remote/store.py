@@ -21,7 +21,7 @@ from skep.model import QueueKey
 from skep.model.upkeep import Connections
 from skep.store.protocol import Store
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
-from skep.store.remote.verbs import VERBS, VERSION, Verb, decoder, error_of
+from skep.store.remote.verbs import VERBS, VERSION, RemoteVerb, decoder, error_of
 from skep.store.remote.watched import Watched
 
 PATIENCE_SECONDS = 10.0
@@ -43,7 +43,7 @@ Read: TypeAlias = Callable[[memoryview], Any]
 _decode_keys = decoder(list[QueueKey])
 
 
-class Line:
+class OwnerConnection:
     """One connection to the owner, and the calls that wait for its answers."""
 
     def __init__(self, on_news: Callable[[QueueKey], None], on_operations: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class RemoteStore:
     def __init__(self, socket: Path, clock: Clock) -> None:
         self._socket = socket
         self._clock = clock
-        self._line: Line | None = None
+        self._line: OwnerConnection | None = None
         self._connecting = asyncio.Lock()
         self._room = asyncio.Semaphore(CALLS_MAX)
         self._watched = Watched()
@@ -129,7 +129,7 @@ class RemoteStore:
         """The verbs of a part of the store by name, each as a call to the owner."""
         return {verb.name: self._calling(verb) for verb in VERBS if verb.part == part}
 
-    def _calling(self, verb: Verb) -> Callable[..., Awaitable[Any]]:
+    def _calling(self, verb: RemoteVerb) -> Callable[..., Awaitable[Any]]:
         async def call(*given: object, **named: object) -> Any:
             payload = verb.arguments(given, named)
             async with self._room:
@@ -140,7 +140,7 @@ class RemoteStore:
 
         return call
 
-    async def _connected(self) -> Line:
+    async def _connected(self) -> OwnerConnection:
         async with self._connecting:
             if self._closed:
                 raise SkepError(Code.STOPPING, "the store is being closed")
@@ -150,8 +150,8 @@ class RemoteStore:
         await self._watch_again()
         return line
 
-    async def _connect(self) -> Line:
-        line = Line(lambda key: self._on_news(key), lambda: self._on_operations())
+    async def _connect(self) -> OwnerConnection:
+        line = OwnerConnection(lambda key: self._on_news(key), lambda: self._on_operations())
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 loop = asyncio.get_running_loop()

@@ -45,7 +45,7 @@ LEAST, GREATEST = -(2**63), 2**64 - 1
 """The range of integers in MessagePack."""
 
 
-class Verb:
+class RemoteVerb:
     """One verb: its number in the table, and the codecs of its arguments and its result."""
 
     def __init__(self, number: int, part: str, name: str) -> None:
@@ -112,14 +112,14 @@ def _within_bounds(value: Any) -> Any:
     return max(LEAST, min(value, GREATEST)) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _table() -> list[Verb]:
+def _table() -> list[RemoteVerb]:
     names = [
         (part, name)
         for part, protocol in PARTS.items()
         for name, member in inspect.getmembers(protocol)
         if inspect.iscoroutinefunction(member) and not name.startswith("_") and name not in OF_ONE_END
     ]
-    return [Verb(number, part, name) for number, (part, name) in enumerate(names)]
+    return [RemoteVerb(number, part, name) for number, (part, name) in enumerate(names)]
 
 
 VERBS = _table()
@@ -129,7 +129,7 @@ VERSION = hashlib.blake2b(
 """The checksum of Skep's version and the verbs. Both ends must have the same: a worker of another version may have other structs."""
 
 
-class Failure(Struct, array_like=True):
+class ErrorData(Struct, array_like=True):
     """A `SkepError` as data."""
 
     code: Code
@@ -140,9 +140,9 @@ class Failure(Struct, array_like=True):
 def failure_of(error: SkepError) -> bytes:
     """An error as bytes, with the details that can be encoded."""
     try:
-        return encode(Failure(error.code, error.message, error.details))
+        return encode(ErrorData(error.code, error.message, error.details))
     except (TypeError, ValueError, OverflowError):
-        return encode(Failure(error.code, error.message, {name: str(value) for name, value in error.details.items()}))
+        return encode(ErrorData(error.code, error.message, {name: str(value) for name, value in error.details.items()}))
 
 
 def error_of(payload: memoryview) -> SkepError:
@@ -178,4 +178,4 @@ def _from_plain(kind: type[T], value: bytes) -> pa.RecordBatch | pa.Array:
 
 
 encode = msgspec.msgpack.Encoder(enc_hook=_to_plain).encode
-_decode_failure = decoder(Failure)
+_decode_failure = decoder(ErrorData)

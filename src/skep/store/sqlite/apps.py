@@ -6,7 +6,7 @@ import msgspec
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
-from skep.model.record import AppRecord, Endpoint, Report
+from skep.model.record import AppRecord, DeliveryEndpoint, Report
 from skep.store.rules import after_report
 from skep.store.sqlite.session import Row, Session
 from skep.store.statements import load_statements
@@ -56,22 +56,22 @@ def report_endpoint(
     threshold: int,
     open_seconds: float,
     reason: str | None = None,
-) -> Endpoint:
+) -> DeliveryEndpoint:
     """Note the outcome of a delivery; returns the endpoint's state."""
     row = session.row(SQL["find_endpoint"], (tenant, url))
     known = None if row is None else _endpoint(row)
-    fresh = Endpoint(url=url, tenant=tenant, updated_at=now)
+    fresh = DeliveryEndpoint(url=url, tenant=tenant, updated_at=now)
     endpoint = after_report(known, fresh, report, threshold, open_seconds, reason)
     if endpoint is not known and endpoint is not fresh:
         session.db.execute(SQL["save_endpoint"], msgspec.structs.astuple(endpoint))
     return endpoint
 
 
-def _endpoint(row: Row) -> Endpoint:
-    return Endpoint(**dict(zip(Endpoint.__struct_fields__, row, strict=True)))
+def _endpoint(row: Row) -> DeliveryEndpoint:
+    return DeliveryEndpoint(**dict(zip(DeliveryEndpoint.__struct_fields__, row, strict=True)))
 
 
-def endpoints(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[Endpoint]:
+def endpoints(session: Session, tenant: str, after: str = "", limit: int = 100) -> list[DeliveryEndpoint]:
     """Endpoints with failed deliveries, by URL."""
     return [_endpoint(row) for row in session.rows(SQL["list_endpoints"], (tenant, after, limit))]
 

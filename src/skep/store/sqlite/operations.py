@@ -20,18 +20,18 @@ from skep.model.operation import (
     LOST,
     PRIORITY,
     STUCK_TIMEOUTS,
-    Claim,
     Claimed,
+    ClaimedOperations,
     ClaimLimits,
     Enqueued,
     GivenBack,
-    Kind,
-    Lane,
     NewOperation,
     NewOperations,
     Operation,
     OperationFigures,
     OperationFilter,
+    OperationKind,
+    OperationLane,
     OperationPage,
     OperationStatus,
     Performed,
@@ -82,7 +82,7 @@ def _keep(session: Session, o: NewOperation, now: Instant) -> Enqueued:
     return Enqueued(o.id, o.kind, o.queue, o.partition, session.db.last_insert_rowid(), o.indexes)
 
 
-def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> Claim:
+def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now: Instant) -> ClaimedOperations:
     """Claim the next operations that are ready, by priority and age. If the first ones all wait, it looks by partition."""
     walk = session.head_walk
     candidates = session.db.execute(SQL["candidates"])
@@ -96,12 +96,12 @@ def claim(session: Session, worker: str, token: Token, limits: ClaimLimits, now:
         following = (session.rows(SQL["partition_candidates"], (head, limits.operations)) for head in ready)
         chosen = _choose(chain.from_iterable(following), limits, now)
         if not chosen and not walk.go_on(after):
-            return Claim([])
+            return ClaimedOperations([])
     if not chosen:
-        return Claim([], more=True)
+        return ClaimedOperations([], more=True)
     walk.found(after)
     rows = [session.row(SQL["claim"], (position, token, worker, now, GROWTHS, LOST)) for position in sorted(chosen)]
-    return Claim([_claimed(row) for row in rows if row is not None])
+    return ClaimedOperations([_claimed(row) for row in rows if row is not None])
 
 
 def _choose(candidates: Iterable[Row], limits: ClaimLimits, now: Instant) -> set[int]:
@@ -129,7 +129,7 @@ def _claimed(row: Row) -> Claimed:
     (position, id_, kind, queue, tenant, partition, payload, messages, tries, max_retries, timeout, created_at, blocked_at, code,
      error) = row  # fmt: skip
     return Claimed(
-        position, id_, Kind(kind), QueueKey(queue, tenant), partition, payload, messages, tries, max_retries, timeout,
+        position, id_, OperationKind(kind), QueueKey(queue, tenant), partition, payload, messages, tries, max_retries, timeout,
         created_at, blocked_at, None if code is None else Code(code), error,
     )  # fmt: skip
 
@@ -156,7 +156,7 @@ def perform(
 
 
 def _do(session: Session, todo: Sequence[Claimed], now: Instant, create_queues: bool) -> list[bytes]:
-    if lane_of(todo[0].kind) is Lane.PUSH:
+    if lane_of(todo[0].kind) is OperationLane.PUSH:
         outcomes = push(session, [one.batch for one in todo], now, create_queues, in_turn=True)
         refused = {
             one.position: refusal(outcome) for one, outcome in zip(todo, outcomes, strict=True) if outcome.refused
@@ -200,7 +200,7 @@ def _bury(session: Session, row: Row, one: GivenBack, now: Instant) -> str | Non
     """Bury the messages of a failed push; returns the dead-letter queue, or None when that is not possible."""
     queue, tenant, kind, tries, payload, _ = row
     key = QueueKey(queue, tenant)
-    if kind != Kind.PUSH:
+    if kind != OperationKind.PUSH:
         return None
     try:
         batch = decode_push(one.payload or payload, key)
@@ -225,7 +225,7 @@ def _operation(row: Row) -> Operation:
     return Operation(
         position=row[0],
         id=row[1],
-        kind=Kind(row[2]),
+        kind=OperationKind(row[2]),
         queue=QueueKey(row[3], row[4]),
         partition=row[5],
         priority=row[6],
@@ -283,7 +283,7 @@ def waiting(session: Session, now: Instant, limit: int) -> WaitingOperations:
     if not rows:
         return WaitingOperations({})
     return WaitingOperations(
-        {Kind(row[0]): row[1] for row in rows},
+        {OperationKind(row[0]): row[1] for row in rows},
         min(row[2] for row in rows),
         sum(row[3] for row in rows),
         sum(row[4] for row in rows),
@@ -293,7 +293,7 @@ def waiting(session: Session, now: Instant, limit: int) -> WaitingOperations:
 def figures(session: Session, tenant: str, limit: int) -> list[OperationFigures]:
     """Figures by kind and status."""
     return [
-        OperationFigures(Kind(row[0]), row[1], OperationStatus(row[2]), *row[3:])
+        OperationFigures(OperationKind(row[0]), row[1], OperationStatus(row[2]), *row[3:])
         for row in session.rows(SQL["figures"], (tenant, limit))
     ]
 

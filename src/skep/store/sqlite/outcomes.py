@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from skep.clock import Instant, seconds
 from skep.model import QueueKey, Settlement, SettleResult
 from skep.model.transaction import Transaction, TransactionOutcome
-from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, EndedLease, Remembered
+from skep.store.outcomes import LOST, REMEMBER_SECONDS, REMEMBERED_LEASES, LeaseHistoryRow, Remembered
 from skep.store.sqlite.log_position import first_since
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.statements import load_statements
@@ -61,7 +61,7 @@ def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Itera
     since = now - seconds(REMEMBER_SECONDS)
     first = _first_position(session, since)
     left = list(tokens)
-    rows: list[EndedLease] = []
+    rows: list[LeaseHistoryRow] = []
     while left:
         size = next((size for size in _TOKENS if size >= len(left)), _TOKENS[-1])
         some, left = left[:size], left[size:]
@@ -69,7 +69,7 @@ def remembered(session: Session, queue: QueueRow, group: GroupRow, tokens: Itera
         padded = some + some[-1:] * (size - len(some))
         found = session.rows(statement, (first, since, queue.id, group.name, *padded))
         rows += [
-            EndedLease(token, partition, low, high, completed, None, kept)
+            LeaseHistoryRow(token, partition, low, high, completed, None, kept)
             for token, partition, low, high, completed, kept in found
         ]
     return Remembered(rows)

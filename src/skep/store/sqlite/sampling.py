@@ -41,19 +41,19 @@ class Noted(NamedTuple):
     figures: Figures
 
 
-class Tenant(NamedTuple):
+class TenantSums(NamedTuple):
     """The sums of a tenant's queues, without dead-letter queues, and when the first of them was made."""
 
     figures: Figures
     created_at: int
 
 
-class Seen(NamedTuple):
+class SamplingStep(NamedTuple):
     """The result of one transaction: the newest rows, its sums by tenant, and the last queue (None when no queue is left)."""
 
     samples: dict[SampleKey, Noted]
     past: dict[PastKey, Noted]
-    tenants: dict[str, Tenant]
+    tenants: dict[str, TenantSums]
     last_id: int | None
 
 
@@ -69,7 +69,7 @@ class Sampling:
         """Sample all queues and tenants once. Each piece is a transaction; only committed rows are remembered."""
         samples: dict[SampleKey, Noted] = {}
         past: dict[PastKey, Noted] = {}
-        tenants: dict[str, Tenant] = {}
+        tenants: dict[str, TenantSums] = {}
         after: int | None = 0
         while after is not None:
             seen = await db.piece("sample", partial(self._look_at_queues, after, now), PIECE, _has_more)
@@ -86,11 +86,11 @@ class Sampling:
         # Deleted queues and groups are forgotten with the old memory.
         self._samples, self._past, self._looked_at = samples, past, now
 
-    def _look_at_queues(self, after: int, now: Instant, session: Session, size: int) -> Seen:
+    def _look_at_queues(self, after: int, now: Instant, session: Session, size: int) -> SamplingStep:
         found = session.rows(SQL["queues_after"], (after, size))
         samples = Changes(session, "newest_sample", self._samples, self._held_at(now), now)
         past = Changes(session, "newest_past", self._past, self._held_at(now), now, by_minute=True)
-        tenants: dict[str, Tenant] = {}
+        tenants: dict[str, TenantSums] = {}
         for _, tenant, name in found:
             queue = session.queue(QueueKey(name, tenant))
             counters = queue_counters(session, queue)
@@ -100,21 +100,23 @@ class Sampling:
                 samples.see((queue.id, group.id), group_counters(queue, group))
             past.see((tenant, queue.id), figures, queue.created_at)
             if not queue.holds_dead_letters:
-                tenants[tenant] = _together(tenants.get(tenant), Tenant(figures, queue.created_at))
+                tenants[tenant] = _together(tenants.get(tenant), TenantSums(figures, queue.created_at))
         if samples.rows:
             session.db.executemany(SQL["add_sample"], samples.rows)
             before = now - seconds(KEPT_SAMPLES_SECONDS)
             changed = dict.fromkeys(row[:2] for row in samples.rows)
             session.db.executemany(SQL["thin_samples"], [(*key, before) for key in changed])
         session.db.executemany(SQL["note_figures"], past.rows)
-        return Seen(samples.newest, past.newest, tenants, found[-1][0] if len(found) == size else None)
+        return SamplingStep(samples.newest, past.newest, tenants, found[-1][0] if len(found) == size else None)
 
-    def _look_at_tenants(self, tenants: list[tuple[str, Tenant]], now: Instant, session: Session, size: int) -> Seen:
+    def _look_at_tenants(
+        self, tenants: list[tuple[str, TenantSums]], now: Instant, session: Session, size: int
+    ) -> SamplingStep:
         past = Changes(session, "newest_past", self._past, self._held_at(now), now, by_minute=True)
         for name, tenant in tenants[:size]:
             past.see((name, _WHOLE_TENANT), tenant.figures, tenant.created_at)
         session.db.executemany(SQL["note_figures"], past.rows)
-        return Seen({}, past.newest, {}, None)
+        return SamplingStep({}, past.newest, {}, None)
 
     def _held_at(self, now: Instant) -> int:
         """The last time at which changed counters still had their old values. Nothing changes while no server runs."""
@@ -169,12 +171,12 @@ def _says_enough(last: Noted, figures: Figures, now: Instant) -> bool:
     return last.figures == figures and 0 <= now - last.at < seconds(KEYFRAME_SECONDS)
 
 
-def _together(one: Tenant | None, other: Tenant) -> Tenant:
+def _together(one: TenantSums | None, other: TenantSums) -> TenantSums:
     if one is None:
         return other
     sums = tuple(a + b for a, b in zip(one.figures, other.figures, strict=True))
-    return Tenant(sums, min(one.created_at, other.created_at))
+    return TenantSums(sums, min(one.created_at, other.created_at))
 
 
-def _has_more(seen: Seen) -> bool:
+def _has_more(seen: SamplingStep) -> bool:
     return seen.last_id is not None

@@ -19,7 +19,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
 from skep.model.queue import no_queue
 from skep.model.queue_settings import SETTINGS, SettingKind
-from skep.store.lease import Failure
+from skep.store.lease import AttemptRow
 from skep.store.rules import FAILURES_KEPT, Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
@@ -218,7 +218,7 @@ class Session:
         """Add a row to the lease history; the next `flush` writes it."""
         self._history.append(row)
 
-    def add_failures(self, queue: QueueRow, group: GroupRow, failures: Iterable[Failure], now: Instant) -> None:
+    def add_failures(self, queue: QueueRow, group: GroupRow, failures: Iterable[AttemptRow], now: Instant) -> None:
         """Add failed attempts; the next `flush` writes them."""
         self._failures += [
             (queue.id, one.seq, group.name, one.attempt, one.leased_at, now, one.outcome, one.error, one.consumer)

@@ -13,7 +13,15 @@ from skep.clock import Instant
 from skep.ids import Id, id_after, ids_from
 from skep.model import PushBatch, QueueKey
 from skep.model.record import Receipt
-from skep.model.staging import Attempt, Chunk, EpochKey, Published, Tally, already_published, check_staged
+from skep.model.staging import (
+    Attempt,
+    EpochKey,
+    Published,
+    PublishTally,
+    StagedChunk,
+    already_published,
+    check_staged,
+)
 from skep.store.sqlite import order, receipts
 from skep.store.sqlite.push import push_batch
 from skep.store.sqlite.session import Session
@@ -28,7 +36,7 @@ _Prepared: TypeAlias = "tuple[QueueKey, Packed] | PushBatch"
 """A chunk that is ready to append: columns of one queue, or messages of several."""
 
 
-def stage(session: Session, chunk: Chunk, now: Instant) -> None:
+def stage(session: Session, chunk: StagedChunk, now: Instant) -> None:
     """Store a chunk; EPOCH_PUBLISHED when its epoch was published already."""
     epoch = chunk.epoch
     if receipts.find(session, epoch.receipt, now) is not None:
@@ -69,7 +77,7 @@ def publish(
     if known is not None:
         return Published(known.answer, [])
     check_staged(epoch, attempts, {(a.partition, a.attempt): a.messages for a, _ in staged(session, epoch)})
-    tally = Tally(epoch)
+    tally = PublishTally(epoch)
     with closing(_prepared(session, epoch, attempts, first_id)) as chunks:
         for chunk in chunks:
             _append(session, chunk, tally, now, create_queues)
@@ -109,7 +117,7 @@ def _prepare(data: bytes, tenant: str, first_id: Id) -> _Prepared:
     return PushBatch(messages, ids_from(first_id, len(messages)))
 
 
-def _append(session: Session, chunk: _Prepared, tally: Tally, now: Instant, create_queues: bool) -> None:
+def _append(session: Session, chunk: _Prepared, tally: PublishTally, now: Instant, create_queues: bool) -> None:
     from skep.store.sqlite import bulk
 
     if isinstance(chunk, PushBatch):

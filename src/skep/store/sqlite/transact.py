@@ -35,10 +35,10 @@ def _transact_one(session: Session, transaction: Transaction, now: Instant, crea
             settled, ended = settle_new(session, transaction.settlements, now)
             pushed = push_batch(session, transaction.push, now, create_queues)
             if pushed.refused or any(result.status is SettleStatus.REFUSED for result in settled):
-                raise _RefusedError(undone(transaction, settled, pushed))
+                raise _RefusedTransactionError(undone(transaction, settled, pushed))
             outcome = TransactionOutcome(True, settled, pushed)
             _note(session, transaction, outcome, ended)
-    except _RefusedError as refused:
+    except _RefusedTransactionError as refused:
         outcome = refused.outcome
     except SkepError as error:
         # Operations are ahead of the transaction. A repeat of a committed one overtakes none of them.
@@ -71,11 +71,13 @@ def _note(session: Session, transaction: Transaction, outcome: TransactionOutcom
 
 def _record(session: Session, transaction: Transaction, now: Instant) -> None:
     if transaction.receipts and not receipts.take_all(session, transaction.receipts, now):
-        raise _RefusedError(in_conflict(transaction, Code.RECEIPT_EXISTS, _first_taken(session, transaction, now)))
+        raise _RefusedTransactionError(
+            in_conflict(transaction, Code.RECEIPT_EXISTS, _first_taken(session, transaction, now))
+        )
     if transaction.effects:
         changed = entities.apply(session, transaction.effects, now)
         if changed is not None:
-            raise _RefusedError(in_conflict(transaction, Code.ENTITY_CHANGED, changed))
+            raise _RefusedTransactionError(in_conflict(transaction, Code.ENTITY_CHANGED, changed))
 
 
 def _first_taken(session: Session, transaction: Transaction, now: Instant) -> int:
@@ -85,7 +87,7 @@ def _first_taken(session: Session, transaction: Transaction, now: Instant) -> in
     return next(i for i, key in enumerate(keys) if found[i] is not None or key in keys[:i])
 
 
-class _RefusedError(Exception):
+class _RefusedTransactionError(Exception):
     """Undoes the transaction, and carries the outcome for its caller."""
 
     def __init__(self, outcome: TransactionOutcome) -> None:

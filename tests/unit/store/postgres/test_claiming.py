@@ -7,7 +7,7 @@ from typing import cast
 import asyncpg
 import pytest
 
-from skep.model.operation import Claim, ClaimLimits, Kind
+from skep.model.operation import ClaimedOperations, ClaimLimits, OperationKind
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.operations import SQL, claim_next
@@ -38,7 +38,7 @@ async def test_who_finds_another_claimer_leaves_the_claim_to_it(
     _, second = await ops.claim()
 
     assert none == []
-    assert [one.kind for one in first] == [Kind.ACK_BATCH]
+    assert [one.kind for one in first] == [OperationKind.ACK_BATCH]
     assert texts(second) == ["first by partition"]
 
 
@@ -74,5 +74,5 @@ async def test_who_finds_another_claimer_at_the_claim_by_partition_looks_there_a
         found = await claim_next(crossed, "w", driver.token(), ClaimLimits(), driver.now, walk)
     await other.execute("SELECT pg_advisory_unlock($1)", CLAIM_LOCK)
 
-    assert (found, walk.after) == (Claim([]), (driver.tenant, "q", "push", "b"))
+    assert (found, walk.after) == (ClaimedOperations([]), (driver.tenant, "q", "push", "b"))
     assert texts((await ops.claim())[1]) == ["free"]

@@ -17,7 +17,7 @@ from skep.arrow.log import LogPiece, LogRange, NewRows
 from skep.config import ServerSettings
 from skep.model import LOG_CHUNK, ClearScope, Seq, Start, StartMode
 from skep.store.postgres import PostgresStore, log
-from skep.store.postgres.log_cache import IDLE_SECONDS, LogCache, Mark
+from skep.store.postgres.log_cache import IDLE_SECONDS, ChunkMark, LogCache
 from skep.store.postgres.store import LOG_CACHE_BYTES
 from tests.contract.driver import Driver
 
@@ -259,7 +259,7 @@ class Kept:
     def keep(self, chunk: int, driver: Driver) -> None:
         first = Seq(chunk * LOG_CHUNK + 1)
         wanted = LogRange(first=first, last=first, max_rows=LOG_CHUNK, max_bytes=MANY)
-        self.cache.keep(driver.key(), wanted, Mark(1, b"", 0, ""), LogPiece(self.batch, first))
+        self.cache.keep(driver.key(), wanted, ChunkMark(1, b"", 0, ""), LogPiece(self.batch, first))
 
     def chunks(self) -> int:
         return self.cache.bytes // int(self.batch.nbytes)

@@ -21,7 +21,15 @@ from skep.arrow.log import LOG_SCHEMA
 from skep.clock import Instant, ManualClock
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
 from skep.model.history import Journey
-from skep.model.operation import Claimed, ClaimLimits, GivenBack, Kind, NewOperations, OperationFilter, OperationStatus
+from skep.model.operation import (
+    Claimed,
+    ClaimLimits,
+    GivenBack,
+    NewOperations,
+    OperationFilter,
+    OperationKind,
+    OperationStatus,
+)
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.store.postgres import PostgresStore, log
 from skep.store.postgres.database import SQL as WATCHING
@@ -483,7 +491,7 @@ async def operation_verbs(
     await driver.create("o")
     for partition in "ab":
         batch = driver.batch(driver.message("1", "o", partition=partition))
-        request = NewOperations(Kind.PUSH, driver.mint.mint_many(2), push=batch)
+        request = NewOperations(OperationKind.PUSH, driver.mint.mint_many(2), push=batch)
         await watch("enqueue", lambda request=request: store.enqueue([request], driver.now))  # type: ignore[misc]
     for count in (1, 100):
         later = driver.batch(*[driver.message("2", "o", partition="a")] * count)

@@ -19,7 +19,7 @@ from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChang
 from skep.model.operation import Claimed, GivenBack
 from skep.model.record import Unfit
 from skep.model.scheduled import Change, ScheduledFilter
-from skep.model.staging import Attempt, Chunk, EpochKey
+from skep.model.staging import Attempt, EpochKey, StagedChunk
 from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.postgres.retain import _retain
@@ -80,10 +80,10 @@ async def push_rows(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.push_rows(driver.key(), rows, driver.now)
 
 
-def chunk(driver: Driver) -> Chunk:
+def chunk(driver: Driver) -> StagedChunk:
     """One message of the epoch that `stage`, `publish` and `abort` share."""
     column = pa.array([b"Default"], pa.large_binary())
-    return Chunk(
+    return StagedChunk(
         epoch=EpochKey("query", 7, driver.tenant), partition=0, attempt=0, number=0, messages=1, queues=["q"],
         data=plain_chunk("q", column, column), expires_at=driver.later(86_400),
     )  # fmt: skip

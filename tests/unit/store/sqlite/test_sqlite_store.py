@@ -32,7 +32,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
-from skep.model.operation import ClaimLimits, Kind, NewOperations
+from skep.model.operation import ClaimLimits, NewOperations, OperationKind
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from skep.store.sqlite.checkpoints import Checkpoints
@@ -428,7 +428,7 @@ async def test_I6_settling_survives_a_reopening(tmp_path: Path) -> None:
 async def test_what_a_process_that_ended_had_claimed_is_free_when_the_file_is_opened(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "skep.db")
     await store.open()
-    await store.enqueue([NewOperations(Kind.PUSH, MINT.mint_many(1), push=batch(b"a"))], NOW)
+    await store.enqueue([NewOperations(OperationKind.PUSH, MINT.mint_many(1), push=batch(b"a"))], NOW)
     before = await store.claim_operations("one", Token(b"1" * 16), ClaimLimits(), NOW)
     await store.close()
     await store.open()

@@ -23,7 +23,7 @@ _INSERT = "INSERT INTO push VALUES (?, ?, ?, ?)"
 _SELECT = "SELECT number, coalesce(CAST(body AS BLOB), x''), checksum, error FROM push WHERE number > ? ORDER BY number"
 
 
-class Row(NamedTuple):
+class SpooledRow(NamedTuple):
     """A push as it is stored in the file."""
 
     number: int
@@ -69,7 +69,7 @@ def remove(path: Path, db: apsw.Connection | None = None) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def insert(db: apsw.Connection, rows: Iterable[Row]) -> int:
+def insert(db: apsw.Connection, rows: Iterable[SpooledRow]) -> int:
     """Add pushes, all or none, durably. Returns the bytes of all pushes."""
     with db:
         db.executemany(_INSERT, rows)
@@ -90,10 +90,10 @@ def used_bytes(db: apsw.Connection) -> int:
     return int((db.pragma("page_count") - db.pragma("freelist_count")) * db.pragma("page_size"))
 
 
-def rows(db: apsw.Connection, after: int = 0) -> Generator[Row]:
+def rows(db: apsw.Connection, after: int = 0) -> Generator[SpooledRow]:
     """The pushes with numbers above ``after``, in order."""
     for found in db.execute(_SELECT, (after,)):
-        yield Row(*found)
+        yield SpooledRow(*found)
 
 
 def is_sound(db: apsw.Connection) -> bool:
@@ -104,7 +104,7 @@ def is_sound(db: apsw.Connection) -> bool:
         return False
 
 
-def readable_rows(db: apsw.Connection) -> Iterator[Row]:
+def readable_rows(db: apsw.Connection) -> Iterator[SpooledRow]:
     """The pushes of a damaged file that can be read, before and after the damage."""
     number = skipped = 0
     while skipped < SKIPPED_NUMBERS:

@@ -19,7 +19,7 @@ import apsw
 import structlog
 
 from skep.engine.push.spool import push_file
-from skep.engine.push.spool.push_file import CORRUPT, Row
+from skep.engine.push.spool.push_file import CORRUPT, SpooledRow
 from skep.engine.push.spool.record import Record, encode
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import FILE_MODE, make_folder
@@ -87,7 +87,7 @@ class Slot:
         """Put pushes on disk, all or none; STORE_UNAVAILABLE when there is no room, or the disk fails."""
         bodies = [encode(record) for record in records]
         self._check_room(sum(map(len, bodies)))
-        rows = [Row(number, body, crc32(body)) for number, body in enumerate(bodies, self._newest + 1)]
+        rows = [SpooledRow(number, body, crc32(body)) for number, body in enumerate(bodies, self._newest + 1)]
         try:
             with self._file() as db:
                 self.size_bytes = push_file.insert(db, rows)
