@@ -25,6 +25,30 @@ def check(history: History) -> list[Violation]:
             gc.enable()
 
 
+def occasions(history: History) -> dict[str, int]:
+    """How often each promise was put to the test: a promise with none was kept only because nobody asked for it."""
+    answered = [pushed for pushed in history.pushes if pushed.is_stored]
+    again = sum(given.delivery.attempt > 1 for given in history.gives)
+    looks = sum(len(stats.groups) for _, stats in history.stats)
+    return {
+        "I1": len(answered) if history.logs else 0,
+        "I2": len(history.gives),
+        "I3": sum(pushed.message.transaction_id is not None for pushed in history.pushes),
+        "I4": sum(history.is_ordered(given.delivery.queue) for given in history.gives),
+        "I5": len(history.gives_under),
+        "I6": len(history.settles),
+        "I7": sum(settled.is_final for settled in history.settles),
+        "I8": looks,
+        "I9": again,
+        "I10": again,
+        "I11": sum(len(letters) for letters in history.dead_letters.values()),
+        "I12": looks,
+        "I13": sum(pushed.call.verb == "accept" for pushed in history.pushes),
+        "I14": sum(len(call.answer or ()) for call in history.verb("replay")),
+        "I15": sum(call.ended is None and call.verb in ("push", "transact") for call in history.calls),
+    }
+
+
 def shortest(violations: list[Violation]) -> list[Violation]:
     """For each promise that is broken, the violation that the fewest calls show."""
     found: dict[str, Violation] = {}

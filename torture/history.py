@@ -323,6 +323,15 @@ class History:
             index[call.request].append(call)
         return index
 
+    @cached_property
+    def dead_letters(self) -> dict[QueueKey, set[tuple[str, int]]]:
+        """By queue that was looked at for them: group and seq of all dead letters that were ever seen."""
+        index: dict[QueueKey, set[tuple[str, int]]] = defaultdict(set)
+        for call in self.verb("dead"):
+            if call.ended is not None:
+                index[call.request].update((letter.group, int(letter.source_seq)) for letter in call.answer)
+        return dict(index)
+
     # settlements
 
     @cached_property

@@ -27,14 +27,14 @@ class Move(Struct, frozen=True, eq=False):
     ends_leases: bool = True
 
     def may_pass(self, entry: Entry) -> bool:
-        """Whether the move may have put the group past a message of the log."""
+        """Whether the move may have put the group past a message of the log; never past one that was not there yet."""
+        if not entry.call.may_precede(self.call):
+            return False
         if self.start is None or self.start.mode is StartMode.NEW:
-            return entry.call.may_precede(self.call)
+            return True
         if self.start.mode is StartMode.SEQ:
             return entry.seq < self.start.value
-        if self.start.mode is StartMode.TIME:
-            return entry.call.now < self.start.value
-        return False
+        return self.start.mode is StartMode.TIME and entry.call.now < self.start.value
 
     def must_pass(self, entry: Entry) -> bool:
         """Whether the move has certainly put the group past a message of the log, as far as it took effect."""
@@ -50,6 +50,7 @@ class Moves:
 
     def __init__(self, moves: list[Move]) -> None:
         self.all = sorted(moves, key=lambda move: move.call.started)
+        self._resets = [move for move in self.all if move.start is not None]
         self._last: dict[Call, list[Move | None]] = {}
         self._epochs: dict[Call, int | None] = {}
 
@@ -72,12 +73,12 @@ class Moves:
         return found
 
     def epoch(self, call: Call) -> int | None:
-        """How many moves came before the call; None when that cannot be told."""
-        if not self.all:
+        """How often the group had begun anew before the call: a clear settles, and begins nothing. None when that cannot be told."""
+        if not self._resets:
             return 0
         if call not in self._epochs:
-            certain = sum(move.call.is_before(call) for move in self.all)
-            doubtful = sum(not move.call.is_before(call) and not call.is_before(move.call) for move in self.all)
+            certain = sum(move.call.is_before(call) for move in self._resets)
+            doubtful = sum(not move.call.is_before(call) and not call.is_before(move.call) for move in self._resets)
             self._epochs[call] = None if doubtful else certain
         return self._epochs[call]
 
@@ -104,6 +105,8 @@ def moves_by_group(history: History) -> Callable[[GroupKey], Moves]:
     for call in history.verb("delete_group"):
         queue, group = call.request
         by_queue[queue].append(Move(call, group, Start()))
+    for call in history.verb("delete_queue"):
+        by_queue[call.request[0]].append(Move(call, None, None))
     for call in history.verb("clear"):
         queue, scope = call.request
         if scope is not ClearScope.SCHEDULED:

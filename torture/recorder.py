@@ -12,6 +12,7 @@ from skep.ids import Id
 from skep.model import (
     Cleared,
     ClearScope,
+    DeadLetter,
     DeadLetterFilter,
     Delivery,
     MessageFilter,
@@ -132,6 +133,13 @@ class Recorder:
             return (await self.store.replay(wanted, ids, until, now)).replayed
 
         answer: list[Replayed] = await self._record("replay", now, (ids, groups), replay())
+        return answer
+
+    async def dead(self, key: QueueKey, dead_letter_queue: QueueKey, now: Instant) -> list[DeadLetter]:
+        """The first thousand dead letters of a queue."""
+        wanted = DeadLetterFilter(queue=dead_letter_queue, source_queue=key.name)
+        call = self.store.dead_letters(wanted, None, 1000)
+        answer: list[DeadLetter] = await self._record("dead", now, key, call)
         return answer
 
     async def stats(self, key: QueueKey, now: Instant) -> QueueStats:

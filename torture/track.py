@@ -99,6 +99,9 @@ class Track:
     def exhausted_tick(self, seq: int) -> int:
         """From when it may be buried for its attempts by a claim or a chore, which no call of a client shows."""
         limit = self.settings.max_attempts
+        letters = self.history.dead_letters.get(self.queue) if self.history.drained else None
+        if letters is not None and (self.group, seq) not in letters:
+            return NEVER  # whoever replays or purges dead letters looks at them first, so that all were seen
         gives = self.gives.get(seq, [])
         if limit == 0 or len(gives) + len(self.unanswered_pops) < limit:
             return NEVER
@@ -133,8 +136,19 @@ class Track:
         if since not in self._ticks:
             first = self.first_seq
             each = [0 if entry.seq < first else self.settled_tick(entry, since) for entry in self.entries]
+            self._excuse_lost_answers(each)
             self._ticks[since] = Ticks(each, list(accumulate(each, max)))
         return self._ticks[since]
+
+    def _excuse_lost_answers(self, each: list[int]) -> None:
+        """As many messages as pops that ack at once asked for, and whose answers were lost, may be settled unseen."""
+        lost = [(call, one) for call in self.unanswered_pops for one in call.request if one.auto_ack]
+        for place, (call, _) in zip(
+            (place for place, tick in enumerate(each) if tick == NEVER),
+            (found for found in lost for _ in range(found[1].batch)),
+            strict=False,
+        ):
+            each[place] = call.started
 
     @cached_property
     def _ticks(self) -> dict[Move | None, Ticks]:

@@ -20,8 +20,8 @@ from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import MessageFilter, NewMessage, PushStatus, QueueKey, Seq
 from skep.store.postgres import PostgresStore
-from tests.support.proxy import Proxy
 from tests.support.waiting import until_so
+from torture.proxy import Proxy
 
 Q = QueueKey("q")
 PAGE = 10_000

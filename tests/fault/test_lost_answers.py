@@ -16,7 +16,7 @@ from skep.client.message_data import completed
 from skep.model import QueueKey
 from skep.testing.server import RunningServer, running_server
 from skep.wire.messages import AckResult, PushItem
-from tests.support.proxy import Proxy
+from torture.proxy import Proxy
 
 T = TypeVar("T")
 

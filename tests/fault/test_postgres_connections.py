@@ -14,7 +14,7 @@ from skep.model import Outcome, PushBatch, PushStatus, Retry, Seq, Settlement, S
 from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
-from tests.support.proxy import Proxy
+from torture.proxy import Proxy
 
 CUTS = pytest.mark.parametrize("cuts", [8, pytest.param(30, marks=pytest.mark.slow)])
 """At how many points of each direction a conversation is cut."""

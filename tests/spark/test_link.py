@@ -11,7 +11,7 @@ from skep.model import LOG_CHUNK
 from skep.spark.link import Link, Log
 from skep.spark.options import ServerConnection
 from skep.testing.server import running_server
-from tests.support.proxy import Proxy
+from torture.proxy import Proxy
 
 MESSAGES = 4 * LOG_CHUNK
 PAYLOAD_BYTES = 1_000

@@ -15,6 +15,7 @@ from skep.ids import Id, IdMint
 from skep.model import (
     Cleared,
     ClearScope,
+    DeadLetter,
     DeadLetterFilter,
     Delivery,
     GroupStats,
@@ -46,6 +47,7 @@ from torture.history import Call, History
 from torture.recorder import Recorder
 
 Q = QueueKey("q")
+DEAD = QueueKey("q.dead")
 LEASE_SECONDS = 10.0
 SETTINGS = QueueSettings(max_attempts=3, lease_seconds=LEASE_SECONDS, max_depth=12)
 
@@ -82,11 +84,12 @@ class Session:
         await self.recorder.settle(settlements, self.now)
 
     async def look(self) -> None:
+        await self.recorder.dead(Q, DEAD, self.now)
         await self.recorder.stats(Q, self.now)
         await self.recorder.log(Q, self.now)
 
     def history(self) -> History:
-        return History(self.recorder.calls, {Q: SETTINGS})
+        return History(self.recorder.calls, {Q: SETTINGS}, drained=True)
 
 
 def settlement(delivery: Delivery, outcome: Outcome = Outcome.ACK) -> Settlement:
@@ -128,7 +131,8 @@ async def exercise(store: ReferenceStore) -> History:
     transaction = Transaction([settlement(d) for d in taken], PushBatch([message("out")], session.mint.mint_many(1)))
     await session.recorder.transact([transaction], session.now)
     await session.settle(*await session.pop(5), outcome=Outcome.REJECT)
-    dead = DeadLetterFilter(queue=QueueKey("q.dead"))
+    await session.look()
+    dead = DeadLetterFilter(queue=DEAD)
     await session.recorder.replay(dead, session.mint.mint_many(5), Seq(99), session.now)
     await session.settle(*await session.pop(9))
     session.clock.advance(LEASE_SECONDS)
@@ -177,7 +181,7 @@ async def test_a_good_store_shows_no_violation() -> None:
     assert check(history) == []
     verbs = {call.verb for call in history.calls}
     moving = {"seek", "clear", "release"}
-    assert verbs == {"push", "pop", "settle", "renew", "transact", "replay", "stats", "log"} | moving
+    assert verbs == {"push", "pop", "settle", "renew", "transact", "replay", "stats", "log", "dead"} | moving
 
 
 # stores that break one promise each
@@ -325,6 +329,25 @@ class Miscalculates(ReferenceStore):
         return msgspec.structs.replace(stats, completed=stats.completed + 1)
 
 
+class LosesDead(ReferenceStore):
+    """I11: says that a message is dead, and keeps it nowhere."""
+
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = 2**62
+    ) -> list[DeadLetter]:
+        found = await super().dead_letters(wanted, after, limit, max_bytes)
+        return found[1:] if wanted.source_queue else found
+
+
+class BuriesTwice(ReferenceStore):
+    """I11: has the same dead letter twice."""
+
+    async def dead_letters(
+        self, wanted: DeadLetterFilter, after: Seq | None, limit: int, max_bytes: int = 2**62
+    ) -> list[DeadLetter]:
+        return 2 * await super().dead_letters(wanted, after, limit, max_bytes)
+
+
 class SeeksPast(ReferenceStore):
     """I8: a seek goes one message too far."""
 
@@ -384,6 +407,8 @@ class ReplaysToAll(ReferenceStore):
         (Miscounts, "I10"),
         (NeverGivesUp, "I10"),
         (Miscalculates, "I12"),
+        (LosesDead, "I11"),
+        (BuriesTwice, "I11"),
         (SeeksPast, "I8"),
         (SeeksShort, "I7"),
         (KeepsLeases, "I6"),
@@ -469,6 +494,34 @@ async def test_I5_a_claim_may_come_late_and_after_a_lease_that_took_over() -> No
     assert "I5" in promises_when_asked(asked - 1)
     session.recorder.calls.pop()
     assert "I5" in promises_when_asked(asked - 1)
+
+
+async def test_I9_what_is_left_after_a_drain_was_stranded() -> None:
+    session = Session(ReferenceStore())
+    await session.push("a", "b")
+    await session.settle(*await session.pop(1))
+    await session.recorder.stats(Q, session.now)
+    history = session.history()
+
+    assert {violation.promise for violation in check(history)} == {"I9"}
+    assert check(History(history.calls, history.settings)) == []
+
+
+async def test_I8_a_lost_answer_of_a_pop_that_acks_at_once_excuses_as_many_as_it_asked_for() -> None:
+    session = Session(ReferenceStore())
+    await session.push("a", "b", "c")
+    request = PopRequest(queue=Q, token=Token(bytes(session.mint.mint())), group="g", batch=3, auto_ack=True)
+    await session.recorder.pop([request], session.now)
+    answered = session.recorder.calls.pop()
+    await session.recorder.stats(Q, session.now)
+
+    def promises_when_asked_for(batch: int) -> set[str]:
+        asked = [msgspec.structs.replace(request, batch=batch)]
+        lost = msgspec.structs.replace(answered, ended=None, request=asked, answer=None)
+        return {violation.promise for violation in check(History([*session.recorder.calls, lost], {Q: SETTINGS}))}
+
+    assert promises_when_asked_for(3) == set()
+    assert promises_when_asked_for(2) == {"I8"}
 
 
 def test_I13_an_accepted_message_must_be_in_the_log_once_and_first() -> None:

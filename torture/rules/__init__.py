@@ -6,7 +6,7 @@ A rule takes one pass over what it is about, sorted where it must be, so that a 
 from collections.abc import Callable, Iterator
 
 from torture.history import Violation
-from torture.rules import leases, log, order
+from torture.rules import dead_letters, leases, log, order
 from torture.track import Tracks
 
 RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
@@ -26,6 +26,7 @@ RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
     leases.expired_leases_come_again,
     leases.drained_is_empty,
     leases.attempts_are_exact,
+    dead_letters.given_up_once,
     order.accounts_add_up,
     log.accepted_takes_effect_once_in_order,
     leases.groups_are_apart,

@@ -173,7 +173,9 @@ def is_left(track: Track, holding: Holding, call: Call) -> bool:
 
 def drained_is_empty(tracks: Tracks) -> Iterator[Violation]:
     """I9: when everything that came was settled until nothing came, nothing is left."""
-    last = {stats.queue: (call, stats) for call, stats in tracks.history.stats if tracks.history.drained}
+    gone = {call.request[0] for call in tracks.history.verb("delete_queue")}
+    looks = tracks.history.stats if tracks.history.drained else []
+    last = {stats.queue: (call, stats) for call, stats in looks if stats.queue not in gone}
     for call, stats in last.values():
         for g in stats.groups:
             if g.pending or g.in_flight:
@@ -200,9 +202,8 @@ def attempts_are_exact(tracks: Tracks) -> Iterator[Violation]:
             for epoch, attempts in by_epoch.items():
                 missing = max(attempts) - len(attempts)
                 twice = len(set(attempts)) < len(attempts)
-                unknown = len(track.unanswered_pops) + len(by_epoch.get(None, ()))
-                if not all(move.ends_leases for move in track.moves.all):
-                    unknown += len(gives)  # what was leased meanwhile goes on with its attempts
+                # What came in the midst of a move counts before it or after it.
+                unknown = len(track.unanswered_pops) + len(by_epoch.get(None, []))
                 if epoch is not None and (twice or missing > unknown):
                     text = f"attempts of seq {seq} for {track.group} are {attempts}"
                     yield Violation("I10", text, tuple(given.call for given in gives))

@@ -21,7 +21,7 @@ from skep.store.postgres.connection import translated
 from tests.contract.driver import Driver
 from tests.engine.driver import until
 from tests.support.postgres import PostgresServer, running_postgres
-from tests.support.proxy import Proxy
+from torture.proxy import Proxy
 
 OF_A_CLASS = {
     "08006": Code.STORE_UNAVAILABLE,

@@ -15,7 +15,7 @@ from skep.errors import Code, SkepError
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
-from tests.support.proxy import Proxy
+from torture.proxy import Proxy
 
 NAMES = "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'skep %'"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'skep %' AND wait_event_type = 'Lock'"

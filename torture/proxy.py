@@ -29,6 +29,7 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
+        self._accepting: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._refusing = False
@@ -51,7 +52,7 @@ class Proxy:
         self._server.close()
         self._flowing.set()
         self.cut()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        await asyncio.gather(*self._pumps, *self._accepting, return_exceptions=True)
         await self._server.wait_closed()
 
     @property
@@ -104,6 +105,10 @@ class Proxy:
         self._refusing = refusing
 
     async def _accept(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
         if self._refusing:
             client_out.transport.abort()
             return

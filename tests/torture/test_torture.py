@@ -1,0 +1,107 @@
+"""`./skep torture` as people run it: a server, a load, faults, and a verdict per promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skep.errors import Code, SkepError
+from torture.app import chosen_faults
+from torture.faults import MENU
+from torture.history import Violation
+from torture.report import as_json, verdict
+from torture.round import Outcome, Plan
+from torture.run import PROMISES, Order, Totals, replay_command
+from torture.steps import STEPS
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_SECONDS = 600
+
+
+def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "torture", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def tortured(*arguments: str) -> dict[str, Any]:
+    """What a run that keeps all promises reports."""
+    done = torture("--json", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["violations"] == []
+    assert report["again"] is None
+    return report
+
+
+def test_a_round_with_a_killed_server_keeps_all_promises() -> None:
+    report = tortured(
+        "--seed", "1", "--faults", "kill", "--injections", "1", "--rounds", "1", "--clients", "4", "--steps", "15"
+    )
+
+    assert report["faults"] == {"kill": 1}
+    assert report["pushed"] > 0
+    assert {name: promise["verdict"] for name, promise in report["promises"].items() if promise["tried"]} == {
+        name: "kept" for name in PROMISES if report["promises"][name]["tried"]
+    }
+    assert {"I1", "I2", "I4", "I5", "I7", "I8", "I12"} <= {n for n in PROMISES if report["promises"][n]["tried"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("store", "fault"), [(store, f.name) for f in MENU.values() for store in f.stores])
+def test_every_fault_keeps_all_promises(store: str, fault: str) -> None:
+    report = tortured("--seed", "2", "--store", store, "--faults", fault, "--rounds", "2")
+
+    assert report["faults"][fault] == 6
+    assert set(report["steps"]) >= {name for name, (weight, _) in STEPS.items() if weight >= 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_all_faults_together_keep_all_promises(store: str) -> None:
+    report = tortured("--seed", "3", "--store", store, "--faults", "all", "--rounds", "3", "--injections", "5")
+
+    assert sum(report["faults"].values()) == 15
+
+
+def test_the_menu_is_shown() -> None:
+    done = torture("--list")
+
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in MENU)
+
+
+def test_an_unknown_fault_is_refused_with_the_choice() -> None:
+    with pytest.raises(SkepError) as refused:
+        chosen_faults("kill,flood", "sqlite")
+
+    assert refused.value.code is Code.INVALID_REQUEST
+    assert "kill, stop, cut" in refused.value.message
+    assert chosen_faults("all", "sqlite") == tuple(name for name in MENU if name != "postgres")
+
+
+def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> None:
+    plan = Plan(seed=7, number=4, clients=3, steps=10, faults=("kill",), injections=2)
+    totals = Totals(Order(7, faults=("kill",)))
+    totals.add(Outcome(Plan(7, 3), tried={"I1": 5}))  # type: ignore[arg-type] # any mapping will do
+    totals.add(Outcome(plan, violations=[Violation("I1", "lost")]))
+
+    report = as_json(totals)
+
+    assert [verdict(totals, promise) for promise in ("I1", "I2")] == ["BROKEN, 1 times", "not tried"]
+    assert report["promises"]["I1"] == {"verdict": "broken", "tried": 5, "violations": 1}
+    assert report["again"] == replay_command(totals.order, plan)
+    assert "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10" in report["again"]

@@ -1,0 +1,9 @@
+"""`./skep torture` from a clone: the torture beside `src`, which no wheel has."""
+
+import sys
+
+from skep.cli.app import run
+from torture.app import torture_app
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], torture_app))

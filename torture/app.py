@@ -1,0 +1,89 @@
+"""`./skep torture`: a real server under load and faults, and a verdict per promise."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from skep.errors import Code, SkepError
+from skep.runtime.loop import run as run_loop
+from torture.site import StoreName
+
+torture_app = App(
+    name="skep torture",
+    help_format="plaintext",
+    help="Run a server under load and faults on this machine, and check every promise from the recorded history.",
+)
+
+MOST_SEED = 1_000_000
+
+
+@torture_app.default
+def torture(
+    *,
+    seconds: Annotated[float, Parameter(help="How long; a round that has begun is finished.")] = 60.0,
+    seed: Annotated[int | None, Parameter(help="The seed of the plan; another one each time by default.")] = None,
+    faults: Annotated[str, Parameter(help="Faults to inject, divided by commas; or all.")] = "",
+    store: Annotated[StoreName, Parameter(help="The store below the server.")] = "sqlite",
+    first_round: Annotated[int, Parameter(help="The number of the first round: part of the seed.")] = 0,
+    rounds: Annotated[int | None, Parameter(help="So many rounds, whatever time they take.")] = None,
+    clients: Annotated[int, Parameter(help="Clients at a time.")] = 6,
+    steps: Annotated[int, Parameter(help="Steps of each client in a round.")] = 60,
+    injections: Annotated[int, Parameter(help="Faults in a round.")] = 3,
+    shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
+    as_json: Annotated[
+        bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")
+    ] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative=(), help="Show the faults, and do nothing.")] = False,
+) -> int:
+    """Run rounds of a seeded load, check each, and exit with 1 when a promise was broken."""
+    from rich.console import Console
+
+    from torture import report
+    from torture.run import Order
+    from torture.run import run as run_rounds
+    from torture.run import shrink as shrink_plan
+
+    if list_:
+        Console().print(report.menu())
+        return 0
+    logging.getLogger("skep").setLevel(logging.CRITICAL)  # retries are what is wanted here
+    chosen = chosen_faults(faults, store)
+    if seed is None:
+        seed = random.randrange(MOST_SEED)
+    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections)
+    console = Console(stderr=True)
+    console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
+    progress = report.Progress(console)
+    try:
+        totals = run_loop(run_rounds(order, progress.tell))
+    finally:
+        progress.end()
+    if totals.failing is not None and shrink:
+        say = lambda line: console.print(f"shrinking: {line}", highlight=False)  # noqa: E731 - a name for one line
+        totals.failing = run_loop(shrink_plan(order, totals.failing, say))
+    if as_json:
+        sys.stdout.write(json.dumps(report.as_json(totals)) + "\n")
+    else:
+        report.show(Console(), totals)
+    return 1 if totals.failing is not None else 0
+
+
+def chosen_faults(text: str, store: StoreName) -> tuple[str, ...]:
+    """The faults that a list of names means; INVALID_REQUEST for one that is not there, or not for this store."""
+    from torture.faults import MENU
+
+    fitting = [name for name, fault in MENU.items() if store in fault.stores]
+    if text == "all":
+        return tuple(fitting)
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in fitting:
+            cure = f"choose from {', '.join(fitting)}, or all"
+            raise SkepError(Code.INVALID_REQUEST, f"there is no fault {name!r} for {store}: {cure}")
+    return names

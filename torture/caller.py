@@ -1,0 +1,285 @@
+"""Calls over HTTP with the real client, each noted with its answer, in the words of the store.
+
+A call without an answer, or with one after which it may have happened all the same, is noted without an answer. Ids of messages are
+the server's, which only an answer tells; those of pushes without one are found out at the end, by their payloads (`torture.resolve`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import UNSET, Raw
+
+from skep.client import AsyncClient
+from skep.client.async_message import AsyncMessage
+from skep.client.outgoing import NewMessage as Outgoing
+from skep.client.pushed import Pushed
+from skep.client.retries import may_have_happened
+from skep.clock import Instant, SystemClock
+from skep.errors import SkepError
+from skep.ids import IdMint, parse_id
+from skep.model import (
+    ClearScope,
+    Delivery,
+    NewMessage,
+    Outcome,
+    PopRequest,
+    PopResult,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    Renewal,
+    RenewResult,
+    Seq,
+    SettleResult,
+    Start,
+    StartMode,
+    Token,
+)
+from skep.model.transaction import Transaction, TransactionOutcome
+from skep.wire.messages import Ack, AckResult, AckStatus, PushedMessage
+from skep.wire.times import to_datetime, to_instant
+from torture.history import Call
+
+T = TypeVar("T")
+
+SLACK_US = 50_000
+"""How far the server's time may be from ours: with PostgreSQL it is the database's."""
+TIMEOUT_SECONDS = 15.0
+OUTCOMES = {
+    AckStatus.COMPLETED: Outcome.ACK,
+    AckStatus.FAILED: Outcome.NACK,
+    AckStatus.RETRY: Outcome.NACK,
+    AckStatus.DLQ: Outcome.REJECT,
+}
+
+
+class Caller:
+    """One client of a server. ``once`` makes one request per call, ``again`` repeats what may be repeated."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        self.calls: list[Call] = []
+        self.clock = SystemClock()
+        self._mint = IdMint(self.clock)
+        self._said: set[tuple[Token, int]] = set()
+        never = 10**9
+        self.once = AsyncClient(
+            url, attempts=1, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, retry_on_429=False
+        )
+        self.again = AsyncClient(
+            url, attempts=6, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, backoff_seconds=0.02,
+            max_retry_delay=0.5, retry_on_429=False,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        await self.once.close()
+        await self.again.close()
+
+    async def note(
+        self,
+        verb: str,
+        request: Any,
+        asked: Awaitable[T],
+        read: Callable[[T], Any],
+        *,
+        refusal: Any = None,
+        repeats: bool = False,
+    ) -> T | None:
+        """Make a call and note it; None when it failed. If it can have done nothing, it is noted with the refusal, or not at all.
+
+        Of a call that ``repeats`` itself nobody knows: an earlier try may have done what a later one was refused.
+        """
+        started, now = time.monotonic_ns(), Instant(self.clock.now() - SLACK_US)
+        try:
+            answer = await asked
+        except SkepError as error:
+            if not repeats and not may_have_happened(error):
+                if refusal is not None:
+                    self._note(verb, started, now, request, refusal)
+                return None
+            self.calls.append(Call(self.name, verb, started, None, now, request, None, Instant(2**62)))
+            return None
+        self._note(verb, started, now, request, read(answer))
+        return answer
+
+    def _note(self, verb: str, started: int, now: Instant, request: Any, answer: Any) -> None:
+        until = Instant(self.clock.now() + SLACK_US)
+        self.calls.append(Call(self.name, verb, started, time.monotonic_ns(), now, request, answer, until))
+
+    # pushes
+
+    async def push(
+        self, queue: QueueKey, messages: Sequence[NewMessage], *, repeats: bool = False, buffered: bool = False
+    ) -> Pushed | None:
+        """One push; with ``repeats`` the client repeats it until it is answered, which needs transaction ids."""
+        client = self.again if repeats else self.once
+        asked = client.push(
+            wire_name(queue),
+            [outgoing(message) for message in messages],
+            durability="buffered" if buffered else "stored",
+        )
+        batch = PushBatch(list(messages), self._mint.mint_many(len(messages)))
+        return await self.note(
+            "push",
+            [batch],
+            asked,
+            lambda pushed: [told(batch, pushed.messages)],
+            refusal=[refused(batch)],
+            repeats=repeats,
+        )
+
+    async def transact(
+        self, acked: Sequence[AsyncMessage], delivered: Sequence[Delivery], to: QueueKey, messages: Sequence[NewMessage]
+    ) -> None:
+        """Ack messages and push others, together or not at all."""
+        transaction = self.once.transaction()
+        transaction.ack(*acked)
+        transaction.push(wire_name(to), [outgoing(message) for message in messages])
+        batch = PushBatch(list(messages), self._mint.mint_many(len(messages)))
+        request = [Transaction([one.settlement() for one in delivered], batch)]
+        nothing = TransactionOutcome(False, [], PushOutcome([], {}))
+
+        def read(_: None) -> list[TransactionOutcome]:
+            committed = transaction.committed
+            assert committed is not None
+            results = [self._result(one, result) for one, result in zip(delivered, committed.results, strict=True)]
+            return [TransactionOutcome(True, results, told(batch, committed.messages))]
+
+        await self.note("transact", request, transaction.commit(), read, refusal=[nothing])
+
+    # pops
+
+    async def pop(
+        self,
+        queue: QueueKey,
+        group: str,
+        *,
+        keys: Callable[[str], QueueKey],
+        namespace: str | None = None,
+        **options: Any,
+    ) -> list[tuple[AsyncMessage, Delivery]]:
+        """Lease messages of a queue, or of all queues of a namespace."""
+        request = PopRequest(
+            queue, group=group, batch=options.get("batch", 1), partition=options.get("partition"),
+            auto_ack=options.get("auto_ack", False),
+        )  # fmt: skip
+        if namespace is None:
+            asked = self.once.pop(wire_name(queue), group=group, **options)
+        else:
+            asked = self.once.pop_matching(namespace=namespace, group=group, **options)
+        found: list[tuple[AsyncMessage, Delivery]] = []
+
+        def read(messages: list[AsyncMessage]) -> list[PopResult]:
+            found.extend((message, delivery_of(message, keys(message.queue))) for message in messages)
+            return [PopResult([delivery for _, delivery in found])]
+
+        await self.note("pop", [request], asked, read)
+        return found
+
+    # settlements
+
+    async def settle(self, said: Sequence[tuple[AsyncMessage, Delivery, Ack]], *, repeats: bool = True) -> None:
+        """Settle messages, each with its own outcome."""
+        client = self.again if repeats else self.once
+        request = [delivery.settlement(OUTCOMES[ack.status]) for _, delivery, ack in said]
+
+        def read(results: list[AckResult]) -> list[SettleResult]:
+            return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=True)]
+
+        await self.note("settle", request, client.settle([ack for *_, ack in said]), read, repeats=repeats)
+        self._said.update((delivery.token, delivery.seq) for _, delivery, _ in said)
+
+    async def ack(self, held: Sequence[tuple[AsyncMessage, Delivery]]) -> None:
+        """Ack messages as users do; whole leases are acked by their name."""
+        request = [delivery.settlement() for _, delivery in held]
+
+        def read(results: list[AckResult]) -> list[SettleResult]:
+            return [self._result(one, result) for (_, one), result in zip(held, results, strict=True)]
+
+        await self.note("settle", request, self.again.ack(*(message for message, _ in held)), read, repeats=True)
+        self._said.update((delivery.token, delivery.seq) for _, delivery in held)
+
+    def _result(self, delivery: Delivery, result: AckResult) -> SettleResult:
+        """The result; a repeat counts as one only of what was said in an earlier call, as a client repeats itself, too."""
+        repeated = result.repeated is True and (delivery.token, delivery.seq) in self._said
+        return SettleResult(result.status, result.code, repeated=repeated)
+
+    async def renew(self, message: AsyncMessage, delivery: Delivery, lease_seconds: float) -> None:
+        request = Renewal(
+            queue=delivery.queue, partition=delivery.partition, token=delivery.token, lease_seconds=lease_seconds,
+            group=delivery.group,
+        )  # fmt: skip
+        asked = self.once.renew(message, lease_seconds=lease_seconds)
+        await self.note("renew", [request], asked, lambda results: [RenewResult(_instant(results[0].lease_deadline))])
+
+    async def release(self, message: AsyncMessage, delivery: Delivery) -> None:
+        request = (delivery.queue, delivery.group, delivery.partition, delivery.token)
+        await self.note("release", request, self.once.release(message.lease_id), lambda _: None)
+
+    # by hand
+
+    async def seek(self, queue: QueueKey, group: str, start: Start) -> None:
+        to: Any = {StartMode.ALL: "beginning", StartMode.NEW: "end"}.get(start.mode, start.value)
+        if start.mode is StartMode.TIME:
+            to = to_datetime(start.value)
+        await self.note("seek", (queue, group, start), self.once.seek(wire_name(queue), group, to), lambda _: None)
+
+    async def clear(self, queue: QueueKey, scope: ClearScope) -> None:
+        asked = self.once.clear(wire_name(queue), scope=scope)
+        await self.note("clear", (queue, scope), asked, lambda _: None)
+
+    async def delete_group(self, queue: QueueKey, group: str) -> None:
+        asked = self.once.delete_group(wire_name(queue), group)
+        await self.note("delete_group", (queue, group), asked, lambda _: None)
+
+    async def delete_message(self, queue: QueueKey, seq: int) -> None:
+        asked = self.once.delete_message(wire_name(queue), seq)
+        await self.note("delete_message", (queue, seq), asked, lambda _: None)
+
+
+def wire_name(queue: QueueKey) -> str:
+    """The queue's name for the server: the history tells the lives of a remade queue apart by a number after a #."""
+    return queue.name.partition("#")[0]
+
+
+def outgoing(message: NewMessage) -> Outgoing:
+    return Outgoing(
+        Raw(message.payload),
+        partition=message.partition,
+        transaction_id=message.transaction_id,
+        deliver_at=UNSET if message.deliver_at is None else to_datetime(message.deliver_at),
+    )
+
+
+def refused(batch: PushBatch) -> PushOutcome:
+    return PushOutcome([PushResult(PushStatus.REFUSED, id_) for id_ in batch.ids], {})
+
+
+def told(batch: PushBatch, messages: Sequence[PushedMessage]) -> PushOutcome:
+    """The outcome of a push. The batch takes the ids of the server, but for duplicates, whose ids are another message's."""
+    results = []
+    for place, message in enumerate(messages):
+        id_ = parse_id(message.message_id) if message.message_id else batch.ids[place]
+        if message.status is not PushStatus.DUPLICATE:
+            batch.ids[place] = id_
+        results.append(PushResult(message.status, id_, None if message.seq is None else Seq(message.seq)))
+    return PushOutcome(results, {})
+
+
+def delivery_of(message: AsyncMessage, queue: QueueKey) -> Delivery:
+    return Delivery(
+        queue, message.group, message.partition, Seq(message.seq), parse_id(message.id), message.transaction_id,
+        parse_id(message.trace_id), None, message.content_type, message.payload, message.priority,
+        to_instant(message.created_at), message.attempt, Token(message.lease_id.encode()),
+        to_instant(message.lease_deadline),
+    )  # fmt: skip
+
+
+def _instant(value: datetime | None) -> Instant | None:
+    return None if value is None else to_instant(value)

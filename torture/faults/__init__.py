@@ -1,0 +1,14 @@
+"""The menu of faults. A fault is a small class in a module of its own; `MENU` names all of them.
+
+A fault is injected at a point of the plan, and is over when `inject` returns: the next steps must find everything well again.
+"""
+
+from torture.faults.cut import Cut
+from torture.faults.fault import Fault
+from torture.faults.kill import Kill
+from torture.faults.postgres import KillPostgres
+from torture.faults.stop import Stop
+
+MENU: dict[str, Fault] = {fault.name: fault for fault in (Kill(), Stop(), Cut(), KillPostgres())}
+
+__all__ = ["MENU", "Fault"]

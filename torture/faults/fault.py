@@ -1,0 +1,33 @@
+"""What every fault has."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from torture.site import Site, StoreName
+
+BOTH: tuple[StoreName, ...] = ("sqlite", "postgres")
+
+
+class Fault(Protocol):
+    """One way to treat a server badly."""
+
+    @property
+    def name(self) -> str:
+        """As `--faults` names it."""
+
+    @property
+    def description(self) -> str:
+        """What it does, in one line."""
+
+    @property
+    def stores(self) -> tuple[StoreName, ...]:
+        """The stores that it applies to."""
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether nothing works while it lasts: then only calls that run at its beginning meet it, and the next ones wait."""
+
+    async def inject(self, site: Site, chance: random.Random) -> str:
+        """Do it, undo it, and say what was done."""

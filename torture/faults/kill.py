@@ -1,0 +1,20 @@
+"""The server dies."""
+
+import random
+
+from torture.faults.fault import BOTH
+from torture.site import Site
+
+
+class Kill:
+    """Ends the server in the midst of whatever it does, and starts it again on the same store."""
+
+    name = "kill"
+    description = "kill -9 of the server, and a restart on the same store"
+    stores = BOTH
+    is_outage = True
+
+    async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
+        site.server.kill()
+        await site.server.start()
+        return "killed the server"

@@ -1,0 +1,102 @@
+"""Looks at queues over HTTP, noted in the words of the store: figures, logs, dead letters, and what is done about those."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from skep.ids import Id, parse_id
+from skep.model import (
+    DeadLetter,
+    GroupStats,
+    QueueKey,
+    QueueStats,
+    Replayed,
+    Seq,
+    StoredMessage,
+)
+from skep.wire.browsing import BrowsedMessage
+from skep.wire.dead_letters import DeadLetterView, ReplayResponse
+from skep.wire.groups import GroupFigures
+from skep.wire.queues import QueueDetail
+from skep.wire.times import to_instant
+from torture.caller import Caller, wire_name
+
+
+async def look_at_figures(caller: Caller, queue: QueueKey) -> QueueStats | None:
+    """The figures of a queue; None when there was no answer."""
+    found = await caller.note(
+        "stats", queue, caller.again.stats(wire_name(queue)), lambda detail: _stats(detail, queue)
+    )
+    return None if found is None else _stats(found, queue)
+
+
+async def look_at_log(caller: Caller, queue: QueueKey) -> None:
+    async def read() -> list[BrowsedMessage]:
+        return [message async for message in caller.again.messages(wire_name(queue))]
+
+    await caller.note("log", queue, read(), lambda found: [_stored(message, queue) for message in found])
+
+
+async def look_at_dead_letters(caller: Caller, queue: QueueKey) -> list[DeadLetter]:
+    """All dead letters of a queue."""
+
+    async def read() -> list[DeadLetterView]:
+        return [letter async for letter in caller.again.dead_letters(wire_name(queue))]
+
+    found = await caller.note("dead", queue, read(), lambda letters: [_letter(one) for one in letters])
+    return [_letter(one) for one in found or ()]
+
+
+async def replay(caller: Caller, queue: QueueKey, letters: list[DeadLetter]) -> None:
+    """Send dead letters back to their groups."""
+    groups = {letter.seq: letter.group for letter in letters}
+    seqs = [int(letter.seq) for letter in letters]
+    ids: list[Id] = []
+
+    def read(answer: ReplayResponse) -> list[Replayed]:
+        done = [Replayed(Seq(one.dead_seq), queue, parse_id(one.id), Seq(one.seq)) for one in answer.replayed]
+        ids.extend(one.id for one in done)
+        return done
+
+    await caller.note("replay", (ids, groups, queue), caller.once.replay(wire_name(queue), seqs=seqs), read)
+
+
+async def purge(caller: Caller, queue: QueueKey, letters: list[DeadLetter]) -> None:
+    """Delete dead letters."""
+    seqs = [int(letter.seq) for letter in letters]
+    asked = caller.once.purge(wire_name(queue), seqs=seqs)
+    await caller.note("purge", [letter.id for letter in letters], asked, lambda _: None)
+
+
+def _stats(detail: QueueDetail, queue: QueueKey) -> QueueStats:
+    known = {name: getattr(detail.stats, name) for name in detail.stats.__struct_fields__}
+    return QueueStats(queue=queue, groups=[_group(figures, queue) for figures in detail.groups], **known)
+
+
+def _group(figures: GroupFigures, queue: QueueKey) -> GroupStats:
+    wanted = {field.name for field in structs.fields(GroupStats)}
+    known = {name: getattr(figures, name) for name in figures.__struct_fields__ if name in wanted}
+    times = {
+        name: None if known[name] is None else to_instant(known[name])
+        for name in ("oldest_at", "created_at", "active_at")
+    }
+    return GroupStats(**{**known, **times, "queue": queue, "group": figures.consumer_group})
+
+
+def _stored(message: BrowsedMessage, queue: QueueKey) -> StoredMessage:
+    return StoredMessage(
+        queue=queue, seq=Seq(message.seq), partition=message.partition, id=parse_id(message.id),
+        transaction_id=message.transaction_id, trace_id=parse_id(message.trace_id), headers=None,
+        content_type=message.content_type, payload=bytes(message.payload), payload_bytes=message.payload_bytes,
+        priority=message.priority, created_at=to_instant(message.created_at),
+    )  # fmt: skip
+
+
+def _letter(letter: DeadLetterView) -> DeadLetter:
+    return DeadLetter(
+        queue=QueueKey(letter.queue), seq=Seq(letter.seq), id=parse_id(letter.id), partition=letter.partition,
+        source_queue=letter.source_queue, source_seq=Seq(letter.source_seq), group=letter.consumer_group,
+        reason=letter.reason, error=letter.error, attempts=letter.attempts, transaction_id=letter.transaction_id,
+        trace_id=parse_id(letter.trace_id), headers=None, content_type=letter.content_type,
+        payload=bytes(letter.payload), created_at=to_instant(letter.created_at), failed_at=to_instant(letter.failed_at),
+    )  # fmt: skip

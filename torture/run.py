@@ -1,0 +1,140 @@
+"""A run: rounds until the time is over, each judged by itself, so that memory does not grow with time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct, field, structs
+
+from torture.check import shortest
+from torture.faults import MENU
+from torture.history import Call, Violation
+from torture.round import Outcome, Plan, Round
+from torture.site import Site, StoreName
+
+PROMISES = tuple(f"I{number}" for number in range(1, 16))
+MOST_TOLD = 1_000
+"""Characters of a call's request or answer that a report shows."""
+
+
+class Order(Struct, frozen=True):
+    """What was asked for."""
+
+    seed: int
+    store: StoreName = "sqlite"
+    faults: tuple[str, ...] = ()
+    seconds: float = 60.0
+    first_round: int = 0
+    rounds: int | None = None
+    clients: int = 6
+    steps: int = 60
+    injections: int = 3
+
+    def plan(self, number: int) -> Plan:
+        return Plan(self.seed, number, self.clients, self.steps, self.faults, self.injections)
+
+
+class Totals(Struct):
+    """All rounds added up, and the shortest witness of each promise that was broken."""
+
+    order: Order
+    rounds: int = 0
+    seconds: float = 0.0
+    calls: int = 0
+    unanswered: int = 0
+    pushed: int = 0
+    delivered: int = 0
+    settled: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    tried: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    witnesses: list[Violation] = field(default_factory=list)
+    failing: Plan | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        self.rounds += 1
+        for name in ("calls", "unanswered", "pushed", "delivered", "settled"):
+            setattr(self, name, getattr(self, name) + getattr(outcome, name))
+        self.steps += outcome.steps
+        self.faults += outcome.faults
+        self.tried.update(outcome.tried)
+        self.broken.update(violation.promise for violation in outcome.violations)
+        if outcome.violations:
+            self.witnesses = shortest([*self.witnesses, *outcome.violations])
+            self.failing = self.failing or outcome.plan
+
+
+async def run(order: Order, tell: Callable[[Outcome, Totals], None]) -> Totals:
+    """Run rounds until the time is over or a promise is broken; at least one."""
+    totals = Totals(order)
+    started = time.monotonic()
+    with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
+        async with Site(order.store, Path(folder)) as site:
+            number = order.first_round
+            while True:
+                outcome = await Round(site, order.plan(number), MENU).run()
+                totals.add(outcome)
+                totals.seconds = time.monotonic() - started
+                tell(outcome, totals)
+                number += 1
+                is_over = totals.rounds >= order.rounds if order.rounds else totals.seconds >= order.seconds
+                if is_over or totals.failing is not None:
+                    return totals
+
+
+async def shrink(order: Order, plan: Plan, tell: Callable[[str], None]) -> Plan:
+    """The smallest plan found that still fails: fewer steps, then fewer clients, then fewer faults.
+
+    A plan fixes the calls and the points of the faults, and not how they interleave: each size gets a few tries.
+    """
+    smallest = plan
+    for change in (_half("steps"), _half("clients"), _half("injections")):
+        while (smaller := change(smallest)) is not None and await _fails(order, smaller, tell):
+            smallest = smaller
+    return smallest
+
+
+def _half(name: str) -> Callable[[Plan], Plan | None]:
+    def change(plan: Plan) -> Plan | None:
+        value = getattr(plan, name)
+        return structs.replace(plan, **{name: value // 2}) if value > 1 else None
+
+    return change
+
+
+TRIES = 3
+
+
+async def _fails(order: Order, plan: Plan, tell: Callable[[str], None]) -> bool:
+    for _ in range(TRIES):
+        with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
+            async with Site(order.store, Path(folder)) as site:
+                outcome = await Round(site, plan, MENU).run()
+        tell(f"{plan.clients} clients, {plan.steps} steps: {len(outcome.violations)} violations")
+        if outcome.violations:
+            return True
+    return False
+
+
+def told(call: Call) -> str:
+    """A call in one line, for people."""
+    ended = "no answer" if call.ended is None else f"{(call.ended - call.started) / 1e6:.1f} ms"
+    line = f"{call.client} {call.verb} at {call.started / 1e9:.3f} s ({ended}): {call.request}"
+    with suppress(TypeError):
+        line = f"{line[:MOST_TOLD]} -> {str(call.answer)[:MOST_TOLD]}"
+    return line
+
+
+def replay_command(order: Order, plan: Plan) -> str:
+    """The command that runs a plan again."""
+    faults = f" --faults {','.join(plan.faults)} --injections {plan.injections}" if plan.faults else ""
+    return (
+        f"./skep torture --store {order.store} --seed {plan.seed}{faults} --first-round {plan.number} --rounds 1"
+        f" --clients {plan.clients} --steps {plan.steps}"
+    )
