@@ -64,7 +64,8 @@ RULES = {
         WHERE q.deleted_at IS NULL AND NOT EXISTS (SELECT 1 FROM message m WHERE m.queue_id = q.id AND m.seq = d.seq)""",
     "I11: a group buries a message once": """
         SELECT d.source_queue, d.source_seq, d.group_name FROM queues q JOIN dead_letter d ON d.queue_id = q.id
-        GROUP BY q.id, d.source_queue, d.source_seq, d.group_name HAVING count(*) > 1""",
+        WHERE d.group_name <> ''
+        GROUP BY q.id, d.source_queue, d.source_seq, d.group_name, d.failed_at HAVING count(*) > 1""",
     "dead letters are counted": """
         SELECT q.name, c.n, d.n FROM queues q
         CROSS JOIN LATERAL (SELECT coalesce(sum(c.change), 0) AS n FROM dead_letter_change c WHERE c.queue_id = q.id) c

@@ -50,14 +50,11 @@ WHERE p.pronamespace = 'skep'::regnamespace AND l.lanname = 'plpgsql' AND p.prov
 STATEMENT = re.compile(r"SELECT|INSERT|UPDATE|DELETE|PERFORM|WITH|LOCK|EXECUTE|TRUNCATE|RETURN QUERY")
 METHODS = {"execute", "executemany", "fetch", "fetchrow", "fetchval", "copy_records_to_table"}
 # Who waits: at a pause, or for a lock of the store.
-WAITING = f"""
-SELECT a.application_name, l.classid IS NOT DISTINCT FROM {STEP}::oid AS at_pause
-FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE NOT l.granted AND a.backend_type = 'client backend' AND a.datname = current_database()
-"""
-
+WAITING = f"SELECT pid, classid IS NOT DISTINCT FROM {STEP}::oid AS at_pause FROM pg_locks WHERE NOT granted"
+PLACE = "SELECT application_name FROM pg_stat_activity WHERE pid = $1"
 MOST_STEPS = 400
 TABLES = f"""
-SELECT r.relname FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted AND h.mode IN ('RowShareLock', 'RowExclusiveLock')
+SELECT r.relname FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted AND h.mode <> 'AccessShareLock'
 JOIN pg_class r ON r.oid = h.relation AND r.relkind = 'r' WHERE NOT w.granted AND w.classid = {STEP}
 """
 NEXT = f"SELECT pg_advisory_unlock({STEP}, w.objid::integer) FROM pg_locks w WHERE NOT w.granted AND w.classid = {STEP}"
@@ -189,7 +186,7 @@ class Track:
         while not call.task.done():
             for row in await self._session.fetch(WAITING):
                 if row["at_pause"]:
-                    return str(row["application_name"])
+                    return str(await self._session.fetchval(PLACE, row["pid"]))
         return None
 
     async def _end_or_wait_of(self, call: Call) -> None:
@@ -198,16 +195,15 @@ class Track:
             if any(not row["at_pause"] for row in await self._session.fetch(WAITING)):
                 return
 
-    async def tables(self, call: Callable[[], Awaitable[Any]]) -> set[str]:
-        """The tables in which a call locks or writes rows, as seen at each of its steps."""
-        one, found = Call(), set[str]()
+    async def walk(self, call: Callable[[], Awaitable[Any]]) -> list[tuple[str, set[str]]]:
+        """The places where a call stops, one after the other, each with the tables in which it has locked or written rows by then."""
+        one, found = Call(), list[tuple[str, set[str]]]()
         await self._session.execute("SELECT setval('public.step', 1, false)")
         await self._session.execute("SELECT pg_advisory_lock($1, n) FROM generate_series(1, $2) n", STEP, MOST_STEPS)
         one.begin(self.first, call, pausing=True)
-        while await self._pause_of(one) is not None:
-            for row in await self._session.fetch(TABLES):
-                found.add(row["relname"])
+        while (place := await self._pause_of(one)) is not None:
+            found.append((place, {row["relname"] for row in await self._session.fetch(TABLES)}))
             await self._session.execute(NEXT)
         await self._session.execute("SELECT pg_advisory_unlock_all()")
         await one.task
-        return found - {None}
+        return found

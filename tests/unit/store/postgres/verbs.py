@@ -15,7 +15,7 @@ from skep.arrow.log import NewRows
 from skep.arrow.staged import plain_chunk
 from skep.clock import Instant
 from skep.errors import Code
-from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, Retry, Seq, Token
+from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, QueueSettings, Retry, Seq, Token
 from skep.model.operation import Claimed, GivenBack
 from skep.model.record import Unfit
 from skep.model.scheduled import Change, ScheduledFilter
@@ -110,7 +110,7 @@ async def quarantine(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 
 async def bury_unfit(driver: Driver) -> Callable[[], Awaitable[Any]]:
-    receipt = driver.receipt("k")
+    receipt = driver.receipt("k", scope="unfit")
     return lambda: driver.store.bury_unfit(driver.key(), [Unfit(3, "bad")], receipt.key, receipt.expires_at, driver.now)
 
 
@@ -403,7 +403,7 @@ async def sweep(driver: Driver) -> Callable[[], Awaitable[Any]]:
 
 
 async def create_queue(driver: Driver) -> Callable[[], Awaitable[Any]]:
-    return lambda: driver.create("new")
+    return lambda: driver.store.create_queue(driver.key("new"), QueueSettings(), driver.now)
 
 
 async def change_of_settings(driver: Driver) -> Callable[[], Awaitable[Any]]:
