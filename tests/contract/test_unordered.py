@@ -25,6 +25,16 @@ async def pop_all(driver: Driver, **fields: Any) -> list[Delivery]:
     return found
 
 
+async def test_what_is_due_for_longer_comes_first(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+    a, b = await unordered.pop()
+    await unordered.nack(a, retry=Retry.AT, retry_at=unordered.later(5))
+    await unordered.nack(b, retry=Retry.AT, retry_at=unordered.later(3))
+    unordered.clock.advance(10)
+
+    assert payloads([await unordered.pop_one(), await unordered.pop_one()]) == ["b", "a"]
+
+
 async def test_I5_several_may_work_on_one_partition(unordered: Driver) -> None:
     await unordered.push("a", "b", "c", "d")
 
@@ -374,3 +384,9 @@ async def test_a_set_whose_messages_are_all_delayed_does_not_hide_another_that_i
     driver.clock.advance(7)
     await driver.push("delayed", partition="a")
     assert [delivery.payload for delivery in await driver.pop(batch=3)] == [b"ready"]
+
+
+async def test_a_lease_of_no_time_is_claimed_once_by_its_pop(unordered: Driver) -> None:
+    await unordered.push("a", "b")
+
+    assert seqs(await unordered.pop(lease_seconds=0)) == [1, 2]

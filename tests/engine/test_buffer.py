@@ -107,6 +107,18 @@ async def test_I4_also_when_a_flush_is_under_way(driver: EngineDriver) -> None:
     assert await log(driver) == ["1", "2", "3"]
 
 
+async def test_what_comes_while_a_flush_is_under_way_is_flushed_at_its_own_time(driver: EngineDriver) -> None:
+    driver.store.hold("push")
+    await buffer(driver, "1", most=1)
+    await driver.store.held("push")
+    await buffer(driver, "2", wait_ms=500)
+    driver.store.let_go("push")
+    await until(lambda: pending(driver) == 1)
+    driver.clock.advance(0.5)
+    await until(lambda: not pending(driver))
+    assert await log(driver) == ["1", "2"]
+
+
 async def test_another_queue_does_not_wait(driver: EngineDriver) -> None:
     await buffer(driver, "1", wait_ms=60_000)
     await driver.push("2", queue=QueueKey("other"))

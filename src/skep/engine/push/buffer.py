@@ -184,11 +184,11 @@ class Buffer:
             await self.flushed(list(self._queues))
 
     def _start(self, key: QueueKey, queue: _QueueBuffer) -> None:
+        """Begin to flush a queue that has messages and no flush under way. While one is, no timer is set."""
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
-        if queue.task is None and queue.growing is not None:
-            queue.task = asyncio.get_running_loop().create_task(self._run(key, queue))
+        queue.task = asyncio.get_running_loop().create_task(self._run(key, queue))
 
     async def _run(self, key: QueueKey, queue: _QueueBuffer) -> None:
         """Flush until the rest is neither due nor full."""

@@ -37,9 +37,6 @@ DISCOVER_MESSAGES = 1_000
 MAX_ROUNDS = 16
 """How many rounds of discovery and claiming one pop may take."""
 
-SHORTEST_LEASE_MICROS = 1
-"""A shorter lease would end when it begins, and the same pop would claim it again."""
-
 MAX_EXPIRED_PER_CLAIM = 1_000
 """How many expired messages one pop may settle."""
 
@@ -66,7 +63,7 @@ def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     if queue.settings.paused or request.batch <= 0:
         return PopResult([])
     lease_seconds = request.lease_seconds if request.lease_seconds is not None else queue.settings.lease_seconds
-    deadline = Instant(now + max(seconds(lease_seconds), SHORTEST_LEASE_MICROS))
+    deadline = Instant(now + seconds(lease_seconds))
     claim = Claim(request, deadline, [], set(), MAX_EXPIRED_PER_CLAIM, request.max_bytes)
     if queue.last_seq - group.scan_seq <= request.batch:
         claim.at_hand = AtHand(request.max_bytes) if queue.is_ordered else None
