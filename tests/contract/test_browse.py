@@ -71,13 +71,14 @@ async def test_a_message_without_a_trace_id_is_found_by_its_own_id(driver: Drive
 
 
 @pytest.mark.parametrize("count", [1, 40])
-@pytest.mark.parametrize("back_seconds", [0.9, 1.5, 60])
+@pytest.mark.parametrize(("back_seconds", "waited_seconds"), [(0.9, 0), (1.5, 0), (60, 0), (2.7, 0.9)])
 async def test_a_message_is_found_by_its_own_id_after_the_clock_went_back(
-    driver: Driver, count: int, back_seconds: float
+    driver: Driver, count: int, back_seconds: float, waited_seconds: float
 ) -> None:
     await driver.push("before")
     driver.clock.advance(-back_seconds)
     ids = IdMint(driver.clock).mint_many(count)
+    driver.clock.advance(waited_seconds)
     await driver.push_batches(PushBatch([driver.message(str(number)) for number in range(count)], ids))
 
     for id_ in (ids[0], ids[-1]):

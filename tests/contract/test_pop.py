@@ -530,3 +530,12 @@ async def test_delayed_messages_take_no_room(driver: Driver) -> None:
     assert [d.partition for d in await driver.pop(batch=100, max_bytes=12)] == ["a"]
     driver.clock.advance(3)
     assert [d.partition for d in await driver.pop(batch=100, max_bytes=12)] == ["b"]
+
+
+async def test_auto_ack_takes_a_retried_message_alone_as_a_lease_does(driver: Driver) -> None:
+    await driver.push("a", "b", partition="p")
+    await driver.push("c", partition="q")
+    await driver.nack(*await driver.pop(partition="p", batch=1))
+
+    assert sorted(payloads(await driver.pop(auto_ack=True))) == ["a", "c"]
+    assert payloads(await driver.pop(auto_ack=True)) == ["b"]

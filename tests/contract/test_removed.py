@@ -267,6 +267,36 @@ async def test_I12_retention_that_ignores_groups_counts_for_those_that_never_loo
     assert payloads(await driver.pop("grave", group="idle")) == ["c"]
 
 
+@BOTH
+async def test_I12_a_message_that_retention_takes_from_under_a_live_lease_is_settled_as_usual(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering, retention_seconds=10, retention_ignores_groups=True)
+    await driver.push("a", "b")
+    leased = await driver.pop(lease_seconds=1_000)
+    driver.clock.advance(11)
+    assert (await driver.retain()).done == 2
+    await driver.ack(*leased)
+
+    stats = await driver.stats()
+    assert (stats.pushed, stats.completed, stats.expired) == (2, 2, 0)
+
+
+@BOTH
+async def test_I12_a_message_that_left_the_log_before_it_is_given_up_is_expired_and_not_dead(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering, retention_seconds=10, retention_ignores_groups=True)
+    await driver.push("a")
+    leased = await driver.pop(lease_seconds=1_000)
+    driver.clock.advance(11)
+    assert (await driver.retain()).done == 1
+    await driver.reject(*leased)
+
+    stats = await driver.stats()
+    assert (stats.pushed, stats.dead, stats.expired) == (1, 0, 1)
+
+
 # age
 
 

@@ -522,6 +522,17 @@ async def test_an_envelope_that_was_copied_into_another_queue_or_tenant_is_not_o
     assert [d.payload for d in (await engine.pop(PopRequest(PAYMENTS))).deliveries] == [SECRET]
 
 
+async def test_an_envelope_opens_in_its_own_partition_only(engine: Engine) -> None:
+    await engine.push([message(partition="mine")])
+    row = await engine._store.message(PAYMENTS, Seq(1))
+    assert row is not None
+    assert engine.encryption.open(row, None)[0] == SECRET
+    with pytest.raises(SkepError) as refused:
+        engine.encryption.open(msgspec.structs.replace(row, partition="theirs"), None)
+
+    assert refused.value.code is Code.CANNOT_DECRYPT
+
+
 async def test_an_envelope_opens_among_dead_letters_only_for_the_source_that_is_recorded(engine: Engine) -> None:
     """Two queues bury in one place; the envelope of one was put over that of the other."""
     shared, cards = QueueKey("shared"), QueueKey("cards")

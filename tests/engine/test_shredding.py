@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import apsw
@@ -275,6 +275,61 @@ async def test_I1_keys_that_were_read_before_a_shred_do_not_come_back_after_it(
         await engine.push([NewMessage(PAYMENTS, b'"after"')])
     async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
         assert await popped(engine) == [b'"after"']
+
+
+class SlowShred:
+    """Destroys keys only when it may, also when its caller has gone, as work in a thread goes on."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._shred = engine._store.shred_data_keys
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(engine._store, "shred_data_keys", self)
+
+    async def __call__(self, *arguments: Any) -> int:
+        return await asyncio.shield(asyncio.ensure_future(self._later(*arguments)))
+
+    async def _later(self, *arguments: Any) -> int:
+        self.begun.set()
+        await self.go_on.wait()
+        return await self._shred(*arguments)
+
+
+async def test_keys_that_a_shred_is_about_to_destroy_are_not_read_again_though_its_caller_has_gone(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        slow = SlowShred(engine, monkeypatch)
+        shredding = asyncio.ensure_future(engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name))
+        await slow.begun.wait()
+        shredding.cancel()
+        await asyncio.wait([shredding])
+        reading = asyncio.ensure_future(engine.browse.message(PAYMENTS, Seq(1)))
+        await until_so(lambda: reading.done() or is_waiting(engine))
+        slow.go_on.set()
+
+        assert (await reading).payload == b""
+
+
+@pytest.mark.parametrize("key", [QueueKey("payments", "rival"), QueueKey("cards")])
+async def test_messages_of_others_are_opened_while_keys_are_shredded(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, key: QueueKey
+) -> None:
+    async with open_engine(str(tmp_path / "skep.db"), clock=clock, masters=MasterKeys(OLD)) as engine:
+        await sealing(engine)
+        await engine.create_queue(key, QueueSettings(encryption_enabled=True))
+        await engine.push([NewMessage(key, b'"theirs"')])
+        slow = SlowShred(engine, monkeypatch)
+        shredding = asyncio.ensure_future(engine.encryption.shred(PAYMENTS.tenant, PAYMENTS.name))
+        await slow.begun.wait()
+        reading = asyncio.ensure_future(engine.browse.message(key, Seq(1)))
+        await until_so(lambda: reading.done() or is_waiting(engine))
+        is_read_beside = reading.done()
+        slow.go_on.set()
+        await shredding
+
+        assert is_read_beside
+        assert (await reading).payload == b'"theirs"'
 
 
 @pytest.mark.parametrize("is_down_for_reads", [False, True])

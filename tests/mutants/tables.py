@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     Mutant,
+    encryption,
     engine,
     lease,
     postgres_locks,
@@ -13,11 +14,14 @@ from tests.mutants import (
     push_ways,
     sqlite,
     sqlite_push,
+    webhooks,
 )
 
 TABLES: dict[str, list[Mutant]] = {
     "push ways": push_ways.MUTANTS,
     "engine": engine.MUTANTS,
+    "encryption": encryption.MUTANTS,
+    "webhooks": webhooks.MUTANTS,
     "lease": lease.MUTANTS,
     "sqlite push": sqlite_push.MUTANTS,
     "sqlite": sqlite.MUTANTS,

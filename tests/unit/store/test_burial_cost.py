@@ -48,6 +48,15 @@ async def run_out(driver: Driver, ordering: Ordering, leases: int) -> None:
     driver.clock.advance(10)
 
 
+@ORDERINGS
+async def test_a_pop_that_wants_many_messages_buries_no_more(make: MakeCounted, ordering: Ordering) -> None:
+    driver, _ = await make()
+    await run_out(driver, ordering, SOME)
+    await driver.pop(batch=SOME)
+
+    assert 0 < (await driver.stats()).dead <= MOST_BURIALS
+
+
 @MANY
 @ORDERINGS
 async def test_a_pop_costs_the_same_however_many_leases_ran_out_with_their_last_attempt(

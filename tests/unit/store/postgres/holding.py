@@ -55,7 +55,7 @@ class Held:
         return await self._task
 
 
-async def waiting_or_done(session: Session, task: asyncio.Future[Any]) -> None:
-    """Return once a call waits for a lock, or has ended without."""
-    while not task.done() and not await session.fetchval(WAITING):
+async def waiting_or_done(session: Session, task: asyncio.Future[Any], calls: int = 1) -> None:
+    """Return once so many calls wait for locks, or this one has ended without."""
+    while not task.done() and await session.fetchval(WAITING) < calls:
         await session.execute("SELECT pg_stat_clear_snapshot()")
