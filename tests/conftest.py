@@ -186,17 +186,12 @@ def blank_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-def with_tables(dsn: str) -> None:
-    """Make the tables of a database, in a thread of its own: an asynchronous fixture may be the first to ask for them."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(lambda: asyncio.run(make_tables(dsn))).result()
-
-
 @pytest.fixture(scope="session")
 def tables_to_copy(postgres_server: PostgresServer) -> str:
     """The name of a database with empty tables, to which nobody is connected."""
     dsn = postgres_server.create_database()
-    with_tables(dsn)
+    with ThreadPoolExecutor(1) as thread:  # an asynchronous fixture may be the first to ask for it
+        thread.submit(lambda: asyncio.run(make_tables(dsn))).result()
     return urlsplit(dsn).path.removeprefix("/")
 
 
@@ -209,9 +204,8 @@ def postgres_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def database_with_tables(postgres_server: PostgresServer) -> Iterator[str]:
-    dsn = postgres_server.create_database()
-    with_tables(dsn)
+def database_with_tables(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[str]:
+    dsn = postgres_server.create_database(template=tables_to_copy)
     yield dsn
     postgres_server.drop_database(dsn)
 

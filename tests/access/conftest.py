@@ -23,8 +23,8 @@ def guarded_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
 
 @pytest.fixture(scope="session")
-def guarded_postgres(postgres_server: PostgresServer) -> Iterator[RunningServer]:
-    dsn = postgres_server.create_database()
+def guarded_postgres(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[RunningServer]:
+    dsn = postgres_server.create_database(template=tables_to_copy)
     with running_server(dsn, access=REQUIRED) as server:
         yield server
     postgres_server.drop_database(dsn)

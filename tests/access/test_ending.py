@@ -10,7 +10,6 @@ from skep.model.key import Verb
 from skep.testing.server import running_server
 from tests.access.driver import Caller, Door
 from tests.http.driver import Reply
-from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 WAIT_SECONDS = 20
@@ -72,11 +71,13 @@ def test_a_key_expires_by_the_servers_clock_and_with_it_its_polls() -> None:
 
 
 def test_a_key_revoked_on_another_server_counts_no_longer_here_within_a_second(
-    postgres_server: PostgresServer,
+    empty_tables_dsn: str,
 ) -> None:
-    dsn = postgres_server.create_database()
     access = AccessSettings(required=True)
-    with running_server(dsn, access=access) as one, running_server(dsn, access=access) as two:
+    with (
+        running_server(empty_tables_dsn, access=access) as one,
+        running_server(empty_tables_dsn, access=access) as two,
+    ):
         here, there = Door(one, "default"), Door(two, "default")
         minted = there.key(Verb.PUSH, Verb.POP)
         caller = here.with_token(minted.text)
@@ -93,7 +94,6 @@ def test_a_key_revoked_on_another_server_counts_no_longer_here_within_a_second(
         assert caller.push("orders", 1).status == 401
         here.close()
         there.close()
-    postgres_server.drop_database(dsn)
 
 
 def test_a_rate_limit_says_when_to_come_again_and_others_are_not_held_up() -> None:

@@ -19,7 +19,6 @@ from skep.model.operation import QueuedReason
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Caller, Door
 from tests.access.requests import ALL, guarded_operations, lease_in, made
-from tests.support.postgres import PostgresServer
 
 NONCE = re.compile(rb'nonce="[^"]*"')
 REQUIRED = AccessSettings(required=True)
@@ -34,11 +33,9 @@ def still(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
         with running_server(clock=clock, settings=LATER, access=REQUIRED) as server:
             yield server
         return
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    dsn = postgres.create_database()
+    dsn: str = request.getfixturevalue("empty_tables_dsn")
     with running_server(dsn, clock=clock, settings=LATER, access=REQUIRED) as server:
         yield server
-    postgres.drop_database(dsn)
 
 
 def put_off(door: Door, calls: int) -> None:

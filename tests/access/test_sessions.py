@@ -21,7 +21,6 @@ from tests.access.driver import Door
 from tests.access.requests import ALL
 from tests.access.test_gate import Desk
 from tests.access.test_session import OWN, login
-from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 SETTINGS = AccessSettings(required=True, session_seconds=1_000, session_idle_seconds=100)
@@ -142,9 +141,8 @@ def server_of(store: str) -> Iterator[Door]:
         door.close()
 
 
-def test_servers_share_sessions_and_their_ends(postgres_server: PostgresServer) -> None:
-    dsn = postgres_server.create_database()
-    with server_of(dsn) as here, server_of(dsn) as there:
+def test_servers_share_sessions_and_their_ends(empty_tables_dsn: str) -> None:
+    with server_of(empty_tables_dsn) as here, server_of(empty_tables_dsn) as there:
         key = here.key(*ALL)
         cookie, other = here.session(key.text), here.session(key.text)
         assert (status(there, cookie), status(there, other)) == (200, 200)
@@ -153,7 +151,6 @@ def test_servers_share_sessions_and_their_ends(postgres_server: PostgresServer) 
         assert status(there, other) == 200
         here.revoke(key)
         until(lambda: status(there, other) == 401)
-    postgres_server.drop_database(dsn)
 
 
 def test_made_up_sessions_do_not_keep_the_store_busy(timed: Door) -> None:

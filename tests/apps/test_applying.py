@@ -168,10 +168,11 @@ async def test_a_change_that_the_store_refuses_leaves_the_app_unapplied(opened: 
     assert opened.catalogue.apps == {}
 
 
-async def test_another_server_hears_of_an_app_within_a_second(postgres_dsn: str, clock: ManualClock) -> None:
+async def test_another_server_hears_of_an_app_within_a_second(empty_tables_dsn: str, clock: ManualClock) -> None:
     async with AsyncExitStack() as stack:
         here, there = [
-            await stack.enter_async_context(open_server(postgres_dsn, clock=clock, environment={})) for _ in range(2)
+            await stack.enter_async_context(open_server(empty_tables_dsn, clock=clock, environment={}))
+            for _ in range(2)
         ]
         await apply_text(here, SHOP)
         await there.engine.push([message(b"{}")])
@@ -182,11 +183,12 @@ async def test_another_server_hears_of_an_app_within_a_second(postgres_dsn: str,
 
 
 async def test_of_two_servers_that_apply_the_same_queue_at_once_one_is_refused(
-    postgres_dsn: str, clock: ManualClock
+    empty_tables_dsn: str, clock: ManualClock
 ) -> None:
     async with AsyncExitStack() as stack:
         servers = [
-            await stack.enter_async_context(open_server(postgres_dsn, clock=clock, environment={})) for _ in range(4)
+            await stack.enter_async_context(open_server(empty_tables_dsn, clock=clock, environment={}))
+            for _ in range(4)
         ]
         applied = await asyncio.gather(
             *(apply_text(server, f"app A{number} {{ queue Q {{}} }}") for number, server in enumerate(servers)),

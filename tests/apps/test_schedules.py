@@ -154,10 +154,13 @@ async def test_names_may_be_long(opened: Opened, clock: ManualClock) -> None:
     assert await days(opened) == ["12:10"]
 
 
-async def test_several_servers_of_one_store_push_one_message_per_firing(postgres_dsn: str, clock: ManualClock) -> None:
+async def test_several_servers_of_one_store_push_one_message_per_firing(
+    empty_tables_dsn: str, clock: ManualClock
+) -> None:
     async with AsyncExitStack() as stack:
         servers = [
-            await stack.enter_async_context(open_server(postgres_dsn, clock=clock, environment={})) for _ in range(3)
+            await stack.enter_async_context(open_server(empty_tables_dsn, clock=clock, environment={}))
+            for _ in range(3)
         ]
         await apply_text(servers[0], SPEC)
         for server in servers:

@@ -47,9 +47,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+def shared_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[str]:
     """One database for all tests of a worker."""
-    dsn = postgres_server.create_database()
+    dsn = postgres_server.create_database(template=tables_to_copy)
     yield dsn
     postgres_server.drop_database(dsn)
 

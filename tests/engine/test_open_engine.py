@@ -34,8 +34,8 @@ async def test_I1_a_file_keeps_what_was_pushed(tmp_path: Path, scheme: str) -> N
         assert [delivery.payload for delivery in (await engine.pop(PopRequest(ORDERS))).deliveries] == [b"1"]
 
 
-async def test_postgres_is_shared(postgres_dsn: str) -> None:
-    async with open_engine(postgres_dsn) as engine:
+async def test_postgres_is_shared(empty_tables_dsn: str) -> None:
+    async with open_engine(empty_tables_dsn) as engine:
         assert engine.settings.shared
         assert await pushed_and_popped(engine) == [b"1"]
 

@@ -15,7 +15,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.support.postgres import PostgresServer
 from tests.support.serving import ServeProcess, serving
 from tests.support.waiting import until, until_asked
 
@@ -28,10 +27,8 @@ PERFORMS_NOTHING = ("--set", "operations.drain=false")
 
 
 @pytest.fixture
-def dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    dsn = postgres_server.create_database()
-    yield dsn
-    postgres_server.drop_database(dsn)
+def dsn(postgres_dsn: str) -> str:
+    return postgres_dsn
 
 
 class Server:

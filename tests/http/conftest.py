@@ -25,9 +25,9 @@ def sqlite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
 
 
 @pytest.fixture(scope="session")
-def http_postgres_server(postgres_server: PostgresServer) -> Iterator[RunningServer]:
+def http_postgres_server(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[RunningServer]:
     """A server on PostgreSQL."""
-    dsn = postgres_server.create_database()
+    dsn = postgres_server.create_database(template=tables_to_copy)
     with running_server(dsn, limits=MANY_QUEUES) as server:
         yield server
     postgres_server.drop_database(dsn)

@@ -34,11 +34,11 @@ app Alerts {{
 """
 
 
-def test_a_repeat_is_told_whichever_server_it_comes_to(postgres_dsn: str) -> None:
-    with running_server(postgres_dsn, environment=SECRETS) as one:
+def test_a_repeat_is_told_whichever_server_it_comes_to(empty_tables_dsn: str) -> None:
+    with running_server(empty_tables_dsn, environment=SECRETS) as one:
         sender = Sender(one, ManualClock())
         sender.apply(SPEC)
-        with running_server(postgres_dsn, environment=SECRETS) as other:
+        with running_server(empty_tables_dsn, environment=SECRETS) as other:
             senders = [sender, Sender(other, ManualClock())]
 
             def post(number: int) -> Reply:
@@ -129,7 +129,7 @@ def test_a_server_that_was_restarted_knows_its_webhooks_and_their_keys(tmp_path:
     assert depths == [1, 1]
 
 
-def test_commands_that_come_to_different_servers_all_count_once(postgres_dsn: str) -> None:
+def test_commands_that_come_to_different_servers_all_count_once(empty_tables_dsn: str) -> None:
     spec = f"""
         app Doors {{
           entity Door {{
@@ -148,10 +148,10 @@ def test_commands_that_come_to_different_servers_all_count_once(postgres_dsn: st
           }}
         }}
     """
-    with running_server(postgres_dsn, environment=SECRETS) as one:
+    with running_server(empty_tables_dsn, environment=SECRETS) as one:
         first = Sender(one, ManualClock())
         first.apply(spec)
-        with running_server(postgres_dsn, environment=SECRETS) as other:
+        with running_server(empty_tables_dsn, environment=SECRETS) as other:
 
             def ring(number: int) -> list[int]:
                 mine = Sender(other if number % 2 else one, ManualClock())

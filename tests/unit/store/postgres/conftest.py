@@ -7,7 +7,6 @@ plan everything anew, which takes longer than most tests do. Tests that harm it 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from skep.clock import ManualClock
 from skep.store.postgres import PostgresStore
 from tests.conftest import EMPTY
 from tests.contract.driver import Driver
-from tests.support.postgres import PostgresServer, make_tables
+from tests.support.postgres import PostgresServer
 
 TENANTS = (f"tenant {number}" for number in itertools.count(1))
 FOLDER = Path(__file__).parent
@@ -33,9 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def emptied_dsn(postgres_server: PostgresServer) -> Iterator[str]:
-    dsn = postgres_server.create_database()
-    asyncio.run(make_tables(dsn))
+def emptied_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator[str]:
+    dsn = postgres_server.create_database(template=tables_to_copy)
     yield dsn
     postgres_server.drop_database(dsn)
 
