@@ -109,7 +109,7 @@ class Client:
     def note_unknown(
         self, verb: str, started: int, now: Instant, minted: list[Any], request: Callable[[list[Id]], Any]
     ) -> None:
-        """Note a push without an answer. Its server may be slow, and mint its ids only later; if it never does, there was no push."""
+        """Note a call that mints ids, without an answer. Its server may be slow, and mint its ids only later; if it never does, nothing was done."""
         self._unknown.append((Call(self.name, verb, started, None, now, None), minted, request))
 
     @property

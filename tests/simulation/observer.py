@@ -17,7 +17,7 @@ from torture.history import Violation
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 12.0
+LOOK_SECONDS = 7.0
 """Longer than any lease, any backoff, any schedule, and the wait for a signal that was lost."""
 OPERATIONS_SECONDS = 60
 TRIES = 100
@@ -68,7 +68,7 @@ class Observer(Client):
 
     async def drain_one(self, queue: QueueKey, group: str) -> None:
         """Pop and ack until a long poll gives nothing, though it outlasts all leases."""
-        request = PopRequest(queue, group=group, batch=100, lease_seconds=5.0)
+        request = PopRequest(queue, group=group, batch=100, lease_seconds=2.0)
         for _ in range(TRIES):
             deliveries = await self.pop(request, LOOK_SECONDS)
             if deliveries == []:

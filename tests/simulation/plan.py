@@ -16,7 +16,7 @@ from tests.simulation.network import Weather
 
 GROUPS = ("g", "h")
 NAMESPACE = "simulated"
-SAFETY_POLL_SECONDS = 5.0
+SAFETY_POLL_SECONDS = 3.0
 NEVER_SECONDS = 100_000.0
 
 
@@ -70,7 +70,8 @@ class Plan:
     queues: dict[QueueKey, QueueSettings]
     partitions: dict[QueueKey, list[str]] = field(repr=False)
     pushers: int
-    poppers: int
+    poppers: list[str]
+    """The group of each popper."""
     queues_operations: bool
     """Whether pushes of one partition are queued as operations (202), and acks too."""
 
@@ -80,7 +81,7 @@ class Plan:
         return EngineSettings(
             shared=True,
             safety_poll_seconds=NEVER_SECONDS if self.is_calm else SAFETY_POLL_SECONDS,
-            follow_seconds=2.0,
+            follow_seconds=4.0,
             maintain_seconds=60.0,
             sample_seconds=30.0,
             admission=AdmissionSettings(push_load=0.0, ack_load=0.0, pop_load=1_000.0)
@@ -108,12 +109,13 @@ def drawn(random: Random) -> Plan:
         is_calm,
         weather,
         faults,
-        frozenset(ability for ability in Ability if random.random() < 0.4),
+        frozenset(ability for ability in Ability if random.random() < 0.4)
+        | ({Ability.LONG_POLL} if is_calm else set()),
         random.choice((1, 2, 2, 3)),
         queues,
         {key: [DEFAULT_PARTITION] if one.ordering is Ordering.FIFO else names for key, one in queues.items()},
         random.choice((1, 2)),
-        random.choice((1, 2, 3)),
+        random.choice((["g"], ["g", "g"], ["g", "h"], ["g", "g", "g"], ["g", "g", "h"])),
         queues_operations=random.random() < 0.15,
     )
 

@@ -194,5 +194,7 @@ class Operator(Worker):
             meant = structs.replace(wanted, seqs=[letter.seq for letter in letters])
             if letters:
                 answer = (await self.ask(lambda e: e.dead_letters.replay(meant), minted)).replayed
-        ids = [id_ for batch in minted for id_ in batch]
-        self.note("replay", started, now, (ids, groups), answer)
+        if answer is None:
+            self.note_unknown("replay", started, now, minted, lambda ids: (ids, groups))
+        else:
+            self.note("replay", started, now, ([id_ for batch in minted for id_ in batch], groups), answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,7 +14,7 @@ from tests.simulation.clients import Client
 from tests.simulation.faults import end_faults, inject
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.observer import Observer
-from tests.simulation.plan import GROUPS, STORE_FAULTS, Ability, Plan, drawn
+from tests.simulation.plan import STORE_FAULTS, Ability, Plan, drawn
 from tests.simulation.roles import Operator, Popper, Pusher
 from tests.simulation.world import World, empty_image, simulated
 from torture.check import check
@@ -49,7 +50,7 @@ def run(seed: int) -> Run:
     try:
         with simulated(loop) as errors:
             history, violations = loop.play(_play(loop, plan))
-            violations = [*check(history), *violations]
+            violations = [*check(history), *_too_early(history), *violations]
             violations += [Violation("sound", text) for text in (*loop.failures, *errors)]
             return Run(seed, plan, violations, history, loop.steps, loop.trace)
     finally:
@@ -78,14 +79,22 @@ def _workers(world: World, plan: Plan, random: Random) -> list[Pusher | Popper |
     workers: list[Pusher | Popper | Operator] = [
         Pusher(world, f"pusher {number}", Random(random.random())) for number in range(plan.pushers)
     ]
-    for number in range(plan.poppers):
+    for number, group in enumerate(plan.poppers):
         popper = Popper(world, f"popper {number}", Random(random.random()))
-        popper.group = GROUPS[number % len(GROUPS)]
+        popper.group = group
         workers.append(popper)
     workers.append(Operator(world, "operator", Random(random.random())))
     for worker in workers:
         worker.plan = plan
     return workers
+
+
+def _too_early(history: History) -> Iterator[Violation]:
+    """Messages that came before the time they were scheduled for."""
+    due = {pushed.id: pushed.message.deliver_at for pushed in history.pushes if pushed.message.deliver_at is not None}
+    for given in history.gives:
+        if given.call.latest_now < due.get(given.delivery.id, 0):
+            yield Violation("scheduled", f"seq {given.delivery.seq} came before its time", (given.call,))
 
 
 def _history(plan: Plan, clients: list[Client]) -> History:

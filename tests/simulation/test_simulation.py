@@ -12,8 +12,8 @@ import pytest
 from tests.simulation.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 100
-MORE_SEEDS = 10_000
+SEEDS = 250
+MORE_SEEDS = 8_000
 
 
 def check_seeds(seeds: range) -> None:
