@@ -27,7 +27,7 @@ from playwright.sync_api import (
 
 from skep.clock import Instant, ManualClock
 from skep.testing.server import RunningServer, running_server
-from tests.browser.screen import WIDE, Screen, forget, hearing
+from tests.browser.screen import WIDE, Screen, forget, hearing, resize
 from tests.browser.traffic import an_hour
 from tests.http.driver import Api
 
@@ -38,8 +38,10 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 UNUSED = (
     "SpareRendererForSitePerProcess", "PreloadTopChromeWebUI", "BackForwardCache", "PaintHolding", "Translate",
     "MediaRouter", "DialMediaRouteProvider", "GlobalMediaControls", "HttpsUpgrades", "LensOverlay", "OptimizationHints",
+    "RenderDocument",
 )  # fmt: skip
-"""What a browser does besides for whoever sits before it. A process that is kept ready for the next page alone takes a fifth of the time."""
+"""What a browser does besides for whoever sits before it. A process that is kept ready for the next page alone takes a fifth of the time,
+and as much a new frame, with all that belongs to it, for each page of a tab (RenderDocument)."""
 # Root has no sandbox for a browser; a small /dev/shm would end it.
 # Names in .example mean this machine, as those of a page that was rebound do.
 ARGUMENTS = [
@@ -145,7 +147,9 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 @pytest.fixture(scope="package")
 def tab(context: BrowserContext) -> Page:
     """The tab of all tests: each one more is a window, with processes for its frame, and takes more than most tests do."""
-    return context.new_page()
+    tab = context.new_page()
+    resize(tab, WIDE)
+    return tab
 
 
 @pytest.fixture

@@ -24,6 +24,17 @@ def hearing(page: Page, event: str, hear: Callable[[Any], None]) -> Iterator[Non
         page.remove_listener(event, hear)
 
 
+def resize(page: Page, size: dict[str, int]) -> None:
+    """Give the page a size. Its window is then minimized, so that the frame around the page, in which a wheel turns while it loads, is
+    not drawn. The page does not notice: playwright lets it believe that it is seen and has the focus.
+    """
+    page.set_viewport_size({"width": size["width"], "height": size["height"]})
+    session = page.context.new_cdp_session(page)
+    window = session.send("Browser.getWindowForTarget")["windowId"]
+    session.send("Browser.setWindowBounds", {"windowId": window, "bounds": {"windowState": "minimized"}})
+    session.detach()
+
+
 def forget(page: Page, origins: list[str]) -> None:
     """Let the next test find a browser that was never used, with one tab."""
     if page.url.startswith("http"):
@@ -38,7 +49,7 @@ def forget(page: Page, origins: list[str]) -> None:
         if other is not page:
             other.close()
     page.emulate_media(color_scheme="light")
-    page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+    resize(page, WIDE)
 
 
 class Screen:
@@ -64,11 +75,11 @@ class Screen:
             shown = [("light", "light", WIDE), ("dark", "dark", WIDE), ("phone", "light", PHONE)]
         for scheme, colours, size in shown:
             self.page.emulate_media(color_scheme=colours)
-            self.page.set_viewport_size({"width": size["width"], "height": size["height"]})
+            resize(self.page, size)
             if self._folder is not None:
                 self.page.screenshot(path=self._folder / f"{name}-{scheme}.png", full_page=True)
         self.page.emulate_media(color_scheme="light")
-        self.page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
+        resize(self.page, WIDE)
 
     @property
     def text(self) -> str:

@@ -14,7 +14,7 @@ from skep.config import AccessSettings
 from skep.model.key import Verb
 from skep.testing.server import RunningServer, running_server
 from tests.access.driver import Door
-from tests.browser.screen import PHONE, Screen
+from tests.browser.screen import PHONE, Screen, resize
 from tests.http.driver import Api
 
 SOON = "2101-01-01T00:00:00Z"
@@ -243,7 +243,7 @@ def test_what_admins_did(walk: Walk) -> None:
 def test_a_phone_takes_no_more_clicks(screen: Screen, api: Api) -> None:
     """What is to be clicked is there to be clicked: within the screen, and covered by nothing."""
     traffic(api)
-    screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(screen.page, PHONE)
     walk = Walk(screen)
     walk.tile("Dead letters")
     walk.link("Edit…", walk.row("amount is negative"))

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from skep.testing.server import running_server
 from tests.browser.conftest import Aged
-from tests.browser.screen import PHONE, Screen
+from tests.browser.screen import PHONE, Screen, resize
 from tests.http.driver import Api
 
 LONG = "order-" + "x" * 215
@@ -71,7 +71,7 @@ def test_a_name_of_221_characters_does_not_stretch_the_page(screen: Screen, api:
     api.push(LONG, 1, partition=LONG)
     api.pop(LONG, 1, f"&consumerGroup={LONG}")
     for size in (PHONE, {"width": 1280, "height": 860}):
-        screen.page.set_viewport_size({"width": size["width"], "height": size["height"]})
+        resize(screen.page, size)
         for path in ("/", "/queues", f"/queues/{LONG}", f"/queues/{LONG}/settings", "/messages"):
             screen.open(path)
             assert screen.page.evaluate("document.documentElement.scrollWidth") <= size["width"], path
@@ -80,7 +80,7 @@ def test_a_name_of_221_characters_does_not_stretch_the_page(screen: Screen, api:
 
 def test_rows_keep_their_actions_on_a_phone_and_these_look_like_buttons(screen: Screen, api: Api) -> None:
     api.push(LONG, 1)
-    screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(screen.page, PHONE)
     screen.open("/queues")
 
     button = screen.page.get_by_role("button", name="Pause")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.screen import PHONE, Screen
+from tests.browser.screen import PHONE, Screen, resize
 from tests.http.driver import Api
 
 HOSTILE = 'name="%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E", host="web-3"'.replace("(", "%28").replace(")", "%29")
@@ -52,7 +52,7 @@ def test_a_phone_shows_who_holds_a_partition_and_its_rows_are_low(screen: Screen
     consumer = f'name="mailer", host="{"web-3." * 8}internal", pid="4711"'
     api.ack(pop(api, consumer), "retry", error="TimeoutError: no answer from render.internal\nTraceback: line 1")
     pop(api, consumer)
-    screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(screen.page, PHONE)
 
     screen.open("/queues/orders")
 
@@ -60,7 +60,7 @@ def test_a_phone_shows_who_holds_a_partition_and_its_rows_are_low(screen: Screen
     assert row.evaluate("row => row.getBoundingClientRect().height") < 50
     for text in ("Held by", "TimeoutError: no answer"):
         told = screen.page.get_by_text(text).first
-        told.scroll_into_view_if_needed()
+        told.evaluate("e => e.scrollIntoView({block: 'center', inline: 'nearest'})")
         expect(told).to_be_in_viewport(ratio=0.95)
     assert screen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Aged
-from tests.browser.screen import Screen, hearing
+from tests.browser.screen import PHONE, Screen, hearing, resize
 from tests.browser.traffic import shop
 from tests.http.driver import Api
 
@@ -67,7 +67,7 @@ PHONE_PAGES = (
 
 @pytest.mark.slow
 def test_no_page_is_wider_than_a_phone(aged_screen: Screen, aged: Aged, complaints: list[str]) -> None:
-    aged_screen.page.set_viewport_size({"width": 390, "height": 800})
+    resize(aged_screen.page, PHONE)
     for path in PHONE_PAGES:
         aged_screen.page.goto(aged.server.url + path)
         wide = aged_screen.page.evaluate("document.documentElement.scrollWidth")

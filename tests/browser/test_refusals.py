@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from skep.spec import load, to_json
 from skep.testing.server import RunningServer, running_server
-from tests.browser.screen import PHONE, Screen
+from tests.browser.screen import PHONE, Screen, resize
 from tests.http.driver import Api
 
 APP = """
@@ -97,7 +97,7 @@ def test_a_header_with_markup_for_a_name_is_refused_or_left_out(hooked_screen: S
 
 def test_a_phone_shows_refusals_without_scrolling_the_page_sideways(hooked_screen: Screen, sender: Api) -> None:
     sender.request("POST", "/hook/Bell", b'{"' + b"a" * 39 + b'": [' + b'{"b":' * 200)
-    hooked_screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(hooked_screen.page, PHONE)
 
     hooked_screen.open("/operations/refusals")
 

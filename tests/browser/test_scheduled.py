@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.screen import PHONE, Screen
+from tests.browser.screen import PHONE, Screen, resize
 from tests.http.driver import Api
 
 SOON = "2101-01-01T00:00:00Z"
@@ -33,7 +33,7 @@ def test_they_are_listed_and_one_is_cancelled_after_a_preview(screen: Screen, ap
 
 def test_a_phone_shows_them_without_scrolling_the_page_sideways(screen: Screen, api: Api) -> None:
     api.push("orders", {"n": 1}, deliverAt=SOON, partition="p" * 200, transactionId="t" * 200)
-    screen.page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(screen.page, PHONE)
     for path, query in (("/queues/orders/scheduled", {}), ("/queues/orders/scheduled/confirm", {"do": "move"})):
         screen.open(path, **query)
         wide = screen.page.evaluate("document.documentElement.scrollWidth")

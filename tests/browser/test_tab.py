@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import BrowserContext, Page
 
 from skep.testing.server import RunningServer
-from tests.browser.screen import PHONE, WIDE, forget
+from tests.browser.screen import PHONE, WIDE, forget, resize
 
 SEEN = """() => [
     localStorage.a, sessionStorage.b, document.cookie, window.left, innerWidth,
@@ -19,7 +19,7 @@ def test_what_one_test_leaves_no_other_finds(tab: Page, context: BrowserContext,
     with context.expect_page():
         tab.evaluate("() => { window.open('/queues') }")
     tab.emulate_media(color_scheme="dark")
-    tab.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    resize(tab, PHONE)
     assert tab.evaluate(SEEN) == ["1", "2", "c=3", 4, PHONE["width"], True]
 
     forget(tab, [server.url])
