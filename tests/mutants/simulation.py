@@ -73,7 +73,7 @@ MUTANTS = [
     Mutant(
         "transact: a refused transaction keeps what it settled",
         "store/sqlite/transact.py",
-        "                raise _RefusedError(undone(transaction, settled, pushed))\n",
+        "                raise _RefusedTransactionError(undone(transaction, settled, pushed))\n",
         "                return undone(transaction, settled, pushed)\n",
         KILLED_BY,
     ),
