@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from skep.client import AsyncClient
 from skep.client.async_message import AsyncMessage
@@ -125,7 +125,7 @@ class Caller:
             durability="buffered" if buffered else "stored",
         )
         batch = PushBatch(list(messages), self._mint.mint_many(len(messages)))
-        return await self.note(
+        answer = await self.note(
             "push",
             [batch],
             asked,
@@ -133,6 +133,9 @@ class Caller:
             refusal=[refused(batch)],
             repeats=repeats,
         )
+        if answer is not None and not buffered and _is_accepted(self.calls[-1].answer[0]):
+            self.calls[-1] = structs.replace(self.calls[-1], verb="accept", answer=None)
+        return answer
 
     async def transact(
         self, acked: Sequence[AsyncMessage], delivered: Sequence[Delivery], to: QueueKey, messages: Sequence[NewMessage]
@@ -259,6 +262,11 @@ def outgoing(message: NewMessage) -> Outgoing:
 
 def refused(batch: PushBatch) -> PushOutcome:
     return PushOutcome([PushResult(PushStatus.REFUSED, id_) for id_ in batch.ids], {})
+
+
+def _is_accepted(outcome: PushOutcome) -> bool:
+    """Whether a push was accepted for later instead of stored: queued, or spooled while the database is away."""
+    return any(result.status in (PushStatus.QUEUED, PushStatus.BUFFERED) for result in outcome.results)
 
 
 def told(batch: PushBatch, messages: Sequence[PushedMessage]) -> PushOutcome:

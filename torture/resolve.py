@@ -57,9 +57,9 @@ def resolved(calls: list[Call]) -> list[Call]:
 
 
 def _resolved_push(call: Call, sights: Sights) -> Call:
-    if call.verb == "push":
+    if call.verb in ("push", "accept"):
         batch = call.request[0]
-        if call.ended is None:
+        if call.ended is None or call.verb == "accept":
             return structs.replace(call, request=[_found(batch, sights)])
         batch, outcome = _own_duplicates(batch, call.answer[0], sights)
         return structs.replace(call, request=[batch], answer=[outcome])
@@ -116,7 +116,7 @@ def _with_replays(calls: list[Call], sights: Sights) -> list[Call]:
 
 
 def _ids(call: Call) -> list[Id]:
-    if call.verb == "push":
+    if call.verb in ("push", "accept"):
         return list(call.request[0].ids)
     if call.verb == "transact":
         return list(call.request[0].push.ids)

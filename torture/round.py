@@ -26,6 +26,7 @@ DRAIN_SECONDS = 90.0
 """How long everything may take to be delivered once the faults are over; what is left then is stranded."""
 AUTO_ACKED = ("loose", "swept")
 MOST_TRIES = 200
+MOST_PUSHES_MEANWHILE = 5
 PAUSE_SECONDS = 0.05
 
 
@@ -75,6 +76,7 @@ class Round:
         self._well = asyncio.Event()
         """Cleared during an outage."""
         self._well.set()
+        self._takes_pushes = False
 
     async def run(self) -> Outcome:
         """The round from its queues to its verdict."""
@@ -106,11 +108,18 @@ class Round:
 
     async def _work(self, worker: Worker) -> None:
         for number in range(self.plan.steps):
-            await self._well.wait()
+            await self._outage_over(worker, number)
             self.outcome.steps[await worker.step(number)] += 1
             async with self._moved:
                 self._done += 1
                 self._moved.notify_all()
+
+    async def _outage_over(self, worker: Worker, number: int) -> None:
+        """Wait for the end of an outage; meanwhile push where pushes are taken."""
+        for turn in range(MOST_PUSHES_MEANWHILE):
+            if not self._well.is_set() and self._takes_pushes:
+                await worker.push_meanwhile(number, turn)
+        await self._well.wait()
 
     async def _inject(self) -> None:
         """Faults at points of the plan, counted in steps of all clients."""
@@ -123,6 +132,7 @@ class Round:
                     await self._moved.wait()
             name = chance.choice(self.plan.faults)
             fault = self.menu[name]
+            self._takes_pushes = fault.takes_pushes
             if fault.is_outage:
                 self._well.clear()
             try:
@@ -137,7 +147,17 @@ class Round:
         """Pop and ack until the figures say that nothing is left, or it takes far too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
+                await self._stored()
                 await asyncio.gather(*(self._drain_queue(queue, caller) for queue, caller in self._shared_out()))
+
+    async def _stored(self) -> None:
+        """Wait until the server has stored what it took for later."""
+        for _ in range(MOST_TRIES):
+            with suppress(SkepError):
+                found = await self._observer.again.buffers()
+                if found.spool.pending == found.qos0.pending == 0:
+                    return
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _shared_out(self) -> list[tuple[RoundQueue, Caller]]:
         queues = list(self.queues.of_kind.values())

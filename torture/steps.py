@@ -39,16 +39,25 @@ class Worker:
         self.seed = seed
         self.chance = random.Random(seed)
         self.held: list[Held] = []
-        self.number = 0
+        self.name = ""
+        """Of the step, part of the payloads that it pushes."""
 
     async def step(self, number: int) -> str:
         """Do one step of the plan; its name."""
-        self.chance = random.Random(f"{self.seed}/{number}")
-        self.number = number
+        self._begin(str(number))
         [name] = self.chance.choices(list(STEPS), [weight for weight, _ in STEPS.values()])
         await STEPS[name][1](self)
         del self.held[:-MOST_HELD]
         return name
+
+    async def push_meanwhile(self, number: int, turn: int) -> None:
+        """A push before a step, while the store is away: the server takes it for later."""
+        self._begin(f"{number}.{turn}")
+        await self._push(self.chance.randint(1, 10))
+
+    def _begin(self, name: str) -> None:
+        self.name = f"{self.seed}/{name}"
+        self.chance = random.Random(self.name)
 
     # pushes
 
@@ -60,7 +69,7 @@ class Worker:
         partition = f"p{self.chance.randrange(PARTITIONS)}"
         found = []
         for place in range(count):
-            name = f"{self.seed}/{self.number}/{place}"
+            name = f"{self.name}/{place}"
             transaction_id: str | None = name
             if plain:
                 transaction_id = None

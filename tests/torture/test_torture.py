@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from skep.errors import Code, SkepError
+from tests.mutants.tables import TABLES
 from torture.app import chosen_faults
 from torture.faults import MENU
 from torture.history import Violation
@@ -24,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 600
 
 
-def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+def torture(*arguments: str, source: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), str(source)])
     return subprocess.run(
         [sys.executable, "-P", "-m", "torture", *arguments],
         cwd=ROOT,
@@ -75,6 +77,36 @@ def test_all_faults_together_keep_all_promises(store: str) -> None:
     report = tortured("--seed", "3", "--store", store, "--faults", "all", "--rounds", "3", "--injections", "5")
 
     assert sum(report["faults"].values()) == 15
+
+
+def check_found_out(name: str, promise: str, folder: Path) -> None:
+    """A server of the code with a fault in it is found out, by the promise that the fault breaks."""
+    [mutant] = [one for table in TABLES.values() for one in table if one.name == name]
+    copy = shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = copy / "skep" / mutant.file
+    changed.write_text(mutant.apply(changed.read_text(encoding="utf-8")), encoding="utf-8")
+
+    done = torture("--json", "--no-shrink", "--seed", "1", "--rounds", "2", source=copy)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["promises"][promise]["verdict"] == "broken"
+    assert all(violation["witness"] for violation in report["violations"])
+    assert "--seed 1" in report["again"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        ("settle: any token settles a lease", "I6"),
+        ("settle: the completed count of a whole lease is lost", "I9"),
+        ("SQLite seek: leases stay", "I6"),
+        ("SQLite unordered: the next attempt of a nacked message is not counted", "I10"),
+    ],
+)
+def test_a_server_with_a_fault_in_its_code_is_found_out(name: str, promise: str, tmp_path: Path) -> None:
+    check_found_out(name, promise, tmp_path)
 
 
 def test_the_menu_is_shown() -> None:

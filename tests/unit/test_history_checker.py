@@ -535,6 +535,20 @@ def test_I13_an_accepted_message_must_be_in_the_log_once_and_first() -> None:
     assert promises(accepted, later, call(3, "log", Q, [stored(1, b)])) == {"I13"}
 
 
+def test_I13_an_accepted_message_may_come_late_and_stay_away_for_a_reason() -> None:
+    a, b = ids(2)
+    accepted = call(1, "accept", [PushBatch([message("a")], [a])], None)
+    nothing = call(3, "log", Q, [])
+    named = NewMessage(queue=Q, payload=b"", partition="p", transaction_id="t")
+    twice = [call(number, "accept", [PushBatch([named], [id_])], None) for number, id_ in ((1, a), (2, b))]
+
+    assert promises(accepted, call(2, "log", Q, []), call(3, "log", Q, [stored(1, a)])) == set()
+    assert promises(accepted, nothing) == {"I13"}
+    assert check(History([accepted, nothing], {Q: QueueSettings(max_depth=1)})) == []
+    assert promises(*twice, call(3, "log", Q, [stored(1, a)])) == set()
+    assert promises(twice[0], nothing) == {"I13"}
+
+
 def test_I15_a_batch_without_an_answer_is_whole_or_not_there() -> None:
     a, b = ids(2)
     push = call(1, "push", [PushBatch([message("a"), message("b")], [a, b])], None, ended=False)

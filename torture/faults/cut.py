@@ -17,6 +17,7 @@ class Cut:
     description = "connections cut at any byte of requests or answers, so that answers are lost after the commit"
     stores = BOTH
     is_outage = False
+    takes_pushes = False
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         size = chance.randrange(MOST_BYTES)

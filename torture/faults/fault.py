@@ -29,5 +29,9 @@ class Fault(Protocol):
     def is_outage(self) -> bool:
         """Whether nothing works while it lasts: then only calls that run at its beginning meet it, and the next ones wait."""
 
+    @property
+    def takes_pushes(self) -> bool:
+        """Whether pushes are taken during the outage all the same."""
+
     async def inject(self, site: Site, chance: random.Random) -> str:
         """Do it, undo it, and say what was done."""

@@ -13,6 +13,7 @@ class Kill:
     description = "kill -9 of the server, and a restart on the same store"
     stores = BOTH
     is_outage = True
+    takes_pushes = False
 
     async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
         site.server.kill()

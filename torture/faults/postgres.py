@@ -13,6 +13,7 @@ class KillPostgres:
     description = "kill -9 or a restart of PostgreSQL under the running server"
     stores: tuple[StoreName, ...] = ("postgres",)
     is_outage = True
+    takes_pushes = True
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         postgres = site.postgres

@@ -16,6 +16,7 @@ class Stop:
     description = "SIGSTOP of the server past a lease, then SIGCONT"
     stores = BOTH
     is_outage = False
+    takes_pushes = False
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         seconds = LEASE_SECONDS * chance.uniform(1.1, 1.5)

@@ -150,23 +150,41 @@ def log_order_is_commit_order(tracks: Tracks) -> Iterator[Violation]:
 
 def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
     """I13: what was accepted for later is in the log once, in order, before later pushes to its partition."""
+    last = {call.request: call for call, _ in sorted(tracks.history.logs, key=lambda look: look[0].started)}
     for call, messages in tracks.history.logs:
         pushes = tracks.history.pushes_to.get(call.request, [])
         accepted = [p for p in pushes if p.call.verb == "accept" and p.call.is_before(call)]
+        accepted = [p for p in accepted if p.message.deliver_at is None]
         if not accepted:
             continue
         places: dict[Id, list[int]] = defaultdict(list)
         for message in messages:
             places[message.id].append(message.seq)
+        is_last = last[call.request] is call
         for pushed in accepted:
             times = len(places.get(pushed.id, ()))
-            if times > 1 or (times == 0 and not tracks.may_be_cleared(call.request)):
+            if times > 1 or (times == 0 and is_last and not may_stay_away(tracks, pushed)):
                 yield Violation("I13", f"an accepted message is in the log {times} times", (pushed.call, call))
-        yield from overtaken(call, accepted, pushes, places)
+        yield from overtaken(tracks, call, accepted, pushes, places)
+
+
+def may_stay_away(tracks: Tracks, pushed: Pushed) -> bool:
+    """Whether an accepted message may not be in the log at the end: given up, a duplicate, or gone from there again."""
+    queue, transaction_id = pushed.message.queue, pushed.message.transaction_id
+    settings = tracks.history.settings_of(queue)
+    limits = (
+        settings.max_depth, settings.max_age_seconds, settings.retention_seconds, settings.completed_retention_seconds
+    )  # fmt: skip
+    if any(limits) or tracks.may_be_cleared(queue):
+        return True
+    pushes = tracks.history.pushes_to.get(queue, ())
+    return transaction_id is not None and any(
+        other is not pushed and other.message.transaction_id == transaction_id for other in pushes
+    )
 
 
 def overtaken(
-    call: Call, accepted: list[Pushed], pushes: list[Pushed], places: dict[Id, list[int]]
+    tracks: Tracks, call: Call, accepted: list[Pushed], pushes: list[Pushed], places: dict[Id, list[int]]
 ) -> Iterator[Violation]:
     """Pushes that came after an accepted one to its partition, and are before it in the log."""
     ends = sorted((p for p in accepted if p.id in places), key=lambda p: p.call.last_tick)
@@ -175,11 +193,12 @@ def overtaken(
     for pushed in sorted(pushes, key=lambda p: p.call.started):
         while next_end < len(ends) and ends[next_end].call.last_tick < pushed.call.started:
             one = ends[next_end]
-            known = highest.get(one.message.partition)
+            partition = tracks.history.partition_of(one.message)
+            known = highest.get(partition)
             if known is None or min(places[known.id]) < min(places[one.id]):
-                highest[one.message.partition] = one
+                highest[partition] = one
             next_end += 1
-        first = highest.get(pushed.message.partition)
+        first = highest.get(tracks.history.partition_of(pushed.message))
         place = min(places.get(pushed.id, [NEVER]))
         if first is not None and place < min(places[first.id]):
             text = f"seq {place} overtook an accepted message"
