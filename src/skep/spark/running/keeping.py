@@ -77,10 +77,13 @@ class KeptTable:
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
+    def has_rows(self) -> bool:
+        return any(self.path.glob(f"{self.folder}=*/*.parquet"))
+
     def rows(self, like: DataFrame) -> DataFrame:
         """The rows, with the folders as a column; none when the table is empty or has other columns."""
         empty = self._spark.createDataFrame([], like.schema)
-        if not any(self.path.glob(f"{self.folder}=*/*.parquet")):
+        if not self.has_rows():
             return empty
         found = read_rows(self._spark, uri(self.path), texts=[self.folder])
         same = dict(found.dtypes) == dict(like.dtypes)

@@ -72,12 +72,14 @@ def run_metrics(context: Context) -> None:
         ).cache()  # fmt: skip
         windows = _dated(both.where(F.col("window_start").isNotNull()))
         is_fresh = _is_fresh(context, since, before)
-        kept = table.rows(windows).where(~is_fresh)
-        changed = {row[0] for row in windows.where(is_fresh).select("date").distinct().collect()}
-        if before is None or reach.known_groups != before.known_groups:
-            kept = measured.with_groups(kept.drop("date"), groups).transform(_dated)
-            changed |= {row[0] for row in kept.select("date").distinct().collect()}
-        rows = kept.where(F.col("date").isin(sorted(changed))).unionByName(windows.where(is_fresh))
+        rows = windows.where(is_fresh)
+        changed = _dates(rows)
+        if table.has_rows():
+            kept = table.rows(windows).where(~is_fresh)
+            if before is None or reach.known_groups != before.known_groups:
+                kept = measured.with_groups(kept.drop("date"), groups).transform(_dated)
+                changed |= _dates(kept)
+            rows = kept.where(F.col("date").isin(sorted(changed))).unionByName(rows)
         table.replace(rows, changed, reach)
         done = table.rows(windows)
         stage.rows_out = done.count()
@@ -111,6 +113,10 @@ def _is_fresh(context: Context, since: datetime | None, before: TableReach | Non
 
 def _dated(windows: DataFrame) -> DataFrame:
     return windows.withColumn("date", F.date_format("window_start", "yyyy-MM-dd"))
+
+
+def _dates(rows: DataFrame) -> set[str]:
+    return {row[0] for row in rows.select("date").distinct().collect()}
 
 
 def _width(context: Context, window: str | None = None) -> float:
