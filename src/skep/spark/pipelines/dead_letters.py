@@ -18,8 +18,6 @@ PLACEHOLDERS = (
 )
 NO_ERROR = "(no error was given)"
 NO_JSON = "(no JSON)"
-EVERY = "every"
-"""The kind of a feature that every row has; it counts the rows."""
 LONGEST_VALUE = 200
 DEPTH = 3
 """The levels of the payload whose fields are compared."""
@@ -29,6 +27,7 @@ LEAST_GAP = 0.5
 MOST_FIELDS = 5
 SAMPLE_MESSAGES = 10_000
 """The most healthy messages of a queue that are compared, spread over its log."""
+FIELDS = "array<struct<field:string,kind:string,value:string,dead_share:double,healthy_share:double>>"
 
 
 def pattern(error: Column) -> Column:
@@ -44,14 +43,14 @@ def fingerprint(error: Column) -> Column:
     return F.substring(F.sha2(pattern(error), 256), 1, 12)
 
 
-def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
+def dead_letter_groups(letters: DataFrame, messages: DataFrame | None) -> DataFrame:
     """One row per queue, group and pattern of error, those with most letters first.
 
-    ``messages`` are messages of the letters' queues; those that died are left out. ``trend`` counts the letters in twelve equal
+    ``messages`` are messages of the letters' queues, if there are any; those that died are left out. ``trend`` counts the letters in twelve equal
     parts of the time from the first letter of all to the last. ``fields`` has the fields that set the group apart.
     """
     # A payload may be any bytes, and readers of the table refuse invalid text.
-    letters, messages = (rows.withColumn("payload", F.make_valid_utf8("payload")) for rows in (letters, messages))
+    letters = _with_valid_text(letters)
     marked = letters.select(
         "*", pattern(F.col("error")).alias("pattern"), fingerprint(F.col("error")).alias("fingerprint")
     )
@@ -76,12 +75,15 @@ def dead_letter_groups(letters: DataFrame, messages: DataFrame) -> DataFrame:
             _trend(at).alias("trend"),
         )
     )
-    apart = _apart(marked, messages, keys)
-    return (
-        grouped.join(apart, keys, "left")
-        .withColumn("fields", F.coalesce("fields", F.array().cast(apart.schema["fields"].dataType)))
-        .orderBy(F.desc("letters"), *keys)
-    )
+    fields = F.array().cast(FIELDS)
+    if messages is not None:
+        grouped = grouped.join(_apart(marked, _with_valid_text(messages), keys), keys, "left")
+        fields = F.coalesce("fields", fields)
+    return grouped.withColumn("fields", fields).orderBy(F.desc("letters"), *keys)
+
+
+def _with_valid_text(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("payload", F.make_valid_utf8("payload"))
 
 
 def most_frequent(found: DataFrame, count: int = 10) -> DataFrame:
@@ -104,13 +106,12 @@ def _apart(marked: DataFrame, messages: DataFrame, keys: list[str]) -> DataFrame
         .join(F.broadcast(dead.select("source_queue").distinct()), "source_queue", "leftsemi")
         .join(dead, ["source_queue", "source_seq"], "leftanti")
     )
-    usual = _features(healthy, ["source_queue"]).withColumnsRenamed({"count": "healthy_count", "size": "healthy"})
+    usual = _features(healthy, ["source_queue"]).withColumnRenamed("count", "healthy_count")
     # Where no healthy message has a feature, its share is 0, provided that there are healthy messages.
-    sizes = usual.where(F.col("kind") == EVERY).select("source_queue", F.col("healthy").alias("healthy_size"))
     common = (
         _features(marked, keys)
-        .where(F.col("kind") != EVERY)
-        .join(F.broadcast(sizes), "source_queue")
+        .join(F.broadcast(_sizes(marked, keys, "size")), keys)
+        .join(F.broadcast(_sizes(healthy, ["source_queue"], "healthy_size")), "source_queue")
         .join(usual, ["source_queue", "field", "kind", "value"], "left")
         .withColumn("dead_share", F.col("count") / F.col("size"))
         .withColumn("healthy_share", F.coalesce(F.col("healthy_count") / F.col("healthy_size"), F.lit(0.0)))
@@ -131,8 +132,13 @@ def _sampled(healthy: DataFrame) -> DataFrame:
     return healthy.withColumn("place", F.row_number().over(spread)).where(F.col("place") <= SAMPLE_MESSAGES)
 
 
+def _sizes(rows: DataFrame, keys: list[str], name: str) -> DataFrame:
+    """The number of rows."""
+    return rows.groupBy(*keys).agg(F.count(F.lit(1)).alias(name))
+
+
 def _features(rows: DataFrame, keys: list[str]) -> DataFrame:
-    """How many rows have each field at all, with each value, and with each shape of a value; `size` is the number of rows."""
+    """How many rows have each field at all, with each value, and with each shape of a value."""
     unread = F.array(F.struct(F.lit("payload").alias("field"), F.lit(NO_JSON).alias("value")))
     fields = F.filter(
         F.coalesce(_leaves(F.col("payload")), unread), lambda one: F.length(one["value"]) <= LONGEST_VALUE
@@ -146,12 +152,9 @@ def _features(rows: DataFrame, keys: list[str]) -> DataFrame:
             feature("value", one["value"]), feature("shape", shape(one["value"])), feature("presence", F.lit("(there)"))
         )
 
-    every = F.struct(F.lit("").alias("field"), F.lit(EVERY).alias("kind"), F.lit("").alias("value"))
-    found = F.concat(F.array(every), F.flatten(F.transform(fields, kinds)))
+    found = F.flatten(F.transform(fields, kinds))
     flat = rows.select(*keys, F.explode(found).alias("one")).select(*keys, "one.field", "one.kind", "one.value")
-    counted = flat.groupBy(*keys, "field", "kind", "value").count()
-    size = F.max(F.when(F.col("kind") == EVERY, F.col("count"))).over(Window.partitionBy(*keys))
-    return counted.withColumn("size", size)
+    return flat.groupBy(*keys, "field", "kind", "value").count()
 
 
 def shape(value: Column) -> Column:

@@ -47,13 +47,13 @@ def _without_payloads(dead: DataFrame, hidden: Collection[str]) -> DataFrame:
     return dead.withColumn("payload", F.when(~F.col("source_queue").isin(sorted(hidden)), F.col("payload")))
 
 
-def _healthy(context: Context, queues: Sequence[str]) -> DataFrame:
-    """The messages to compare the letters with: the newest ones of the queues that they come from."""
+def _healthy(context: Context, queues: Sequence[str]) -> DataFrame | None:
+    """The messages to compare the letters with: the newest ones of the queues that they come from; None where there are none."""
     bounds = {queue: held for queue, held in context.inputs.bounds().items() if queue in queues}
     end = {queue: held.last_seq for queue, held in bounds.items() if held.last_seq >= held.first_seq}
     start = {queue: max(bounds[queue].first_seq - 1, last - HEALTHY_MESSAGES) for queue, last in end.items()}
     if not end:
-        return context.spark.createDataFrame([], "queue string, seq bigint, payload string")
+        return None
     return context.inputs.messages(("queue", "seq", "payload"), start, end)
 
 
