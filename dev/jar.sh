@@ -14,4 +14,4 @@ javac -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC --release 17 -g:lines -proc:n
     -cp "$jars/*" -d "$made" "$folder"/skep/spark/*.java
 mkdir "$made/META-INF"
 cat "$folder"/skep/spark/*.java | sha256sum | cut -d ' ' -f 1 > "$made/META-INF/sources.sha256"
-jar --create --no-manifest --date=2026-01-01T00:00:00Z --file "$jar" -C "$made" META-INF -C "$made" skep
+jar -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC --create --no-manifest --date=2026-01-01T00:00:00Z --file "$jar" -C "$made" META-INF -C "$made" skep

@@ -22,16 +22,8 @@ from tests.support.with_all import held_by_others
 from tests.support.workers import Workers
 
 ROOT = Path(__file__).resolve().parents[1]
-SPARK_ON_FRAMES = tuple(
-    f"tests/spark/test_{name}.py"
-    for name in (
-        "archive", "columns", "commands", "dead_letters", "expressions_guide", "interpreter", "journeys", "metrics", "quality", "reader",
-        "session", "sink", "source", "sql", "stream", "tables",
-    )
-)  # fmt: skip
-"""What needs no lake, about half of the time that tests of Spark take: they have a Spark of their own, which starts beside the other."""
 TOGETHER = (
-    SPARK_ON_FRAMES, ("tests/spark/",), ("tests/browser/",), ("tests/unit/store/postgres/test_plans.py",), ("tests/serve/test_workers.py",),
+    ("tests/spark/",), ("tests/browser/",), ("tests/unit/store/postgres/test_plans.py",), ("tests/serve/test_workers.py",),
 )  # fmt: skip
 """Folders and files whose tests share what takes long to start, and so a worker: a Spark, a browser, a full database."""
 APART = ("tests/contract/test_state_machine.py", "tests/contract/test_operations_machine.py")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -80,13 +80,18 @@ def by_columns(
     return results
 
 
-def by_evaluator(queue: Queue, text: str, payload: str | bytes) -> str | None:
-    """What the worker has for it: JSON, or None when there is no value."""
+def by_evaluator(queue: Queue, text: str) -> Callable[[str | bytes], str | None]:
+    """What the worker has for an expression, by the payload: JSON, or None when there is no value."""
     expression: Expression = compile_expression(text, of_queue(queue))
-    try:
-        return msgspec.json.encode(evaluate_json(expression, compile_reading(queue).fields(_bytes(payload)))).decode()
-    except SkepError:
-        return None
+    reading = compile_reading(queue)
+
+    def value(payload: str | bytes) -> str | None:
+        try:
+            return msgspec.json.encode(evaluate_json(expression, reading.fields(_bytes(payload)))).decode()
+        except SkepError:
+            return None
+
+    return value
 
 
 def _bytes(payload: str | bytes) -> bytes:

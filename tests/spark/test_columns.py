@@ -59,7 +59,7 @@ def _hold_to_table(spark: SparkSession, table: Sequence[Case], reader: bool) -> 
         text
         for text, payload in cases
         if text not in results or results[text][payloads.index(payload)] is None
-        if by_evaluator(QUEUE, text, payload) is not None
+        if by_evaluator(QUEUE, text)(payload) is not None
     ]
     assert sorted(missing) == sorted(LEFT_TO_THE_EVALUATOR.keys() & {text for text, _ in cases})
 
@@ -105,11 +105,12 @@ def _compare(queue: Queue, results: dict[str, list[str | None]], payloads: list[
     """Hold all that columns had a value for to the evaluator; returns how many that were."""
     with_values = 0
     for text, found in results.items():
+        evaluated = by_evaluator(queue, text)
         for payload, value in zip(payloads, found, strict=True):
             if value is None:
                 continue
             with_values += 1
-            expected = by_evaluator(queue, text, payload)
+            expected = evaluated(payload)
             assert expected is not None, f"{text} has no value for {payload}, and columns have {value}"
             assert same_json(value, expected), f"{text} for {payload}: {value}, not {expected}"
     return with_values

@@ -83,18 +83,24 @@ def test_all_of_a_time_counts_by_partition_and_letters_tell_the_dead_of_a_lease_
 ) -> None:
     names = ["a", "b", "c", "ü"]
     parted = [message("parted", seq, 0, partition=name) for seq, name in enumerate(names, 1)]
-    messages = messages_of(spark, *parted, message("orders", 1, 0), message("orders", 2, 0))
-    leases = leases_of(spark, lease("orders", (1, 2), (1, 2), "retried"))
+    leased = [message("leased", seq, 0) for seq in (1, 2, 3)]
+    messages = messages_of(spark, *parted, *leased, message("orders", 1, 0), message("orders", 2, 0))
+    leases = leases_of(
+        spark, lease("orders", (1, 2), (1, 2), "retried"), lease("leased", (1, 1), (1, 31), "dead"),
+        lease("leased", (2, 3), (1, 31), "expired"), lease("leased", (2, 2), (31, 32), attempt=2),
+    )  # fmt: skip
     found = counted(metrics(messages, leases, letters_of(spark, letter(1, 2, "no")), window=None, buckets=4))
 
     row = found[None, "orders", crc32(b"p") % 4, "g"]
     assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (2, 0, 1, 1)
+    row = found[None, "leased", crc32(b"p") % 4, "g"]
+    assert (row["delivered"], row["settled"], row["retried"], row["dead"]) == (4, 1, 2, 1)
     expected: dict[int, int] = {}
     for name in names:
         expected[crc32(name.encode()) % 4] = expected.get(crc32(name.encode()) % 4, 0) + 1
     pushed = {bucket: row["pushed"] for (_, queue, bucket, _), row in found.items() if queue == "parted"}
     assert pushed == expected
-    assert len(found) == 1 + len(expected)
+    assert len(found) == 2 + len(expected)
 
 
 def test_a_group_that_is_new_counts_what_was_pushed_before(spark: SparkSession) -> None:
