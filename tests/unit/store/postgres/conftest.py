@@ -2,7 +2,7 @@
 
 The database is one for the session, emptied before each test, which takes a fraction of the time that making one does. Tests
 that change the schema override `dsn` with `blank_dsn`. The store is one for each module, as is the loop: the sessions of a new one would
-plan everything anew, which takes longer than most tests do. Tests that harm it open one of their own.
+plan everything anew, which takes longer than most tests do. Tests that harm it, and those of another database, have one of their own.
 """
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ async def shared_store(emptied_dsn: str) -> AsyncIterator[PostgresStore]:
 def store(shared_store: PostgresStore, dsn: str) -> PostgresStore:
     """An open store: leave it open."""
     return shared_store
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_store(dsn: str) -> AsyncIterator[PostgresStore]:
+    """An open store that the test may close."""
+    store = PostgresStore(dsn)
+    await store.open()
+    yield store
+    await store.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

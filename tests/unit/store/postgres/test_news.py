@@ -27,13 +27,9 @@ async def heard(other: asyncpg.Connection[asyncpg.Record]) -> asyncio.Queue[str]
     return payloads
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def store(dsn: str) -> AsyncIterator[PostgresStore]:
-    """One that may be closed."""
-    store = PostgresStore(dsn)
-    await store.open()
-    yield store
-    await store.close()
+@pytest.fixture
+def store(own_store: PostgresStore) -> PostgresStore:
+    return own_store
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -29,6 +29,11 @@ def dsn(blank_dsn: str) -> str:
     return blank_dsn
 
 
+@pytest.fixture
+def store(own_store: PostgresStore) -> PostgresStore:
+    return own_store
+
+
 def test_it_is_a_store() -> None:
     store: Store = PostgresStore("postgresql://nowhere")
     assert isinstance(store, PostgresStore)
