@@ -9,6 +9,8 @@ from msgspec import Struct
 from skep.http.request.endpoint import Handler
 from skep.http.request.permission import Permission
 
+TEXTS = list[str]
+
 
 class Parameter(Struct, frozen=True):
     """A parameter of the query or, when it is in braces there, of the path."""
@@ -63,4 +65,4 @@ class Route(Struct, frozen=True, kw_only=True):
     @property
     def repeatable(self) -> frozenset[str]:
         """The parameters that may be given several times: those whose type is a list."""
-        return frozenset(parameter.name for parameter in self.parameters if parameter.type == list[str])
+        return frozenset(parameter.name for parameter in self.parameters if parameter.type == TEXTS)

@@ -5,6 +5,7 @@ All of it happens under one lock, so that servers that start together do not get
 
 from __future__ import annotations
 
+import functools
 from importlib.resources import files
 
 from skep.errors import Code, SkepError
@@ -39,11 +40,17 @@ async def migrate(connection: Connection) -> None:
     await _replace_functions(connection)
 
 
-async def _replace_functions(connection: Connection) -> None:
-    """Functions are code, not data: one set, known by its checksum (kept as migration 0)."""
+@functools.cache
+def _functions() -> tuple[str, str]:
+    """The text of all functions, and its checksum."""
     folder = files("skep.store.postgres").joinpath("functions")
     text = "\n".join(folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in FUNCTION_FILES)
-    checksum = checksum_of(text)
+    return text, checksum_of(text)
+
+
+async def _replace_functions(connection: Connection) -> None:
+    """Functions are code, not data: one set, known by its checksum (kept as migration 0)."""
+    text, checksum = _functions()
     if await connection.fetchval("SELECT checksum FROM migration WHERE number = 0") != checksum:
         # A function whose signature changed would otherwise stay beside its successor.
         for signature in await connection.fetch(
