@@ -77,48 +77,48 @@ INSERT INTO queue (tenant, name, priority, ordering, lease_seconds, max_attempts
 SELECT 'other', 'q' || n, 0, 'per_key', 300, 3, 1000, 60000, 0, 0, 0, 0, false, 0, 0, 0, 86400, false, 1, 1
 FROM generate_series(1, 2000) n;
 INSERT INTO consumer_group (start_seq, scan_seq, created_at, queue_id, name)
-SELECT 0, 0, 1, n % 2000 + 1, 'g' || n FROM generate_series(1, 10000) n;
+SELECT 0, 0, 1, n % 2000 + 1, 'g' || n FROM generate_series(1, 5000) n;
 INSERT INTO group_counter (group_id, queue_id, shard) SELECT g.id, g.queue_id, 0 FROM consumer_group g;
 INSERT INTO message (queue_id, seq, created_at, id, trace_id, priority, partition, transaction_id, payload)
-SELECT n % 20 + 1, n, n, gen_random_uuid(), gen_random_uuid(), 0, 'p' || n % 1000, 't' || n, '' FROM generate_series(1, 10000) n;
+SELECT n % 20 + 1, n, n, gen_random_uuid(), gen_random_uuid(), 0, 'p' || n % 1000, 't' || n, '' FROM generate_series(1, 5000) n;
 INSERT INTO failed_attempt (seq, leased_at, failed_at, queue_id, attempt, group_name, outcome)
-SELECT n, n, 2::bigint ^ 60, n % 20 + 1, 1, 'g', 'retried' FROM generate_series(1, 10000) n;
+SELECT n, n, 2::bigint ^ 60, n % 20 + 1, 1, 'g', 'retried' FROM generate_series(1, 5000) n;
 INSERT INTO audit (at, expires_at, tenant, actor, action, queues)
-SELECT n, n + 2::bigint ^ 60, 't' || n % 10, 'a', 'x', '[]' FROM generate_series(1, 10000) n;
+SELECT n, n + 2::bigint ^ 60, 't' || n % 10, 'a', 'x', '[]' FROM generate_series(1, 5000) n;
 INSERT INTO dedup (queue_id, transaction_id, partition, message_id, expires_at)
-SELECT n % 20 + 1, 't' || n, 'p' || n % 1000, gen_random_uuid(), 2::bigint ^ 60 FROM generate_series(1, 10000) n;
+SELECT n % 20 + 1, 't' || n, 'p' || n % 1000, gen_random_uuid(), 2::bigint ^ 60 FROM generate_series(1, 5000) n;
 INSERT INTO partition_lease (partition, queue_id, group_id, delivered_seq, pending, ready_at, oldest_at, newest_at, token)
 SELECT 'p' || n, g.queue_id, g.id, 0, 1, 1, 1, 1, gen_random_uuid()
-FROM generate_series(1, 10000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
+FROM generate_series(1, 5000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
 INSERT INTO set_lease (partition, queue_id, group_id, priority, seqs, ready_at, oldest_at, token)
 SELECT 'p' || n, g.queue_id, g.id, 0, '{1}', 1, 1, gen_random_uuid()
-FROM generate_series(1, 10000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
+FROM generate_series(1, 5000) n JOIN consumer_group g ON g.name = 'g' || n % 10 + 1;
 INSERT INTO lease_history (first_seq, last_seq, leased_at, settled_at, queue_id, group_id, messages, completed, attempt, outcome,
                            partition)
-SELECT n, n, 1, 2::bigint ^ 60, n % 20 + 1, 1, 1, 1, 1, 'completed', 'p' FROM generate_series(1, 10000) n;
+SELECT n, n, 1, 2::bigint ^ 60, n % 20 + 1, 1, 1, 1, 1, 'completed', 'p' FROM generate_series(1, 5000) n;
 INSERT INTO scheduled (due_at, id, trace_id, queue_id, priority, partition, payload)
-SELECT 2::bigint ^ 60, gen_random_uuid(), gen_random_uuid(), n % 20 + 1, 0, 'p', '' FROM generate_series(1, 10000) n;
+SELECT 2::bigint ^ 60, gen_random_uuid(), gen_random_uuid(), n % 20 + 1, 0, 'p', '' FROM generate_series(1, 5000) n;
 INSERT INTO dead_letter (seq, source_seq, created_at, failed_at, id, queue_id, attempts, partition, source_queue, group_name, reason)
-SELECT n, n, 1, 1, gen_random_uuid(), n % 20 + 1, 1, 'p', 'q' || n % 20, 'g', 'rejected' FROM generate_series(1, 10000) n;
+SELECT n, n, 1, 1, gen_random_uuid(), n % 20 + 1, 1, 'p', 'q' || n % 20, 'g', 'rejected' FROM generate_series(1, 5000) n;
 INSERT INTO receipt (key, scope, tenant, expires_at, answer)
-SELECT 'k' || n, 's' || n % 3, 'other', 2::bigint ^ 60, '' FROM generate_series(1, 10000) n;
+SELECT 'k' || n, 's' || n % 3, 'other', 2::bigint ^ 60, '' FROM generate_series(1, 5000) n;
 INSERT INTO entity (tenant, type, id, version, created_at, updated_at, state)
-SELECT 'other', 't' || n % 3, n, 1, 1, 1, '' FROM generate_series(1, 10000) n;
-INSERT INTO entity_event (entity, number, at, name, data) SELECT n, 1, 1, 'e', '' FROM generate_series(1, 10000) n;
-INSERT INTO endpoint (tenant, url, failures, updated_at) SELECT 'other', n, 0, 1 FROM generate_series(1, 10000) n;
+SELECT 'other', 't' || n % 3, n, 1, 1, 1, '' FROM generate_series(1, 5000) n;
+INSERT INTO entity_event (entity, number, at, name, data) SELECT n, 1, 1, 'e', '' FROM generate_series(1, 5000) n;
+INSERT INTO endpoint (tenant, url, failures, updated_at) SELECT 'other', n, 0, 1 FROM generate_series(1, 5000) n;
 INSERT INTO past (tenant, queue_id, minute, at, pushed, completed, retried, dead, depth)
-SELECT 'other', n % 20, n, n, 0, 0, 0, 0, 0 FROM generate_series(1, 10000) n;
+SELECT 'other', n % 20, n, n, 0, 0, 0, 0, 0 FROM generate_series(1, 5000) n;
 INSERT INTO trace_event (at, tenant, trace_id, name, data)
-SELECT 2::bigint ^ 60, 'other', gen_random_uuid(), 'e' || n % 20, '' FROM generate_series(1, 10000) n;
+SELECT 2::bigint ^ 60, 'other', gen_random_uuid(), 'e' || n % 20, '' FROM generate_series(1, 5000) n;
 INSERT INTO operation (created_at, processed_at, ready_at, size_bytes, timeout_seconds, id, messages, max_retries, priority, kind, lane, status,
                        tenant, queue, partition)
 SELECT n, CASE WHEN n % 2 = 0 THEN n END, 2::bigint ^ 60, 1, 30, gen_random_uuid(), 1, 3, 5, 'push', 'push',
-       CASE WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END, 'other', 'q' || n % 20, 'p' || n % 100 FROM generate_series(1, 10000) n;
+       CASE WHEN n % 2 = 0 THEN 'completed' ELSE 'pending' END, 'other', 'q' || n % 20, 'p' || n % 100 FROM generate_series(1, 5000) n;
 ANALYZE;
 """
 
 
-LITTLE = FILL.replace("10000", "2000")
+LITTLE = FILL.replace("5000", "2000")
 
 STATES = {
     "empty": "SELECT 1",
@@ -126,7 +126,7 @@ STATES = {
     # Nothing was ever in it when it was analyzed.
     "analyzed": "ANALYZE",
     # 3,000 queues, each with one group of one lease.
-    "small groups": FILL.replace("10000", "3000").replace("2000", "3000").replace("n % 10 + 1", "n").replace("n % 2000 + 1", "n"),
+    "small groups": FILL.replace("5000", "3000").replace("2000", "3000").replace("n % 10 + 1", "n").replace("n % 2000 + 1", "n"),
     # All but one of each were settled when autovacuum came by; all of them; and after a compaction (functions/compact.sql).
     "one row": LITTLE + "".join(f"DELETE FROM {t} WHERE ctid <> (SELECT min(ctid) FROM {t});" for t in sorted(GROWING | MANY)) + "ANALYZE",
     "drained": LITTLE + "".join(f"DELETE FROM {t};" for t in sorted(GROWING | MANY)) + "ANALYZE",
