@@ -20,6 +20,7 @@ from torture.proxy import Proxy
 
 StoreName = Literal["sqlite", "postgres"]
 START_SECONDS = 60.0
+STOP_SECONDS = 30.0
 LOOK_SECONDS = 0.02
 
 
@@ -72,6 +73,14 @@ class Server:
     def send(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
+
+    async def ended(self) -> None:
+        """Wait for its end; one that takes too long is killed."""
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
 
     def kill(self) -> None:
         """End it at once, in the midst of whatever it does."""

@@ -116,13 +116,23 @@ def test_the_menu_is_shown() -> None:
     assert all(name in done.stdout for name in MENU)
 
 
+def test_every_fault_is_documented_as_it_describes_itself() -> None:
+    text = (ROOT / "docs" / "torture.md").read_text(encoding="utf-8")
+
+    assert [
+        name
+        for name, fault in MENU.items()
+        if f"| `{name}` | {'both' if len(fault.stores) == 2 else 'PostgreSQL'} |" not in text
+    ] == []
+
+
 def test_an_unknown_fault_is_refused_with_the_choice() -> None:
     with pytest.raises(SkepError) as refused:
         chosen_faults("kill,flood", "sqlite")
 
     assert refused.value.code is Code.INVALID_REQUEST
-    assert "kill, stop, cut" in refused.value.message
-    assert chosen_faults("all", "sqlite") == tuple(name for name in MENU if name != "postgres")
+    assert "kill, restart, stop, cut" in refused.value.message
+    assert chosen_faults("all", "sqlite") == tuple(name for name in MENU if name not in ("postgres", "freeze"))
 
 
 def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> None:

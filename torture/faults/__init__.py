@@ -5,10 +5,15 @@ A fault is injected at a point of the plan, and is over when `inject` returns: t
 
 from torture.faults.cut import Cut
 from torture.faults.fault import Fault
+from torture.faults.freeze import FreezePostgres
 from torture.faults.kill import Kill
 from torture.faults.postgres import KillPostgres
+from torture.faults.restart import Restart
+from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 
-MENU: dict[str, Fault] = {fault.name: fault for fault in (Kill(), Stop(), Cut(), KillPostgres())}
+MENU: dict[str, Fault] = {
+    fault.name: fault for fault in (Kill(), Restart(), Stop(), Cut(), Stall(), KillPostgres(), FreezePostgres())
+}
 
 __all__ = ["MENU", "Fault"]

@@ -1,0 +1,23 @@
+"""The server is restarted in order."""
+
+import random
+import signal
+
+from torture.faults.fault import BOTH
+from torture.site import Site
+
+
+class Restart:
+    """Asks the server to stop, as an upgrade does: it finishes what it has begun, and is started again on the same store."""
+
+    name = "restart"
+    description = "SIGTERM of the server, as an upgrade does, and a start on the same store"
+    stores = BOTH
+    is_outage = True
+    takes_pushes = False
+
+    async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
+        site.server.send(signal.SIGTERM)
+        await site.server.ended()
+        await site.server.start()
+        return "restarted the server"
