@@ -99,12 +99,9 @@ class Workers:
                 group = END if ending else self._groups.popleft()
                 worker.given.extend(group)
                 worker.connection.send(group)
-            elif kind == "report":
-                report = session.config.hook.pytest_report_from_serializable(config=session.config, data=content)
-                session.config.hook.pytest_runtest_logreport(report=report)
             else:
-                done = session.items[worker.given.popleft()]
-                session.config.hook.pytest_runtest_logfinish(nodeid=done.nodeid, location=done.location)
+                worker.given.popleft()
+                report_all(session.config, content)
 
     def _ended(self, session: pytest.Session, worker: Worker) -> None:
         """A worker is gone. With work left, or with a status that tells of trouble, somebody has to know."""
@@ -146,25 +143,36 @@ def told(connection: Connection) -> tuple[str, Any]:
     return kind, content
 
 
-class Telling:
-    """The plugin, in a worker: it tells the parent what it reports."""
+def report_all(config: pytest.Config, reports: list[Any]) -> None:
+    """Report a test that a worker has done: how it was set up, how it went, and what became of its fixtures."""
+    phases = [config.hook.pytest_report_from_serializable(config=config, data=data) for data in reports]
+    for report in phases:
+        config.hook.pytest_runtest_logreport(report=report)
+    config.hook.pytest_runtest_logfinish(nodeid=phases[0].nodeid, location=phases[0].location)
 
-    def __init__(self, config: pytest.Config, connection: Connection) -> None:
+
+class Noting:
+    """The plugin, in a worker: it notes what is reported, for the parent to be told at the end of a test."""
+
+    def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._connection = connection
+        self._noted: list[Any] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        self._connection.send(("report", data))
+        self._noted.append(self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+
+    def take(self) -> list[Any]:
+        """What was noted since the last time."""
+        noted, self._noted = self._noted, []
+        return noted
 
 
 def work(session: pytest.Session, number: int, connection: Connection) -> None:
     """Be a worker to the end of the process."""
     code = 1
     try:
-        prepare(session.config, number, connection)
-        run(session, connection)
+        run(session, connection, prepare(session.config, number))
         code = 0
     except (KeyboardInterrupt, EOFError, BrokenPipeError):
         pass  # whoever started us is about to end
@@ -178,7 +186,7 @@ def work(session: pytest.Session, number: int, connection: Connection) -> None:
         os._exit(code)
 
 
-def prepare(config: pytest.Config, number: int, connection: Connection) -> None:
+def prepare(config: pytest.Config, number: int) -> Noting:
     """Have what may not be shared with the parent: where output and temporary files go, and who writes to the terminal."""
     plugins = config.pluginmanager
     capturing: Any = plugins.get_plugin("capturemanager")
@@ -191,16 +199,18 @@ def prepare(config: pytest.Config, number: int, connection: Connection) -> None:
     atexit.unregister(factory._exit_stack.close)
     factory._basetemp = factory.getbasetemp() / f"worker-{number}-{os.getpid()}"
     factory._basetemp.mkdir(mode=0o700)
-    plugins.register(Telling(config, connection))
+    noting = Noting(config)
+    plugins.register(noting)
+    return noting
 
 
-def run(session: pytest.Session, connection: Connection) -> None:
+def run(session: pytest.Session, connection: Connection, noting: Noting) -> None:
     """Run one test after the other, each when the one after it is known."""
     for index, following in with_next(given(connection)):
         item = session.items[index]
         nextitem = None if following is None else session.items[following]
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
-        connection.send(("done", None))
+        connection.send(("done", noting.take()))
         if session.shouldfail or session.shouldstop:
             return
 
