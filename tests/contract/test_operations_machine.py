@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import asyncpg
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -214,9 +213,8 @@ def test_I13_operations_do_the_same_on_postgres(shared_dsn: str, examples: int) 
         async def make_store() -> Store:
             store = PostgresStore(shared_dsn)
             await store.open()
-            connection = await asyncpg.connect(shared_dsn)
-            await connection.execute("DELETE FROM skep.operation")
-            await connection.close()
+            async with store.pool.connection() as session:
+                await session.execute("DELETE FROM operation")
             return store
 
     run_state_machine_as_test(
