@@ -186,6 +186,20 @@ async def test_a_push_is_queued_while_the_store_is_busy_and_executed_when_it_is_
     assert (await driver.push("3", partition="c")).results[0].status is PushStatus.STORED
 
 
+async def test_a_push_to_several_partitions_is_stored_whole_though_the_store_is_busy(
+    driver: EngineDriver, store: RecordingStore
+) -> None:
+    store.hold("push")
+    first = asyncio.ensure_future(driver.push("1", partition="a"))
+    await store.held("push")
+    pushing = asyncio.ensure_future(driver.engine.push([message("2", partition="b"), message("3", partition="c")]))
+    await asyncio.sleep(0)
+    store.let_go("push")
+
+    assert [result.status for result in (await pushing).results] == [PushStatus.STORED] * 2
+    await first
+
+
 async def test_an_ack_is_queued_while_the_store_is_busy(driver: EngineDriver, store: RecordingStore) -> None:
     await driver.push("1", partition="a")
     await driver.push("2", partition="b")

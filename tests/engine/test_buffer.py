@@ -149,6 +149,16 @@ async def test_a_busy_store_is_tried_again_for_a_while(driver: EngineDriver) -> 
     driver.store.errors.clear()
 
 
+async def test_I4_nothing_overtakes_a_flush_that_is_tried_again(driver: EngineDriver) -> None:
+    driver.store.fail_next("push", SkepError(Code.STORE_BUSY, "busy"))
+    await buffer(driver, "1", most=1)
+    await until(lambda: len(driver.store.calls["push"]) == 1)
+    await buffer(driver, "2", most=1)
+    await driver.push("3", queue=QueueKey("other"))
+    await settled(driver)
+    assert await log(driver) == ["1", "2"]
+
+
 async def test_one_that_is_refused_does_not_take_the_others_with_it(driver: EngineDriver) -> None:
     await driver.engine.create_queue(ORDERS, QueueSettings(max_depth=3))
     await buffer(driver, "1", "2")

@@ -70,6 +70,20 @@ def test_pushes_come_back_in_order_and_once_and_an_empty_slot_has_no_file(tmp_pa
     slot.close()
 
 
+def test_the_folder_of_a_new_file_is_synced_before_its_first_push_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = slot_in(tmp_path)
+    synced: list[tuple[Path, bool]] = []
+    sync = "skep.engine.push.spool.slot.sync_folder"
+    monkeypatch.setattr(sync, lambda folder: synced.append((folder, (folder / FILE).exists())))
+    append(slot, "1")
+    append(slot, "2")
+
+    assert synced == [(slot.folder, True)]
+    slot.close()
+
+
 def test_no_more_is_taken_at_once_than_is_asked_for(tmp_path: Path) -> None:
     slot = slot_in(tmp_path)
     append(slot, *("x" * 1000 for _ in range(20)))

@@ -248,6 +248,7 @@ def test_a_missing_key_is_a_bad_request(alerts: Sender) -> None:
     assert alerts.signed("ByHeader", {"id": 1}).status == 400
     assert alerts.signed("ByHeader", {"id": 1}, X_Request_Id="").status == 400
     assert alerts.signed("ByHeader", {"id": 1}, X_Request_Id="x" * 256).status == 400
+    assert alerts.signed("ByHeader", {"id": 1}, X_Request_Id="r-1", x_request_id="r-2").status == 400, "given twice"
     reply = alerts.signed("ByKey", {"no": "id"})
     assert (reply.status, reply.code) == (422, "MAPPING_FAILED")
     assert reply.json["error"]["details"]["expression"] == "payload.id"

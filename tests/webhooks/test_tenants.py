@@ -84,6 +84,8 @@ def test_a_header_says_whose_message_it_is(shops: Sender) -> None:
 
     assert shops.stored("Placed", "north") == [{"order": 1, "tenant": "north"}]
     assert shops.signed("ByHeader", {"order": 1}).status == 400
+    assert shops.signed("ByHeader", {"order": 1}, X_Shop="").code == "MALFORMED"
+    assert shops.signed("ByHeader", {"order": 1}, X_Shop="north", x_shop="south").code == "MALFORMED"
     assert shops.signed("ByHeader/north", {"order": 1}).code == "WEBHOOK_NOT_FOUND"
 
 

@@ -139,6 +139,18 @@ async def test_after_the_last_try_it_is_busy_and_nothing_happened(
     await driver.check_accounts()
 
 
+async def test_what_is_no_lost_race_is_tried_once(narrow: PostgresStore, session: Session) -> None:
+    driver = Driver(narrow, ManualClock(), "tenant")
+    await driver.create()
+    push = await pushing(driver)
+    await lose(session, "dedup", "INSERT", "55P03", 1_000)
+    with pytest.raises(SkepError) as caught:
+        await push()
+
+    assert caught.value.code is Code.STORE_BUSY
+    assert await attempts(session) == 1
+
+
 async def test_between_tries_others_have_the_connection(narrow: PostgresStore, session: Session) -> None:
     driver = Driver(narrow, ManualClock(), "tenant")
     await driver.create()
