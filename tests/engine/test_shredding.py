@@ -277,6 +277,7 @@ async def test_I1_keys_that_were_read_before_a_shred_do_not_come_back_after_it(
         await until_so(lambda: shredding.done() or is_waiting(engine))
         go_on.set()
         await asyncio.gather(loading, shredding)
+        assert (await engine.browse.message(PAYMENTS, Seq(1))).payload == b""
         await engine.push([NewMessage(PAYMENTS, b'"after"')])
     async with open_engine(path, clock=clock, masters=MasterKeys(OLD)) as engine:
         assert await popped(engine) == [b'"after"']

@@ -173,4 +173,25 @@ MUTANTS = [
         "            if mode & 0o007:\n",
         "tests/crypto/test_sources.py",
     ),
+    Mutant(
+        "encryption: sealed messages are not deducted from the reservation",
+        "engine/encryption.py",
+        "                self._reserved[key.id] = left - messages\n",
+        "",
+        "tests/engine/test_encryption.py -k 'reserved and not postgres'",
+    ),
+    Mutant(
+        "encryption: a payload passes for a sealed error",
+        "engine/encryption.py",
+        "if inside is None or inside.content_type != ERROR_TYPE or",
+        "if inside is None or",
+        "tests/engine/test_sealed_errors.py -k 'not postgres'",
+    ),
+    Mutant(
+        "encryption: keys that were read before a shred come back after it",
+        "engine/encryption.py",
+        "        async with self._making:  #",
+        "        if True:  #",
+        "tests/engine/test_shredding.py -k 'read_before and not postgres'",
+    ),
 ]

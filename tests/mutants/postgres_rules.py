@@ -285,4 +285,18 @@ MUTANTS = [
         "SELECT p_oldest < p_cutoff OR",
         "tests/contract/test_pop.py -k 'lifetime_is_over and postgres'",
     ),
+    Mutant(
+        "push_plain: a message is pushed behind a log that ends ahead of the clock, and its trace is lost",
+        "store/postgres/functions/push.sql",
+        "    IF v_created >= p_now + c_trace_slack_us THEN\n",
+        "    IF v_created IS NULL AND p_now IS NULL THEN\n",
+        "tests/contract/test_browse.py -k 'postgres and went_back'",
+    ),
+    Mutant(
+        "push_plain: a log may end ahead of the clock by twice as much",
+        "store/postgres/functions/push.sql",
+        "    IF v_created >= p_now + c_trace_slack_us THEN\n",
+        "    IF v_created >= p_now + 2 * c_trace_slack_us THEN\n",
+        "tests/contract/test_browse.py -k 'postgres and made_a_while'",
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Faults of webhooks: their signatures and the window of replays."""
+"""Faults of webhooks: signatures, the window of replays, deduplication, tenants, and commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.mutants import Mutant
 
 SIGNATURES = "tests/webhooks/test_signatures.py"
 SENDERS = "tests/webhooks/test_senders.py -k 'not postgres'"
+RECEIVING = "tests/webhooks/test_receiving.py -k 'not postgres'"
 
 MUTANTS = [
     Mutant(
@@ -119,5 +120,125 @@ MUTANTS = [
         '    return svix if f"{svix}signature".encode() in there and f"{standard}signature".encode() not in there else standard\n',
         '    return svix if f"{svix}signature".encode() in there else standard\n',
         SENDERS,
+    ),
+    Mutant(
+        "webhooks: the signature is not verified",
+        "webhooks/intake.py",
+        "            if webhook.verify is not None:\n",
+        "            if webhook.verify is None:\n",
+        "tests/webhooks/test_receiving.py -k 'wrong_signature and not postgres'",
+    ),
+    Mutant(
+        "webhooks: the body is read before the signature is verified",
+        "webhooks/intake.py",
+        "            if webhook.verify is not None:\n                await _beside(request, webhook.verify, request.headers, request.body, now)\n            check_place(webhook, request)\n",
+        "            await read_json(request.body, self._json_depth)\n            if webhook.verify is not None:\n                await _beside(request, webhook.verify, request.headers, request.body, now)\n            check_place(webhook, request)\n",
+        RECEIVING,
+    ),
+    Mutant(
+        "webhooks: a tenant in the path is taken though the spec has none there",
+        "webhooks/intake.py",
+        "            check_place(webhook, request)\n",
+        "",
+        "tests/webhooks/test_tenants.py -k 'not postgres'",
+    ),
+    Mutant(
+        "webhooks: tenants share their keys",
+        "webhooks/intake.py",
+        "    return ReceiptKey(hook.webhook.scope, key, hook.tenant)\n",
+        "    return ReceiptKey(hook.webhook.scope, key, DEFAULT_TENANT)\n",
+        "tests/webhooks/test_tenants.py -k 'share and not postgres'",
+    ),
+    Mutant(
+        "webhooks: all webhooks share their keys",
+        "webhooks/intake.py",
+        "    return ReceiptKey(hook.webhook.scope, key, hook.tenant)\n",
+        "    return ReceiptKey('webhook', key, hook.tenant)\n",
+        "tests/webhooks/test_receiving.py -k 'share and not postgres'",
+    ),
+    Mutant(
+        "webhooks: a repeat is stored again",
+        "webhooks/intake.py",
+        "        recording = None if key is None else _Recording(hook, key, quarantined=False)\n",
+        "        recording = None\n",
+        "tests/webhooks/test_receiving.py -k 'repeat and not postgres'",
+    ),
+    Mutant(
+        "webhooks: a key counts for ever",
+        "webhooks/intake.py",
+        "Instant(hook.now + hook.webhook.window_micros)",
+        "Instant(hook.now + 1_000 * hook.webhook.window_micros)",
+        "tests/webhooks/test_receiving.py -k 'window and not postgres'",
+    ),
+    Mutant(
+        "webhooks: a repeat in quarantine is kept twice",
+        "webhooks/intake.py",
+        "        recording = None if key is None else _Recording(hook, key, quarantined=True)\n",
+        "        recording = None\n",
+        "tests/webhooks/test_quarantine.py -k 'not postgres'",
+    ),
+    Mutant(
+        "webhooks: in quarantine a request without a key is kept twice",
+        "webhooks/intake.py",
+        "            key = await _beside(hook.request, body_key, hook.request)\n",
+        "            pass\n",
+        "tests/webhooks/test_quarantine.py -k 'no_key and not postgres'",
+    ),
+    Mutant(
+        "webhooks: a repeat is refused when the app has changed",
+        "webhooks/intake.py",
+        "            if receipt is not None:\n                return _repeated(hook, status, receipt.answer)\n",
+        "",
+        "tests/webhooks/test_receiving.py -k 'app_has_changed and not postgres'",
+    ),
+    Mutant(
+        "webhooks: an empty header is a tenant",
+        "webhooks/request.py",
+        "    if len(values) != 1 or not values[0]:\n",
+        "    if len(values) != 1:\n",
+        "tests/webhooks/test_tenants.py -k 'header_says and not postgres'",
+    ),
+    Mutant(
+        "webhooks: of two idempotency keys or tenants the first counts",
+        "webhooks/request.py",
+        "    if len(values) != 1 or not values[0]:\n",
+        "    if not values or not values[0]:\n",
+        "tests/webhooks/test_receiving.py -k 'missing_key and not postgres'",
+    ),
+    Mutant(
+        "webhooks: the tenant of a signed body comes from the path",
+        "webhooks/request.py",
+        "    if webhook.tenant_key is not None:\n",
+        "    if webhook.tenant_key is not None and request.tenant is None:\n",
+        "tests/webhooks/test_tenants.py -k 'not postgres'",
+        equivalent="A spec has one source of the tenant, so `check_place` has refused a path with a tenant where the body says it.",
+    ),
+    Mutant(
+        "webhooks: a repeated command is decided again before its receipt is looked at",
+        "webhooks/calling.py",
+        "        if known and known[0] is not None:\n",
+        "        if known and known[0] is not None and state is None:\n",
+        "tests/webhooks/test_commands.py -k 'not postgres'",
+    ),
+    Mutant(
+        "webhooks: a command has no receipt",
+        "webhooks/calling.py",
+        "        receipts = [Receipt(receipt.key, answer, receipt.expires_at)] if receipt is not None else []\n",
+        "        receipts: list[Receipt] = []\n",
+        "tests/webhooks/test_commands.py -k 'not postgres'",
+    ),
+    Mutant(
+        "webhooks: commands on one entity do not wait for each other",
+        "webhooks/intake.py",
+        "        async with self._turns.of(entity):\n            return",
+        "        if entity:\n            return",
+        "tests/webhooks/test_commands.py tests/webhooks/test_load.py -k 'not postgres'",
+    ),
+    Mutant(
+        "webhooks: a guard tells the sender about the entity",
+        "webhooks/calling.py",
+        "        if error.code is not Code.GUARD_REJECTED:\n            raise\n",
+        "        if error.code is Code.GUARD_REJECTED:\n            raise\n",
+        "tests/webhooks/test_commands.py -k 'not postgres'",
     ),
 ]

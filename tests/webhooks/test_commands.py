@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -131,3 +132,22 @@ def test_commands_on_one_entity_at_the_same_time_all_count_once(doors: Sender) -
 
     assert answered == 200
     assert doors.entity("Door", "front")["state"]["rings"] == 100
+
+
+def test_a_command_is_decided_again_when_another_server_was_faster(
+    doors: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = doors.server.engine
+    transact, calls = engine.transact, list[int]()
+
+    async def overtaken(*arguments: Any, **parts: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            assert (await transact(*arguments, **parts)).committed  # the other one's
+        return await transact(*arguments, **parts)
+
+    monkeypatch.setattr(engine, "transact", overtaken)
+    reply = doors.signed("Often", {"door": "front"})
+
+    assert (reply.status, reply.json["version"]) == (200, 2)
+    assert doors.entity("Door", "front")["state"]["rings"] == 2
