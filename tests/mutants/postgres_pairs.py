@@ -26,4 +26,11 @@ MUTANTS = [
         "",
         'tests/unit/store/postgres/test_pairs.py -k "push-push_plain"',
     ),
+    Mutant(
+        "pairs: a change of ordering lets others lock operations",
+        "store/postgres/functions/operations.sql",
+        "    LOCK TABLE operation IN EXCLUSIVE MODE;\n",
+        "    LOCK TABLE operation IN SHARE MODE;\n",
+        'tests/unit/store/postgres/test_pairs.py -k "who_has_operations"',
+    ),
 ]

@@ -27,10 +27,11 @@ BEGIN
 END
 $$;
 
--- Against everyone who is about to keep an operation.
+-- Against everyone who is about to keep an operation, or has locked some: those write them after they have locked groups and logs,
+-- so a mode that lets them begin would end in a deadlock.
 CREATE OR REPLACE FUNCTION lock_operations() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    LOCK TABLE operation IN SHARE MODE;
+    LOCK TABLE operation IN EXCLUSIVE MODE;
 END
 $$;
 
