@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -16,11 +15,14 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.observer import Observer
 from tests.simulation.plan import STORE_FAULTS, Ability, Plan, drawn
 from tests.simulation.roles import Operator, Popper, Pusher
+from tests.simulation.rules import too_early, too_late
 from tests.simulation.world import World, empty_image, simulated
 from torture.check import check
 from torture.history import Call, History, Violation
 
 disk = functools.cache(empty_image)
+MOVING = {Ability.SEEK, Ability.CLEAR, Ability.PAUSE}
+"""With these a message may be ready and not be for a group, or not now."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ def run(seed: int) -> Run:
     try:
         with simulated(loop) as errors:
             history, violations = loop.play(_play(loop, plan))
-            violations = [*check(history), *_too_early(history), *violations]
+            violations = [*check(history), *too_early(history), *violations]
+            if plan.is_calm and not plan.abilities & MOVING:
+                violations += too_late(history)
             violations += [Violation("sound", text) for text in (*loop.failures, *errors)]
             return Run(seed, plan, violations, history, loop.steps, loop.trace)
     finally:
@@ -87,14 +91,6 @@ def _workers(world: World, plan: Plan, random: Random) -> list[Pusher | Popper |
     for worker in workers:
         worker.plan = plan
     return workers
-
-
-def _too_early(history: History) -> Iterator[Violation]:
-    """Messages that came before the time they were scheduled for."""
-    due = {pushed.id: pushed.message.deliver_at for pushed in history.pushes if pushed.message.deliver_at is not None}
-    for given in history.gives:
-        if given.call.latest_now < due.get(given.delivery.id, 0):
-            yield Violation("scheduled", f"seq {given.delivery.seq} came before its time", (given.call,))
 
 
 def _history(plan: Plan, clients: list[Client]) -> History:

@@ -107,3 +107,17 @@ async def test_I10_a_lease_goes_on_with_its_attempts_after_pending_messages_were
 
     assert [delivery.attempt for delivery in await session.pop()] == [2]
     assert check(session.history()) == []
+
+
+async def test_I9_a_pop_that_began_earlier_may_have_waited_and_taken_over() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    await session.pop()
+    first = session.recorder.calls[-1].started
+    session.clock.advance(LEASE_SECONDS)
+    [held] = await session.pop()
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], started=first - 1)
+    await session.settle(held)
+    assert await session.pop() == []
+
+    assert check(session.history()) == []

@@ -148,7 +148,8 @@ def forgotten(track: Track) -> list[Holding]:
     """Leases of which nothing was settled, and which nobody took over."""
     found = []
     for holdings in track.holdings.values():
-        latest = max(holding.call.started for holding in holdings)
+        # A pop that began first may have waited, and taken over: so by their ends.
+        *_, second, last = sorted((-1, *(holding.call.last_tick for holding in holdings)))
         for holding in holdings:
             settled = any(
                 one.settlement.token == holding.token and one.may_have_taken_effect
@@ -156,7 +157,7 @@ def forgotten(track: Track) -> list[Holding]:
                 for one in track.settles.get(seq, ())
             )
             buried = any(track.exhausted_tick(seq) <= holding.call.started for seq in holding.seqs)
-            taken_over = holding.call.last_tick < latest
+            taken_over = (second if holding.call.last_tick == last else last) >= holding.call.started
             if not (settled or buried or holding.auto_ack or taken_over or track.may_last_longer(holding)):
                 found.append(holding)
     return found
