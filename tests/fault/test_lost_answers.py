@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import pytest
@@ -16,22 +17,33 @@ from skep.client.message_data import completed
 from skep.model import QueueKey
 from skep.testing.server import RunningServer, running_server
 from skep.wire.messages import AckResult, PushItem
+from tests.support.postgres import PostgresServer
 from torture.proxy import Proxy
 
 T = TypeVar("T")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningServer]:
-    store = str(tmp_path / "skep.db") if request.param == "sqlite" else request.getfixturevalue("empty_tables_dsn")
-    with running_server(store) as running:
-        yield running
+TENANTS = (f"tenant-{number}" for number in itertools.count(1))
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for all tests, each of which has a tenant of its own."""
+    with ExitStack() as made:
+        store = str(tmp_path_factory.mktemp("lost") / "skep.db")
+        if request.param == "postgres":
+            postgres: PostgresServer = request.getfixturevalue("postgres_server")
+            store = postgres.create_database(template=request.getfixturevalue("tables_to_copy"))
+            made.callback(postgres.drop_database, store)
+        yield made.enter_context(running_server(store))
 
 
 class Link:
     """A client whose connections go through a proxy."""
 
-    def __init__(self, proxy: Proxy, client: skep.AsyncClient) -> None:
+    def __init__(self, server: RunningServer, tenant: str, proxy: Proxy, client: skep.AsyncClient) -> None:
+        self.server = server
+        self.tenant = tenant
         self.proxy = proxy
         self.client = client
 
@@ -44,20 +56,19 @@ class Link:
         self.proxy.count()
         return await made
 
+    async def counted(self, queue: str = "orders") -> tuple[int, int, int]:
+        """How many are completed, dead, and were tried again."""
+        look = self.server.engine.browse.queue_stats(QueueKey(queue, self.tenant))
+        stats = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look, self.server._loop))
+        (group,) = stats.groups
+        return group.completed, group.dead, group.retried
+
 
 @pytest.fixture
 async def link(server: RunningServer) -> AsyncIterator[Link]:
-    async with Proxy(server.url) as proxy, skep.AsyncClient(proxy.dsn) as client:
-        yield Link(proxy, client)
-
-
-async def counted(server: RunningServer, queue: str = "orders") -> tuple[int, int, int]:
-    """How many are completed, dead, and were tried again."""
-    stats = await asyncio.wrap_future(
-        asyncio.run_coroutine_threadsafe(server.engine.browse.queue_stats(QueueKey(queue)), server._loop)
-    )
-    (group,) = stats.groups
-    return group.completed, group.dead, group.retried
+    tenant = next(TENANTS)
+    async with Proxy(server.url) as proxy, skep.AsyncClient(proxy.dsn, tenant=tenant) as client:
+        yield Link(server, tenant, proxy, client)
 
 
 SAID: dict[str, tuple[Callable[[skep.AsyncMessage], Awaitable[AckResult]], tuple[int, int, int]]] = {
@@ -68,9 +79,7 @@ SAID: dict[str, tuple[Callable[[skep.AsyncMessage], Awaitable[AckResult]], tuple
 
 
 @pytest.mark.parametrize("status", SAID)
-async def test_I6_a_settlement_whose_answer_was_lost_is_told_as_it_went(
-    server: RunningServer, link: Link, status: str
-) -> None:
+async def test_I6_a_settlement_whose_answer_was_lost_is_told_as_it_went(link: Link, status: str) -> None:
     say, expected = SAID[status]
     await link.client.push("orders", [1])
     [message] = await link.client.pop("orders")
@@ -79,22 +88,22 @@ async def test_I6_a_settlement_whose_answer_was_lost_is_told_as_it_went(
 
     assert (result.status, result.code, bool(result.repeated)) == (status, None, True)
     assert message.settled is not None
-    assert await counted(server) == expected
+    assert await link.counted() == expected
 
 
-async def test_acks_of_a_batch_whose_answer_was_lost_are_told_one_by_one(server: RunningServer, link: Link) -> None:
+async def test_acks_of_a_batch_whose_answer_was_lost_are_told_one_by_one(link: Link) -> None:
     await link.client.push("orders", [skep.NewMessage(n, partition=str(n % 2)) for n in range(6)])
     messages = await link.client.pop("orders", batch=6)
 
     results = await link.losing_the_answer(lambda: link.client.ack(*messages))
 
     assert [(result.status, bool(result.repeated)) for result in results] == [("completed", True)] * 6
-    assert await counted(server) == (6, 0, 0)
+    assert await link.counted() == (6, 0, 0)
 
 
 @pytest.mark.parametrize("transaction_id", [None, "bill-1"])
 async def test_I15_a_transaction_whose_answer_was_lost_is_told_as_it_went_and_pushes_once(
-    server: RunningServer, link: Link, transaction_id: str | None
+    link: Link, transaction_id: str | None
 ) -> None:
     await link.client.push("orders", [1])
     [message] = await link.client.pop("orders")
@@ -106,10 +115,10 @@ async def test_I15_a_transaction_whose_answer_was_lost_is_told_as_it_went_and_pu
     [pushed] = told.messages
     [bill] = await link.client.pop("bills", batch=10)
     assert (pushed.status, pushed.message_id, pushed.seq) == ("stored", bill.id, bill.seq)
-    assert await counted(server) == (1, 0, 0)
+    assert await link.counted() == (1, 0, 0)
 
 
-async def test_a_transaction_block_is_committed_though_its_answer_was_lost(server: RunningServer, link: Link) -> None:
+async def test_a_transaction_block_is_committed_though_its_answer_was_lost(link: Link) -> None:
     await link.client.push("orders", [1])
     [message] = await link.client.pop("orders")
     tx = link.client.transaction()
@@ -120,10 +129,10 @@ async def test_a_transaction_block_is_committed_though_its_answer_was_lost(serve
 
     assert tx.committed is not None
     assert [one.json() for one in await link.client.pop("bills", batch=10)] == [{"amount": 1}]
-    assert await counted(server) == (1, 0, 0)
+    assert await link.counted() == (1, 0, 0)
 
 
-async def test_a_worker_whose_acks_get_no_answer_does_nothing_twice(server: RunningServer, link: Link) -> None:
+async def test_a_worker_whose_acks_get_no_answer_does_nothing_twice(link: Link) -> None:
     await link.client.push("orders", [1, 2, 3])
     worker = skep.Worker(link.client)
     done: list[Any] = []
@@ -144,4 +153,4 @@ async def test_a_worker_whose_acks_get_no_answer_does_nothing_twice(server: Runn
     await mending
 
     assert done == [1, 2, 3]
-    assert await counted(server) == (3, 0, 0)
+    assert await link.counted() == (3, 0, 0)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.serve.client import get
-from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.postgres import PostgresServer, make_tables, running_postgres
 from tests.support.serving import serving
 from tests.support.steady import Steady
 from tests.support.waiting import until_asked, until_so
@@ -33,9 +33,17 @@ def mortal() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def tables(mortal: PostgresServer) -> str:
+    """The name of a database with empty tables, to copy."""
+    dsn = mortal.create_database()
+    asyncio.run(make_tables(dsn))
+    return dsn.rpartition("/")[2]
+
+
 @pytest.fixture
-def dsn(mortal: PostgresServer) -> str:
-    return mortal.create_database()
+def dsn(mortal: PostgresServer, tables: str) -> str:
+    return mortal.create_database(template=tables)
 
 
 async def stored(dsn: str) -> list[str]:

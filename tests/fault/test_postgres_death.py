@@ -15,7 +15,7 @@ from skep.ids import Id
 from skep.model import Outcome, PushStatus
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
-from tests.support.postgres import PostgresServer, running_postgres
+from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
 Call = Callable[[], Awaitable[Any]]
 Verb = Callable[[Driver], Awaitable[Call]]
@@ -27,9 +27,17 @@ def mortal() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def tables(mortal: PostgresServer) -> str:
+    """The name of a database with empty tables, to copy."""
+    dsn = mortal.create_database()
+    asyncio.run(make_tables(dsn))
+    return dsn.rpartition("/")[2]
+
+
 @pytest.fixture
-async def dsn(mortal: PostgresServer) -> str:
-    return mortal.create_database()
+def dsn(mortal: PostgresServer, tables: str) -> str:
+    return mortal.create_database(template=tables)
 
 
 @pytest.fixture
