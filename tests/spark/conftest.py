@@ -27,6 +27,8 @@ USUAL = {
     "spark.sql.ui.explainMode": "formatted",
 }
 """What `SMALL` is by default."""
+ONE_TASK = {"spark.default.parallelism": "1"}
+"""A frame that a test makes of some rows is one task. What it reads of queues is as many as for anyone."""
 FIRST_JARS = ("catalyst", "sql_", "core", "sql-api", "common-utils_", "unsafe")
 """Those of Spark's jars that have most of the classes: Java looks for a class in one jar after the other."""
 JAVA = f"{QUICK_START[JAVA_OPTIONS]} -Xmn600m -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -67,7 +69,7 @@ def spark() -> Iterator[SparkSession]:
             "skep tests",
             master="local[2]",
             quick_start=True,
-            config=SMALL | {JAVA_OPTIONS: JAVA, CLASS_PATH: os.pathsep.join(first_jars())},
+            config=SMALL | ONE_TASK | {JAVA_OPTIONS: JAVA, CLASS_PATH: os.pathsep.join(first_jars())},
         )
         session.sparkContext.setLogLevel("OFF")  # what goes wrong on purpose need not be told
         yield session

@@ -122,13 +122,16 @@ def written_down(ended: Ended) -> None:
     assert all(one["facets"]["schema"]["fields"] for one in datasets)
 
 
-def test_the_archive_goes_on_where_it_was_and_a_group_follows_it(lake: Lake) -> None:
+def test_the_archive_goes_on_where_it_was_and_a_group_follows_it_and_the_server_knows_of_the_run(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number} for number in range(5)])
     assert ran(lake, "archive", max_rows=2, verify=False).run.stages[0].batches == 3
     lake.client.push("orders", [{"n": number} for number in range(2)])
     run = ran(lake, "archive", group="lake").run
     assert (run.stages[0].rows_in, run.stages[0].rows_out, run.status) == (2, 2, "ok")
     assert [(one.queue, one.lag) for one in lake.client.group("lake").queues] == [("orders", 0)]
+    seen = lake.client.pipeline_run(run.id).report
+    assert (seen.name, seen.status, seen.rows_out, seen.lag) == ("archive", "ok", 2, {"orders": 0})
+    assert seen.links["report"].endswith("report.html")
     assert ran(lake, "archive").run.stages[0].rows_in == 0
 
 
@@ -143,14 +146,6 @@ def test_a_lake_of_parquet_is_not_taken_for_delta(lake: Lake) -> None:
     lake.client.push("orders", {"n": 1})
     ran(lake, "archive", verify=False)
     assert "a lake of Parquet" in (ran(lake, "archive", kind="delta").run.error or "")
-
-
-def test_the_server_knows_of_runs(lake: Lake) -> None:
-    lake.client.push("orders", {"n": 1})
-    run = ran(lake, "archive").run
-    seen = lake.client.pipeline_run(run.id).report
-    assert (seen.name, seen.status, seen.rows_out, seen.lag) == ("archive", "ok", 1, {"orders": 0})
-    assert seen.links["report"].endswith("report.html")
 
 
 def test_the_command_line_runs_a_pipeline_and_fails_when_a_check_does(

@@ -64,7 +64,9 @@ SPARK = {
     "test_running.py::test_rows_that_an_expression_has_no_value_for": (
         "test_running.py::test_a_payload_that_is_no_json_is_not_replayed_and_never_becomes_another_message"
     ),
-    "test_running.py::test_messages_that_were_deleted_from_the_log": "test_running.py::test_the_archive_goes_on_where_it_was_and_a_group_follows_it",
+    "test_running.py::test_messages_that_were_deleted_from_the_log": (
+        "test_running.py::test_the_archive_goes_on_where_it_was_and_a_group_follows_it_and_the_server_knows_of_the_run"
+    ),
     "test_second_night.py::test_a_second_archive_asks_no_more": (
         "test_second_night.py::test_a_second_archive_opens_no_file_of_queues_that_have_not_changed_and_an_audit_opens_all"
     ),
