@@ -35,9 +35,9 @@ KINDS: dict[str, QueueSettings] = {
     "brief": _settings(max_wait_seconds=2.0),
     "aging": _settings(max_age_seconds=2.0),
     "swept": _settings(completed_retention_seconds=0.5),
-    "full": _settings(max_depth=30),
+    "full": _settings(max_depth=60),
 }
-"""By name: ``moved`` and ``strewn`` are for seeks, clears and deletions, ``remade`` is deleted and made again."""
+"""By name: ``full`` has room for the largest push when it is empty, ``moved`` and ``strewn`` are for seeks, clears and deletions, ``remade`` is deleted and made again."""
 
 
 class RoundQueue:

@@ -144,20 +144,23 @@ class Round:
     # the end
 
     async def _drain(self) -> None:
-        """Pop and ack until the figures say that nothing is left, or it takes far too long."""
+        """Pop and ack until nothing is left, in the queues or on its way to them, or it takes far too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
-                await self._stored()
-                await asyncio.gather(*(self._drain_queue(queue, caller) for queue, caller in self._shared_out()))
+                while True:
+                    # What was taken for later first, so that the queues are empty after it; a full queue takes it only when it has room.
+                    is_stored = await self._is_stored()
+                    await asyncio.gather(*(self._drain_queue(queue, caller) for queue, caller in self._shared_out()))
+                    if is_stored:
+                        return
+                    await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _stored(self) -> None:
-        """Wait until the server has stored what it took for later."""
-        for _ in range(MOST_TRIES):
-            with suppress(SkepError):
-                found = await self._observer.again.buffers()
-                if found.spool.pending == found.qos0.pending == 0:
-                    return
-            await asyncio.sleep(PAUSE_SECONDS)
+    async def _is_stored(self) -> bool:
+        """Whether the server has stored all that it took for later."""
+        with suppress(SkepError):
+            found = await self._observer.again.buffers()
+            return found.spool.pending == found.qos0.pending == 0
+        return False
 
     def _shared_out(self) -> list[tuple[RoundQueue, Caller]]:
         queues = list(self.queues.of_kind.values())

@@ -545,6 +545,7 @@ def test_I13_an_accepted_message_may_come_late_and_stay_away_for_a_reason() -> N
     assert promises(accepted, call(2, "log", Q, []), call(3, "log", Q, [stored(1, a)])) == set()
     assert promises(accepted, nothing) == {"I13"}
     assert check(History([accepted, nothing], {Q: QueueSettings(max_depth=1)})) == []
+    assert promises(accepted, call(2, "delete_message", (Q, 1), None), nothing) == set()
     assert promises(*twice, call(3, "log", Q, [stored(1, a)])) == set()
     assert promises(twice[0], nothing) == {"I13"}
 

@@ -160,11 +160,13 @@ def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
         places: dict[Id, list[int]] = defaultdict(list)
         for message in messages:
             places[message.id].append(message.seq)
-        is_last = last[call.request] is call
         for pushed in accepted:
-            times = len(places.get(pushed.id, ()))
-            if times > 1 or (times == 0 and is_last and not may_stay_away(tracks, pushed)):
+            if (times := len(places.get(pushed.id, ()))) > 1:
                 yield Violation("I13", f"an accepted message is in the log {times} times", (pushed.call, call))
+        missing = [p for p in accepted if p.id not in places and not may_stay_away(tracks, p)]
+        deleted = sum(len(calls) for key, calls in tracks.history.deletions.items() if key[0] == call.request)
+        for pushed in missing if last[call.request] is call and len(missing) > deleted else ():
+            yield Violation("I13", "an accepted message is not in the log", (pushed.call, call))
         yield from overtaken(tracks, call, accepted, pushes, places)
 
 
