@@ -56,15 +56,15 @@ def shared_dsn(postgres_server: PostgresServer, tables_to_copy: str) -> Iterator
 
 
 @pytest.fixture
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """Make a store on the same data each time, where it keeps any."""
+def make_store(request: pytest.FixtureRequest) -> Callable[[], Store]:
+    """Make a store on the same data each time, where it keeps any. Most tests have one that is there, and need no folder for it."""
     match request.param:
         case "sqlite-memory":
             return lambda: SqliteStore(":memory:")
         case "sqlite-file":
-            return lambda: SqliteStore(tmp_path / "skep.db")
+            return lambda: SqliteStore(request.getfixturevalue("tmp_path") / "skep.db")
         case "sqlite-workers":
-            return lambda: cast(Store, OwnedStore(tmp_path / "skep.db", ManualClock()))
+            return lambda: cast(Store, OwnedStore(request.getfixturevalue("tmp_path") / "skep.db", ManualClock()))
         case "postgres":
             dsn = request.getfixturevalue("shared_dsn")
             return lambda: PostgresStore(dsn)
