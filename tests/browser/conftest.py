@@ -38,7 +38,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 UNUSED = (
     "SpareRendererForSitePerProcess", "PreloadTopChromeWebUI", "BackForwardCache", "PaintHolding", "Translate",
     "MediaRouter", "DialMediaRouteProvider", "GlobalMediaControls", "HttpsUpgrades", "LensOverlay", "OptimizationHints",
-    "RenderDocument",
+    "RenderDocument", "WebUIOmniboxPopup", "WebUIOmniboxAimPopup",
 )  # fmt: skip
 """What a browser does besides for whoever sits before it. A process that is kept ready for the next page alone takes a fifth of the time,
 and as much a new frame, with all that belongs to it, for each page of a tab (RenderDocument)."""
