@@ -39,7 +39,8 @@ from skep.model import (
 )
 from skep.model.operation import NewOperations, OperationKind
 from skep.model.staging import Attempt, EpochKey
-from skep.server.compose import open_engine, open_store
+from skep.server.compose import open_engine
+from skep.server.stores import open_store
 from tests.engine.driver import settlement, until
 from tests.engine.recording import RecordingStore
 from tests.support.waiting import until_so

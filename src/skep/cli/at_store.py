@@ -50,7 +50,8 @@ def on_store(place: StoreChoice, work: Callable[[Engine], Awaitable[T]]) -> T:
     from skep.config.load import hide_password
     from skep.crypto.sources import load_master_keys
     from skep.runtime.logs import configure_logs
-    from skep.server.compose import open_engine, store_url
+    from skep.server.compose import open_engine
+    from skep.server.stores import store_url
 
     configure_logs("error", "auto")
     settings = settings_of(place)
@@ -73,7 +74,7 @@ def say_where(place: StoreChoice) -> None:
 
     from skep.cli import exits
     from skep.config.load import without_password
-    from skep.server.compose import sqlite_file
+    from skep.server.stores import sqlite_file
 
     settings = settings_of(place)
     file = sqlite_file(settings)

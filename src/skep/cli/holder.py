@@ -29,7 +29,7 @@ def on_keys(
 
     Without a token, a server that only a variable (SKEP_URL) names is not asked: it may be a server of another store.
     """
-    from skep.server.compose import sqlite_file
+    from skep.server.stores import sqlite_file
 
     if to.token is not None:
         with to.open() as client:

@@ -60,9 +60,10 @@ def load_settings(flags: Flags) -> Loaded:
 def serve(flags: Flags = Flags()) -> None:
     """Serve queues over HTTP."""
     from skep.errors import SkepError
+    from skep.runtime.interpreter import exit_status
     from skep.runtime.logs import configure_logs
     from skep.server.compose import warn_of_loose_secrets
-    from skep.server.process import exit_status, serve_alone
+    from skep.server.process import serve_alone
 
     try:
         loaded = load_settings(flags)

@@ -22,7 +22,7 @@ def vacuum(*, place: StoreChoice = StoreChoice(), output: Output = None) -> None
     For example:
         skep store vacuum
     """
-    from skep.server.compose import sqlite_file
+    from skep.server.stores import sqlite_file
     from skep.store.sqlite.vacuum import rewrite
 
     file = sqlite_file(settings_of(place))

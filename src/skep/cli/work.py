@@ -94,8 +94,8 @@ def run(
         The number of worker processes; 0 only serves. A process that dies is replaced.
     """
     from skep.errors import SkepError
+    from skep.runtime.interpreter import exit_status
     from skep.runtime.logs import configure_logs
-    from skep.server.process import exit_status
     from skep.server.run import run_app
 
     try:

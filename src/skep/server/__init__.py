@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from skep._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from skep.server.compose import open_engine, open_server, open_store
+    from skep.server.compose import open_engine, open_server
+    from skep.server.stores import open_store
 
 __all__ = ["open_engine", "open_server", "open_store"]
 
 if not TYPE_CHECKING:  # or every misspelt name would have a type
-    __getattr__, __dir__ = lazy_names(globals(), dict.fromkeys(__all__, "skep.server.compose"))
+    __getattr__, __dir__ = lazy_names(
+        globals(), dict.fromkeys(__all__, "skep.server.compose") | {"open_store": "skep.server.stores"}
+    )

@@ -18,11 +18,11 @@ from skep.clock import SystemClock
 from skep.config import ServerSettings
 from skep.errors import SkepError
 from skep.runtime.child import on_stdin_end, read_order, tell_ready
+from skep.runtime.interpreter import exit_status, tune_interpreter
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.runtime.signals import stop_signals
-from skep.server.compose import open_store, store_url
-from skep.server.process import exit_status, tune_interpreter
+from skep.server.stores import open_store, store_url
 from skep.store.remote.owner import Owner
 
 log = structlog.get_logger("skep.server")

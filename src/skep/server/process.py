@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import resource
 import socket
@@ -26,20 +25,15 @@ from skep.errors import Code, SkepError
 from skep.http.connection.address import bind, check_exposure, resolve, url_of
 from skep.observe.tally import Tally
 from skep.runtime.child import on_stdin_end, read_order, tell_ready
+from skep.runtime.interpreter import exit_status, tune_interpreter
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.runtime.signals import stop_signals
-from skep.server.compose import MEMORY, Owned, is_shared, serve
+from skep.server.compose import Owned, serve
+from skep.server.stores import MEMORY, is_shared
 
 FILES_FOR_OTHERS = 256
 """Open files that are not connections of clients: the store's, the program's own."""
-SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter from others that want it. The thread that writes to SQLite wants it for a moment
-after each statement, and with Python's own 5 ms it would wait longer for that than the statement took."""
-GARBAGE_OBJECTS = 20_000
-GARBAGE_ROUNDS = 20
-"""The garbage collector runs after this many new objects, and looks at older objects in every 20th run. Python's own threshold is 700:
-a push of a hundred messages reaches that, and hardly any object here is in a cycle."""
 
 log = structlog.get_logger("skep.server")
 
@@ -55,11 +49,6 @@ class ProcessOrder(Struct):
     name: str
     tally_folder: str
     owned: Owned | None = None
-
-
-def exit_status(error: SkepError) -> int:
-    """The exit code of an error: 1 when the user has to change settings; 2 when the server or its store is at fault."""
-    return 1 if error.code.startswith("INVALID_") else 2
 
 
 def open_sockets(settings: ServerSettings) -> list[socket.socket]:
@@ -127,13 +116,6 @@ def with_room(settings: ServerSettings) -> ServerSettings:
         return settings
     log.warning("the limit of open files allows fewer connections than max_connections", connections=room)
     return msgspec.structs.replace(settings, http=msgspec.structs.replace(settings.http, max_connections=room))
-
-
-def tune_interpreter() -> None:
-    """Make the switches between threads and the runs of the garbage collector cost little."""
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS, GARBAGE_ROUNDS, GARBAGE_ROUNDS)
 
 
 def main() -> int:

@@ -25,9 +25,10 @@ from skep.observe.tally import keep_of_ended
 from skep.runtime.private_files import FILE_MODE
 from skep.runtime.signals import stop_signals
 from skep.server.children import Child, Children
-from skep.server.compose import Owned, announce, sqlite_file
+from skep.server.compose import Owned, announce
 from skep.server.owner import OwnerOrder
 from skep.server.process import ProcessOrder, describe, open_sockets
+from skep.server.stores import sqlite_file
 
 SOCKET_PATH_MAX = 100
 """The longest path of the owner's socket. Systems allow slightly more, but not all the same."""

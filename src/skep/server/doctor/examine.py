@@ -12,9 +12,10 @@ from skep.config import ServerSettings
 from skep.crypto.sources import load_master_keys
 from skep.errors import SkepError
 from skep.runtime.fitness import Finding, folder, python
-from skep.server.compose import is_shared, private_paths, secret_paths, sqlite_file
+from skep.server.compose import secret_paths
 from skep.server.doctor.machine import extras, fsync, java, permissions, port
 from skep.server.doctor.sqlite import holder, sqlite, sqlite_apps, sqlite_groups, sqlite_schema, sqlite_sealed
+from skep.server.stores import is_shared, private_paths, sqlite_file
 from skep.spec import App, SpecError, from_json
 from skep.spec.secrets import secret_files
 
