@@ -157,7 +157,7 @@ def test_the_page_shows_verb_target_count_before_and_after(door: Door, admin: Ca
         "done",
     ):
         assert text in page, text
-    for heading in ("Verb", "Target", "Count", "Before", "After", "AuditOutcome"):
+    for heading in ("Verb", "Target", "Count", "Before", "After", "Outcome"):
         assert f">{heading}</th>" in page
 
 
