@@ -1,4 +1,4 @@
-"""Long histories: the checker takes one pass per rule, so that a million messages are checked within a minute."""
+"""Long histories: the checker takes one pass per rule, so that a million messages can be checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The promises as rules over histories. Each yields violations; none reports what some order of events could explain.
 
-A rule takes one pass over what it is about, sorted where it must be, so that a million messages are checked within a minute.
+A rule takes one pass over what it is about, sorted where it must be, so that its cost grows with the length of the history and not with its square.
 """
 
 from collections.abc import Callable, Iterator
