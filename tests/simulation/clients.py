@@ -83,7 +83,7 @@ class Client:
         machine = self.random.choice(self.world.servers)
         engine = machine.engine
         if engine is None:
-            await asyncio.sleep(self.random.random())
+            await self.world.loop.passed(self.random.random())
             raise NoAnswerError
         context = machine.process.context()
         context.run(MINTED.set, minted if minted is not None else [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 from tests.simulation.clients import Client
@@ -19,7 +18,7 @@ async def inject(world: World, clients: list[Client], faults: list[Fault], rando
     """Let the faults happen, one after the other."""
     times = sorted(random.random() * FAULTY_SECONDS for _ in faults)
     for at, fault in zip(times, faults, strict=True):
-        await asyncio.sleep(max(0.0, at - world.loop.time()))
+        await world.loop.passed(max(0.0, at - world.loop.time()))
         await _happen(world, clients, fault, random)
 
 
@@ -36,12 +35,12 @@ async def _happen(world: World, clients: list[Client], fault: Fault, random: Ran
         case Fault.STOP:
             process = random.choice(world.machines).process
             process.stopped = True
-            await asyncio.sleep(random.random() * 3)
+            await world.loop.passed(random.random() * 3)
             process.stopped = False
         case Fault.PARTITION:
             pair = (random.choice(clients).process, server.process)
             world.network.weather.cut_pairs.add(pair)
-            await asyncio.sleep(random.random() * 3)
+            await world.loop.passed(random.random() * 3)
             world.network.weather.cut_pairs.discard(pair)
         case Fault.RESTART:
             _restart(world, server)

@@ -60,6 +60,11 @@ class Process:
 _PROCESS: contextvars.ContextVar[Process] = contextvars.ContextVar("process")
 
 
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """The loop of all processes. There are no threads, no sockets and no real time."""
 
@@ -92,6 +97,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def nanoseconds(self) -> int:
         """The simulated time, as the system's clocks tell it."""
         return round(self._now * 1_000_000_000)
+
+    async def passed(self, seconds: float) -> None:
+        """Return when so much simulated time has passed."""
+        over: asyncio.Future[None] = self.create_future()
+        self.call_later(seconds, _end, over)
+        await over
 
     # what asyncio asks of a loop
 

@@ -70,7 +70,7 @@ class Network:
         self, factory: Callable[[], asyncio.BaseProtocol], _path: str
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         here = self.loop.current
-        await asyncio.sleep(self.delay())
+        await self.loop.passed(self.delay())
         if self._listener is None or self._listener[0].dead:
             raise ConnectionRefusedError("the owner does not listen")
         there, accept = self._listener

@@ -63,7 +63,7 @@ class Observer(Client):
             store = self.world.owner.store
             if store is not None and store.db is not None and store.db.execute(WAITING_OPERATIONS).fetchall() == [(0,)]:
                 return
-            await asyncio.sleep(1)
+            await self.world.loop.passed(1)
         self.found.append(Violation("I13", "an operation is never performed"))
 
     async def drain_one(self, queue: QueueKey, group: str) -> None:

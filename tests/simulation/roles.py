@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from itertools import count
 
@@ -62,7 +61,7 @@ class Pusher(Worker):
     async def work(self) -> None:
         """Push a few times."""
         for number in range(self.random.randrange(2, 8)):
-            await asyncio.sleep(self.random.random() * 0.6)
+            await self.world.loop.passed(self.random.random() * 0.6)
             queue = self.random.choice(list(self.plan.queues))
             repeats = self.can(Ability.REPEAT, 0.5)
             # Both pushers use the same ids.
@@ -89,7 +88,7 @@ class Popper(Worker):
         for _ in range(self.random.randrange(4, 12)):
             deliveries = await self.pop_some()
             if not deliveries:
-                await asyncio.sleep(self.random.random() * 0.4)
+                await self.world.loop.passed(self.random.random() * 0.4)
             elif self.can(Ability.FORGET, 0.25):
                 late += deliveries
             else:
@@ -115,10 +114,10 @@ class Popper(Worker):
 
     async def treat(self, deliveries: list[Delivery]) -> None:
         """Do something with messages, for a while, and finish them."""
-        await asyncio.sleep(self.random.random() * 0.4)
+        await self.world.loop.passed(self.random.random() * 0.4)
         if self.can(Ability.RENEW, 0.3):
             await self.renew(self.random.choice(deliveries), self.random.choice((0.5, 2.0)))
-            await asyncio.sleep(self.random.random())
+            await self.world.loop.passed(self.random.random())
         if self.can(Ability.RELEASE, 0.15):
             await self.release(deliveries[0])
         elif self.can(Ability.TRANSACT, 0.3):
@@ -159,7 +158,7 @@ class Operator(Worker):
     async def work(self) -> None:
         """A few deeds, if the run has any."""
         for _ in range(3):
-            await asyncio.sleep(self.random.random() * 2)
+            await self.world.loop.passed(self.random.random() * 2)
             queue = self.random.choice(list(self.plan.queues))
             if self.can(Ability.SEEK, 0.5):
                 start = self.random.choice(
@@ -172,7 +171,7 @@ class Operator(Worker):
                 await self.change(queue, QueueChanges(lease_seconds=self.random.choice((0.5, 1.0, 2.0))))
             if self.can(Ability.PAUSE, 0.5):
                 await self.change(queue, QueueChanges(paused=True))
-                await asyncio.sleep(self.random.random())
+                await self.world.loop.passed(self.random.random())
                 await self.change(queue, QueueChanges(paused=False))
             if self.can(Ability.REPLAY, 0.7):
                 await self.replay(queue)

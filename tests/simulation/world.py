@@ -178,7 +178,7 @@ class ServerMachine(Machine):
                 await store.open()
                 await engine.start()
             except SkepError:
-                await asyncio.sleep(RESTART_SECONDS)
+                await self.world.loop.passed(RESTART_SECONDS)
             else:
                 self.engine = engine
 

@@ -14,6 +14,7 @@ TESTS = Path(__file__).parents[1]
 MAY = {
     "support/waiting.py": "the place for it",
     "support/steady.py": "a load that keeps a pace",
+    "unit/engine/test_polls.py": "polls, which sleep until a signal",
 }
 
 
