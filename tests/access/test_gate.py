@@ -124,6 +124,7 @@ async def test_while_keys_cannot_be_read_nobody_gets_in(desk: Desk) -> None:
     desk.keys.fail_next("list_keys", away)
     desk.access.changed(None, True)
 
+    assert desk.gate.remembered(minted.text.encode()) is None
     with pytest.raises(SkepError, match="away"):
         await desk.gate.admit(minted.text.encode())
     await desk.gate.admit(minted.text.encode())

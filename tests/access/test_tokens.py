@@ -173,7 +173,8 @@ async def test_a_token_cannot_bring_or_name_its_own_key(issuer: Issuer) -> None:
     for header in ({"jwk": public}, {"jku": "http://127.0.0.1:1/keys"}, {"x5u": "http://127.0.0.1:1/"}, {"x5c": ["a"]}):
         await issuer.refused(jwt.encode(issuer.claims(), OTHER_RSA, "RS256", headers=header))
     await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"crit": ["exp"]}))
-    await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"crit": ["b64"], "b64": False}))
+    for plain in (False, True):
+        await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"crit": ["b64"], "b64": plain}))
 
 
 async def test_each_key_of_a_set_is_good_for_one_algorithm(tmp_path: Path) -> None:
@@ -182,6 +183,8 @@ async def test_each_key_of_a_set_is_good_for_one_algorithm(tmp_path: Path) -> No
     await issuer.verified(jwt.encode(issuer.claims(), ED, "EdDSA", headers={"kid": "e"}))
 
     await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"kid": "e"}))
+    head, body = (b64(json.dumps(part).encode()).decode() for part in ({"alg": "RS256", "kid": "e"}, issuer.claims()))
+    await issuer.refused(f"{head}.{body}.{b64(ED.sign(f'{head}.{body}'.encode())).decode()}")
     await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"kid": "old"}))
     await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256", headers={"kid": "nobody"}))
     await issuer.refused(jwt.encode(issuer.claims(), RSA, "RS256"))  # which of the two it would be is not said
