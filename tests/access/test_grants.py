@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skep.access.principal import Principal
-from skep.access.scopes import includes, matches
+from skep.access.scopes import includes, is_within, matches
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.model.key import EVERY, Grant, Verb
@@ -48,6 +48,13 @@ def test_a_pattern_matches(pattern: str, yes: list[str], no: list[str]) -> None:
 )
 def test_a_pattern_includes_another(outer: str, inner: str, does: bool) -> None:
     assert includes(outer, inner) is does
+
+
+def test_nobody_gives_a_queue_they_do_not_have() -> None:
+    own = [Grant((Verb.PUSH,), ("a",), ("orders",))]
+
+    assert is_within(Grant((Verb.PUSH,), ("a",), ("orders",)), own)
+    assert not is_within(Grant((Verb.PUSH,), ("a",), ("orders", "bills")), own)
 
 
 def test_a_request_names_a_tenant_that_its_key_has_and_need_not_name_the_only_one() -> None:

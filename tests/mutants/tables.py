@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     Mutant,
+    access,
     encryption,
     engine,
     lease,
@@ -18,6 +19,7 @@ from tests.mutants import (
     sqlite,
     sqlite_push,
     webhooks,
+    workers,
 )
 
 TABLES: dict[str, list[Mutant]] = {
@@ -26,6 +28,8 @@ TABLES: dict[str, list[Mutant]] = {
     "engine": engine.MUTANTS,
     "encryption": encryption.MUTANTS,
     "webhooks": webhooks.MUTANTS,
+    "access": access.MUTANTS,
+    "workers": workers.MUTANTS,
     "lease": lease.MUTANTS,
     "sqlite push": sqlite_push.MUTANTS,
     "sqlite": sqlite.MUTANTS,

@@ -228,6 +228,13 @@ MUTANTS = [
         "tests/webhooks/test_commands.py -k 'not postgres'",
     ),
     Mutant(
+        "webhooks: a command that was not committed is answered as done",
+        "webhooks/calling.py",
+        "        if outcome.committed:\n",
+        "        if outcome:\n",
+        "tests/webhooks/test_commands.py -k 'was_faster and not postgres'",
+    ),
+    Mutant(
         "webhooks: commands on one entity do not wait for each other",
         "webhooks/intake.py",
         "        async with self._turns.of(entity):\n            return",
