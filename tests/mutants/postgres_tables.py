@@ -87,7 +87,7 @@ MUTANTS = [
     Mutant(
         "operations: a change of ordering does not wait for those who keep one",
         "store/postgres/functions/operations.sql",
-        "    LOCK TABLE operation IN SHARE MODE;\n",
+        "    LOCK TABLE operation IN EXCLUSIVE MODE;\n",
         "    NULL;\n",
         f"{TABLES} -k fifo",
     ),
