@@ -1,4 +1,5 @@
-"""The chores of queues over time: scheduled messages enter the log, old messages expire, retained ones are removed, counters are sampled.
+"""The chores of queues over time: scheduled messages enter the log, old messages expire, retained ones are removed, counters are sampled,
+deleted queues are swept, clocks that were set back are put right, and the store maintains itself (checkpoints, compaction).
 
 Each chore has one timer, set to its earliest deadline. At the start the store gives it; later each pass returns the next one, and
 pushes, pops and settlements may bring it forward. A pass is bounded, and runs again at once while there is more to do.

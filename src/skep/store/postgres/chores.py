@@ -1,11 +1,14 @@
-"""The bounded passes that the engine's timers run: promoting, expiring, sweeping. Retention and sampling have files of their own.
+"""The bounded passes that the engine's timers run: promoting, expiring, sweeping, compacting. Retention and sampling have files of their own.
 
 Several servers may run the same pass at once: locks make that safe, and each finds what the others have done.
 """
 
 from __future__ import annotations
 
+import structlog
+
 from skep.clock import Instant, seconds
+from skep.errors import Code, SkepError
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
 from skep.model.upkeep import Chore
 from skep.store.postgres import queues, retain, tidy
@@ -28,6 +31,7 @@ from skep.store.rules import (
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "chores")
+log = structlog.get_logger("skep.store.postgres")
 
 LEASE_HISTORY_SECONDS = 7 * 86_400
 SAMPLE_SECONDS = 2 * KEYFRAME_SECONDS
@@ -159,3 +163,23 @@ async def _sweep(connection: Connection, now: Instant, limit: int) -> Chore:
             done += 1
         more = True
     return Chore(done, more)
+
+
+async def compact_if_wanted(db: Database) -> None:
+    """Compact the state tables when they have far more dead row versions than live ones."""
+    async with db.pool.connection() as connection:
+        if not await connection.fetchval("SELECT wants_compaction()"):
+            return
+    try:
+        await db.pool.transaction(compact)
+    except SkepError as error:
+        if error.code is not Code.STORE_BUSY:
+            raise
+        log.info("compaction postponed", reason=error.message)
+
+
+async def compact(connection: Connection) -> None:
+    """Compact the state tables now, unless somebody else has them."""
+    # A dump or a long statement may hold these tables: better to try again later than to make every popper wait behind us.
+    await connection.execute("SET LOCAL lock_timeout = '100ms'")
+    await connection.execute("SELECT compact()")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from skep.clock import Clock, Instant
-from skep.errors import Code, SkepError
 from skep.model import Appended, QueueKey
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.store.postgres import (
@@ -40,7 +39,7 @@ from skep.store.postgres import (
     transact,
 )
 from skep.store.postgres.access import PostgresAccess
-from skep.store.postgres.connection import Connection, translated
+from skep.store.postgres.connection import translated
 from skep.store.postgres.database import MAX_CONNECTIONS, SQL, Database, announced, read, read_at_once, written
 from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.records import PostgresRecords
@@ -213,20 +212,10 @@ class PostgresStore(Database):
         await self._sampling.look(self.pool.transaction, now)
 
     async def maintain(self) -> None:
-        """Drop idle chunks of the log cache, follow the database's clock, and compact the state tables when they have far more dead
-        row versions than live ones.
-        """
+        """Drop idle chunks of the log cache, follow the database's clock, and compact the state tables if they need it."""
         self._log_cache.drop_idle()
         await self._follow_clock()
-        async with self.pool.connection() as connection:
-            if not await connection.fetchval("SELECT wants_compaction()"):
-                return
-        try:
-            await self.pool.transaction(_compact)
-        except SkepError as error:
-            if error.code is not Code.STORE_BUSY:
-                raise
-            log.info("compaction postponed", reason=error.message)
+        await chores.compact_if_wanted(self)
 
     async def resume(self) -> None:
         """As `Pool.resume`; then follow the database's clock, which may be another server's now."""
@@ -247,9 +236,3 @@ class PostgresStore(Database):
         async with self.pool.connection() as connection:
             await connection.execute(SQL["watch"], self.news.server, tenants, names, until)
             await connection.execute(SQL["wait_for_pushes"], tenants, names)
-
-
-async def _compact(connection: Connection) -> None:
-    # A dump or a long statement may hold these tables: better to try again later than to make every popper wait behind us.
-    await connection.execute("SET LOCAL lock_timeout = '100ms'")
-    await connection.execute("SELECT compact()")

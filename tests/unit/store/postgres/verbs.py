@@ -21,9 +21,8 @@ from skep.model.record import Unfit
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.staging import Attempt, EpochKey, StagedChunk
 from skep.model.transaction import Transaction
-from skep.store.postgres import PostgresStore
+from skep.store.postgres import PostgresStore, chores
 from skep.store.postgres.retain import _retain
-from skep.store.postgres.store import _compact
 from tests.contract.driver import Driver
 from tests.contract.queueing import Ops
 from tests.unit.store.postgres.lock_table import Line, read_table
@@ -435,7 +434,7 @@ async def sample(driver: Driver) -> Callable[[], Awaitable[Any]]:
 async def compact(driver: Driver) -> Callable[[], Awaitable[Any]]:
     store = driver.store
     assert isinstance(store, PostgresStore)
-    return lambda: store.pool.transaction(_compact)
+    return lambda: store.pool.transaction(chores.compact)
 
 
 VERBS: dict[Verb, Line] = {globals()[line.call]: line for line in read_table()}
