@@ -74,18 +74,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let generated examples be the same in every run, so that a failure is the commit's; with --all they are new each time. No example has a deadline.
 
     And let a piece of a chore touch as many messages as it is asked to: how many these are else goes by the time that pieces take.
-    Let servers in this process have few sessions with PostgreSQL, as each plans anew all that it runs.
+    Without --all, servers in this process have few sessions with PostgreSQL, as each plans anew all that it runs.
     """
     if count := config.getoption("--workers"):
         config.pluginmanager.register(Workers(count, together), "workers")
     pieces.LEAST = 1_000_000
-    database.MAX_CONNECTIONS = 2
     copy_new_stores()
     ask_for_types_once()
     hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("new", derandomize=False, deadline=None)
     hypothesis.settings.load_profile("new" if config.getoption("--all") else "same")
     if not config.getoption("--all"):
+        database.MAX_CONNECTIONS = 2
         none = Constants()  # of the modules that are imported: which these are depends on the tests that are asked for
         providers._get_local_constants = lambda: none
 

@@ -25,7 +25,7 @@ def check_load(history: History) -> None:
 
 
 def test_I3_I4_I5_I6_hold_over_eight_poppers_and_four_pushers(postgres_dsn: str, tmp_path: Path) -> None:
-    check_load(run_load(Load(postgres_dsn, tmp_path, pushes=10)))
+    check_load(run_load(Load(postgres_dsn, tmp_path, pushes=20)))
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def calls(draw: st.DrawFn) -> tuple[CompiledEntity, list[tuple[str, dict[str, ob
 
 
 @given(calls())
-@settings(max_examples=150)
+@settings(max_examples=300)
 def test_the_state_is_the_fold_of_the_events_whatever_the_commands(
     made: tuple[CompiledEntity, list[tuple[str, dict[str, object]]]],
 ) -> None:

@@ -101,7 +101,7 @@ def metric(port: int, name: str) -> int:
 )
 def test_many_poppers_of_large_messages_stay_within_the_bound(tmp_path: Path, accept: str, known: bool) -> None:
     environ = {"SKEP_HTTP_ANSWERS_BYTES": str(ROOM)}
-    messages, poppers = 12, 8
+    messages, poppers = 24, 12
     with serving("--store", ":memory:", folder=tmp_path, environ=environ) as process:
         port = process.listening()
         if known:

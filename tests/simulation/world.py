@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -102,7 +103,7 @@ def empty_image() -> bytes:
     return image
 
 
-class Machine:
+class Machine(ABC):
     """A process that is started again after its death."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -127,13 +128,13 @@ class Machine:
         self.process = self._born()
         self.world.loop.call_later(RESTART_SECONDS, self.start, context=self.process.context())
 
+    @abstractmethod
     async def run(self) -> None:
         """What the process does."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forget(self) -> None:
         """Lose what was in memory."""
-        raise NotImplementedError
 
     def clock(self) -> SystemClock:
         """The real clock, on simulated time."""

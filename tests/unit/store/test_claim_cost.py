@@ -20,7 +20,7 @@ from tests.contract.driver import Driver
 from tests.contract.queueing import Ops, texts
 from tests.support.postgres import PostgresServer
 
-FEW, MANY = 1_000, 4_000
+FEW, MANY = 2_000, 8_000
 assert FEW > CLAIM_PASSED
 SLACK = 60
 """Index entries, or steps by the hundred, by which a claim may differ: each search takes a few more."""

@@ -15,7 +15,7 @@ from tests.contract.driver import Driver
 from tests.support.costs import Counted, MakeCounted, counted_postgres, counted_sqlite
 
 LETTERS = LOOKED_PER_STEP
-BATCH = 50
+BATCH = 20
 MOST = 2.6
 """Times the work for twice the letters; one that begins anew for every batch takes four times as much."""
 
