@@ -52,6 +52,30 @@ def test_focus_survives_the_refresh(screen: Screen, api: Api) -> None:
     expect(button).to_be_focused()
 
 
+def test_a_refresh_is_done_at_once_so_that_no_key_falls_between(aged_screen: Screen) -> None:
+    aged_screen.open("/queues/orders")
+    page = aged_screen.page
+    expect(page.locator(".chart canvas")).to_have_count(3)
+    page.locator("#live a").first.focus()
+
+    # An observer is called when the script that changed the page is through, before the browser takes the next key.
+    focused, charts = page.evaluate(
+        """() => new Promise(tell => {
+            const old = document.getElementById("live");
+            new MutationObserver((_, observer) => {
+                if (old.isConnected) return;
+                observer.disconnect();
+                const live = document.getElementById("live");
+                tell([live.contains(document.activeElement), live.querySelectorAll(".chart canvas").length]);
+            }).observe(old.parentElement, { childList: true });
+            refresh();
+        })"""
+    )
+
+    assert focused
+    assert charts == 3
+
+
 def test_all_times_of_a_page_are_of_the_zone_that_one_chose(aged_screen: Screen) -> None:
     aged_screen.open("/messages", q="queue:orders", seq=11)
     clock = aged_screen.page.locator("#pane time.clock")

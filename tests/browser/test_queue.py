@@ -16,7 +16,7 @@ def test_a_queue_shows_groups_partitions_and_messages(aged_screen: Screen) -> No
     page = aged_screen.page
     expect(page.get_by_role("heading", name="orders")).to_be_visible()
     expect(page.locator("section", has=page.get_by_role("heading", name="Groups")).locator("tbody tr")).to_have_count(1)
-    assert page.locator(".chart canvas").count() == 3
+    expect(page.locator(".chart canvas")).to_have_count(3)
     aged_screen.shoot("queue")
     aged_screen.open("/queues")
     aged_screen.shoot("queues-charts")
