@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import sys
@@ -37,7 +36,7 @@ def torture(
     injections: Annotated[int, Parameter(help="Faults in a round.")] = 3,
     shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
     as_json: Annotated[
-        bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")
+        bool, Parameter(name="--json", help="Print the result as one JSON object and nothing else on stdout.")
     ] = False,
     list_: Annotated[bool, Parameter(name="--list", negative=(), help="Show the faults, and do nothing.")] = False,
 ) -> int:
@@ -68,7 +67,7 @@ def torture(
         say = lambda line: console.print(f"shrinking: {line}", highlight=False)  # noqa: E731 - a name for one line
         totals.failing = run_loop(shrink_plan(order, totals.failing, say))
     if as_json:
-        sys.stdout.write(json.dumps(report.as_json(totals)) + "\n")
+        sys.stdout.write(report.result_of(totals).text())
     else:
         report.show(Console(), totals)
     return 1 if totals.failing is not None else 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from msgspec import to_builtins
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
+from skep import __version__
 from torture.faults import MENU
+from torture.machine import commit
+from torture.result import Broken, PromiseResult, Result
 from torture.round import Outcome
-from torture.run import PROMISES, Totals, replay_command, told
+from torture.run import PROMISES, Totals, command, replay_command, told
 
 
 class Progress:
@@ -80,32 +82,35 @@ def show(console: Console, totals: Totals) -> None:
         console.print(f"again: {replay_command(totals.order, totals.failing)}", highlight=False, soft_wrap=True)
 
 
-def as_json(totals: Totals) -> dict[str, Any]:
-    """The same for programs."""
-    figures = {
-        name: getattr(totals, name)
-        for name in ("rounds", "seconds", "calls", "unanswered", "pushed", "delivered", "settled")
-    }
-    return {
-        "store": totals.order.store,
-        "seed": totals.order.seed,
-        **figures,
-        "steps": dict(totals.steps),
-        "faults": {name: totals.faults[name] for name in totals.order.faults},
-        "promises": {
-            promise: {
-                "verdict": "broken" if totals.broken[promise] else verdict(totals, promise),
-                "tried": totals.tried[promise],
-                "violations": totals.broken[promise],
-            }
-            for promise in PROMISES
-        },
-        "violations": [
-            {"promise": one.promise, "text": one.text, "witness": [told(call) for call in one.witness]}
-            for one in totals.witnesses
-        ],
-        "again": None if totals.failing is None else replay_command(totals.order, totals.failing),
-    }
+def result_of(totals: Totals) -> Result:
+    """The same for programs, and for the ledger."""
+    assert totals.machine is not None
+    figures = ("rounds", "calls", "unanswered", "pushed", "longest_history", "delivered", "settled")
+    found, is_modified = commit()
+    return Result(
+        version=__version__,
+        commit=found,
+        is_modified=is_modified,
+        began_at=totals.began_at,
+        command=command(totals.order),
+        machine=totals.machine,
+        store=totals.order.store,
+        seed=totals.order.seed,
+        options=to_builtins(totals.order),
+        seconds=round(totals.seconds, 1),
+        **{name: getattr(totals, name) for name in figures},
+        steps=dict(totals.steps),
+        faults={name: totals.faults[name] for name in totals.order.faults},
+        promises={promise: _promise(totals, promise) for promise in PROMISES},
+        violations=[Broken(one.promise, one.text, [told(call) for call in one.witness]) for one in totals.witnesses],
+        memory_mib=totals.scale.result(),
+        again=None if totals.failing is None else replay_command(totals.order, totals.failing),
+    )
+
+
+def _promise(totals: Totals, promise: str) -> PromiseResult:
+    broken = totals.broken[promise]
+    return PromiseResult("broken" if broken else verdict(totals, promise), totals.tried[promise], broken)
 
 
 def menu() -> Table:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +16,9 @@ from msgspec import Struct, field, structs
 from torture.check import shortest
 from torture.faults import MENU
 from torture.history import Call, Violation
+from torture.machine import machine
+from torture.memory import Scale
+from torture.result import Machine
 from torture.round import Outcome, Plan, Round
 from torture.site import Site, StoreName
 
@@ -43,11 +48,15 @@ class Totals(Struct):
     """All rounds added up, and the shortest witness of each promise that was broken."""
 
     order: Order
+    began_at: str = ""
+    machine: Machine | None = None
+    scale: Scale = field(default_factory=Scale)
     rounds: int = 0
     seconds: float = 0.0
     calls: int = 0
     unanswered: int = 0
     pushed: int = 0
+    longest_history: int = 0
     delivered: int = 0
     settled: int = 0
     steps: Counter[str] = field(default_factory=Counter)
@@ -61,6 +70,7 @@ class Totals(Struct):
         self.rounds += 1
         for name in ("calls", "unanswered", "pushed", "delivered", "settled"):
             setattr(self, name, getattr(self, name) + getattr(outcome, name))
+        self.longest_history = max(self.longest_history, outcome.pushed)
         self.steps += outcome.steps
         self.faults += outcome.faults
         self.tried.update(outcome.tried)
@@ -72,20 +82,29 @@ class Totals(Struct):
 
 async def run(order: Order, tell: Callable[[Outcome, Totals], None]) -> Totals:
     """Run rounds until the time is over or a promise is broken; at least one."""
-    totals = Totals(order)
-    started = time.monotonic()
+    totals = Totals(order, datetime.now(UTC).isoformat(timespec="seconds"))
     with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
         async with Site(order.store, Path(folder)) as site:
-            number = order.first_round
-            while True:
-                outcome = await Round(site, order.plan(number), MENU).run()
-                totals.add(outcome)
-                totals.seconds = time.monotonic() - started
-                tell(outcome, totals)
-                number += 1
-                is_over = totals.rounds >= order.rounds if order.rounds else totals.seconds >= order.seconds
-                if is_over or totals.failing is not None:
-                    return totals
+            totals.machine = await asyncio.to_thread(machine, site)
+            watching = asyncio.create_task(totals.scale.watch(site))
+            try:
+                await _rounds(site, totals, tell)
+            finally:
+                watching.cancel()
+    return totals
+
+
+async def _rounds(site: Site, totals: Totals, tell: Callable[[Outcome, Totals], None]) -> None:
+    order, number, started = totals.order, totals.order.first_round, time.monotonic()
+    is_over = False
+    while not is_over and totals.failing is None:
+        outcome = await Round(site, order.plan(number), MENU).run()
+        totals.add(outcome)
+        totals.scale.round_ended(site)
+        totals.seconds = time.monotonic() - started
+        tell(outcome, totals)
+        number += 1
+        is_over = totals.rounds >= order.rounds if order.rounds else totals.seconds >= order.seconds
 
 
 async def shrink(order: Order, plan: Plan, tell: Callable[[str], None]) -> Plan:
@@ -129,6 +148,15 @@ def told(call: Call) -> str:
     with suppress(TypeError):
         line = f"{line[:MOST_TOLD]} -> {str(call.answer)[:MOST_TOLD]}"
     return line
+
+
+def command(order: Order) -> str:
+    """The command that runs all of it again; what is not as usual is named."""
+    usual = Order(order.seed)
+    given = {name: getattr(order, name) for name in order.__struct_fields__}
+    named = {name: value for name, value in given.items() if name == "seed" or value != getattr(usual, name)}
+    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in named.items()}
+    return " ".join(["./skep torture", *(f"--{name.replace('_', '-')} {value}" for name, value in words.items())])
 
 
 def replay_command(order: Order, plan: Plan) -> str:

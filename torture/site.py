@@ -64,6 +64,11 @@ class Server:
             )
 
     @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 

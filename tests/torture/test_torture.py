@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from skep.errors import Code, SkepError
@@ -17,9 +18,11 @@ from tests.mutants.tables import TABLES
 from torture.app import chosen_faults
 from torture.faults import MENU
 from torture.history import Violation
-from torture.report import as_json, verdict
+from torture.machine import commit
+from torture.report import result_of, verdict
+from torture.result import Machine, Result
 from torture.round import Outcome, Plan
-from torture.run import PROMISES, Order, Totals, replay_command
+from torture.run import PROMISES, Order, Totals, command, replay_command
 from torture.steps import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +47,7 @@ def tortured(*arguments: str) -> dict[str, Any]:
     done = torture("--json", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
+    assert msgspec.json.decode(done.stdout, type=Result).text() == done.stdout
     assert report["violations"] == []
     assert report["again"] is None
     return report
@@ -55,7 +59,12 @@ def test_a_round_with_a_killed_server_keeps_all_promises() -> None:
     )
 
     assert report["faults"] == {"kill": 1}
-    assert report["pushed"] > 0
+    assert report["pushed"] == report["longest_history"] > 0
+    assert (report["commit"], report["is_modified"]) == commit()
+    assert report["machine"]["cores"] == os.cpu_count()
+    assert report["machine"]["postgres"] is None
+    for weight in report["memory_mib"].values():
+        assert 0 < weight["first"] == weight["middle"] == weight["last"] <= weight["largest"]  # of one round
     assert {name: promise["verdict"] for name, promise in report["promises"].items() if promise["tried"]} == {
         name: "kept" for name in PROMISES if report["promises"][name]["tried"]
     }
@@ -137,13 +146,22 @@ def test_an_unknown_fault_is_refused_with_the_choice() -> None:
 
 def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> None:
     plan = Plan(seed=7, number=4, clients=3, steps=10, faults=("kill",), injections=2)
-    totals = Totals(Order(7, faults=("kill",)))
+    totals = Totals(Order(7, faults=("kill",)), machine=Machine(2, 2048, "Linux", "3.11.7", "3.50.0"))
     totals.add(Outcome(Plan(7, 3), tried={"I1": 5}))  # type: ignore[arg-type] # any mapping will do
     totals.add(Outcome(plan, violations=[Violation("I1", "lost")]))
 
-    report = as_json(totals)
+    report = msgspec.to_builtins(result_of(totals))
 
     assert [verdict(totals, promise) for promise in ("I1", "I2")] == ["BROKEN, 1 times", "not tried"]
     assert report["promises"]["I1"] == {"verdict": "broken", "tried": 5, "violations": 1}
     assert report["again"] == replay_command(totals.order, plan)
     assert "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10" in report["again"]
+
+
+def test_a_result_has_one_line_per_field_and_the_command_that_makes_it_again() -> None:
+    order = Order(7, "postgres", ("kill", "cut"), seconds=120.0, clients=9)
+    result = result_of(Totals(order, machine=Machine(2, 2048, "Linux", "3.11.7", "3.50.0", "16.2")))
+
+    assert command(order) == "./skep torture --seed 7 --store postgres --faults kill,cut --seconds 120.0 --clients 9"
+    assert len(result.text().splitlines()) == len(Result.__struct_fields__) + 2
+    assert msgspec.json.decode(result.text(), type=Result).text() == result.text()
