@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from skep.errors import Code, SkepError
 from skep.runtime.loop import run as run_loop
+from torture.layers import CURE, can_compile
 from torture.site import StoreName
 
 torture_app = App(
@@ -52,11 +53,13 @@ def torture(
         Console().print(report.menu())
         return 0
     logging.getLogger("skep").setLevel(logging.CRITICAL)  # retries are what is wanted here
+    console = Console(stderr=True)
     chosen = chosen_faults(faults, store)
+    if faults == "all" and (missing := left_out(store)):
+        console.print(f"left out: {', '.join(missing)}; {CURE}", highlight=False)
     if seed is None:
         seed = random.randrange(MOST_SEED)
     order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections)
-    console = Console(stderr=True)
     console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
     progress = report.Progress(console)
     try:
@@ -78,11 +81,23 @@ def chosen_faults(text: str, store: StoreName) -> tuple[str, ...]:
     from torture.faults import MENU
 
     fitting = [name for name, fault in MENU.items() if store in fault.stores]
+    missing = left_out(store)
     if text == "all":
-        return tuple(fitting)
+        return tuple(name for name in fitting if name not in missing)
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in fitting:
             cure = f"choose from {', '.join(fitting)}, or all"
             raise SkepError(Code.INVALID_REQUEST, f"there is no fault {name!r} for {store}: {cure}")
+        if name in missing:
+            raise SkepError(Code.INVALID_REQUEST, f"the fault {name!r} cannot be had on this machine: {CURE}")
     return names
+
+
+def left_out(store: StoreName) -> list[str]:
+    """The faults for this store that this machine cannot have, since they need layers."""
+    from torture.faults import MENU
+
+    if can_compile():
+        return []
+    return [name for name, fault in MENU.items() if store in fault.stores and fault.layers]

@@ -170,7 +170,7 @@ class Caller:
         """Lease messages of a queue, or of all queues of a namespace."""
         request = PopRequest(
             queue, group=group, batch=options.get("batch", 1), partition=options.get("partition"),
-            auto_ack=options.get("auto_ack", False),
+            lease_seconds=options.get("lease_seconds"), auto_ack=options.get("auto_ack", False),
         )  # fmt: skip
         if namespace is None:
             asked = self.once.pop(wire_name(queue), group=group, **options)

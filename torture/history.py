@@ -175,12 +175,14 @@ class Settled(Struct, frozen=True, eq=False, gc=False):
 class History:
     """Calls of all clients, and the settings of the queues they used (those not named have the defaults).
 
-    ``drained``: at the end everything was popped and settled until nothing was left. Each index is made once, when first asked for.
+    ``drained``: at the end everything was popped and settled until nothing was left. ``leases_may_last``: clocks were moved, and leases may
+    have lasted longer than they were to. Each index is made once, when first asked for.
     """
 
     calls: list[Call]
     settings: dict[QueueKey, QueueSettings] = field(default_factory=dict)
     drained: bool = False
+    leases_may_last: bool = False
 
     def settings_of(self, queue: QueueKey) -> QueueSettings:
         found = self.settings.get(queue)

@@ -180,7 +180,7 @@ class Round:
         for queue in self.queues.of_kind.values():
             await self._insist(queue)
         calls = [call for caller in self.callers for call in caller.calls]
-        return History(resolved(calls), self.queues.settings(), drained=True)
+        return self.site.time.steadied(History(resolved(calls), self.queues.settings(), drained=True))
 
     async def _insist(self, queue: RoundQueue) -> None:
         """Look at a queue at rest, until each look has an answer."""

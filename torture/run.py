@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct, field, structs
 
 from torture.check import shortest
-from torture.faults import MENU
+from torture.faults import MENU, layers_of
 from torture.history import Call, Violation
 from torture.machine import machine
 from torture.memory import Scale
@@ -84,7 +84,7 @@ async def run(order: Order, tell: Callable[[Outcome, Totals], None]) -> Totals:
     """Run rounds until the time is over or a promise is broken; at least one."""
     totals = Totals(order, datetime.now(UTC).isoformat(timespec="seconds"))
     with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
-        async with Site(order.store, Path(folder)) as site:
+        async with Site(order.store, Path(folder), layers_of(order.faults)) as site:
             totals.machine = await asyncio.to_thread(machine, site)
             watching = asyncio.create_task(totals.scale.watch(site))
             try:
@@ -133,7 +133,7 @@ TRIES = 3
 async def _fails(order: Order, plan: Plan, tell: Callable[[str], None]) -> bool:
     for _ in range(TRIES):
         with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
-            async with Site(order.store, Path(folder)) as site:
+            async with Site(order.store, Path(folder), layers_of(order.faults)) as site:
                 outcome = await Round(site, plan, MENU).run()
         tell(f"{plan.clients} clients, {plan.steps} steps: {len(outcome.violations)} violations")
         if outcome.violations:

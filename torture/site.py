@@ -8,15 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Literal, Self
 
 from skep.client import AsyncClient
 from skep.errors import SkepError
+from skep.testing.binaries import temporary_root, unprivileged_account
 from skep.testing.postgres import PostgresServer
+from torture.layers import environment
+from torture.layers.clock import ProcessClock
 from torture.proxy import Proxy
+from torture.server_time import ServerTime
 
 StoreName = Literal["sqlite", "postgres"]
 START_SECONDS = 60.0
@@ -27,8 +33,10 @@ LOOK_SECONDS = 0.02
 class Server:
     """`skep serve` as a process. Its port and its store stay the same from the first start to the last."""
 
-    def __init__(self, store: str, folder: Path) -> None:
+    def __init__(self, store: str, folder: Path, layers: Mapping[str, str] | None = None) -> None:
+        """``layers`` is what its environment has for them."""
         self._store = store
+        self._layers = dict(layers or {})
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
@@ -52,12 +60,12 @@ class Server:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _launch(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
+        usual = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "skep", "serve", "--store", self._store, "--port", str(self.port)],
                 cwd=self._folder,
-                env=environment,
+                env={**usual, **self._layers},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -100,27 +108,54 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that the account of PostgreSQL can reach."""
+    with TemporaryDirectory(prefix="skep-layers-", dir=temporary_root(unprivileged_account())) as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        yield folder
+
+
 class Site:
     """Server, proxy and, for that store, PostgreSQL. Clients connect by way of the proxy."""
 
-    def __init__(self, store: StoreName, folder: Path) -> None:
+    def __init__(self, store: StoreName, folder: Path, layers: Collection[str] = ()) -> None:
+        """``layers``: those that the faults of the run need, by name."""
         self.store = store
         self.folder = folder
+        self.layers = layers
         self.postgres: PostgresServer | None = None
+        self.clocks: dict[str, ProcessClock] = {}
+        """Of `server` and `postgres`, where the layer is there."""
+        self.time = ServerTime()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         address = str(self.folder / "torture.db")
+        self._make_layers()
         if self.store == "postgres":
-            self.postgres = PostgresServer()
+            self.postgres = PostgresServer(self._environment("postgres"))
             self._stack.callback(self.postgres.close)
             self.postgres.start()
             address = self.postgres.create_database()
-        self.server = Server(address, self.folder)
+        self.server = Server(address, self.folder, self._environment("server"))
         self._stack.callback(self.server.kill)
         await self.server.start()
+        for clock in self.clocks.values():
+            clock.layer.check()
         self.proxy = await self._stack.enter_async_context(Proxy(self.server.url))
         return self
+
+    def _make_layers(self) -> None:
+        processes = ("server", "postgres") if self.store == "postgres" else ("server",)
+        if self.layers:
+            folder = self._stack.enter_context(open_folder())
+            if "clock" in self.layers:
+                self.clocks = {process: ProcessClock(process, folder) for process in processes}
+
+    def _environment(self, process: str) -> dict[str, str]:
+        return environment([self.clocks[process].layer] if process in self.clocks else [])
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -130,3 +165,8 @@ class Site:
     @property
     def url(self) -> str:
         return self.proxy.dsn
+
+    @property
+    def followed(self) -> str:
+        """Whose wall clock the server follows."""
+        return "postgres" if self.store == "postgres" else "server"

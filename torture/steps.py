@@ -20,6 +20,8 @@ PAUSE_SECONDS = 0.05
 MOST_TRIES = 100
 MOST_HELD = 40
 """How many messages a client keeps for later before it forgets the oldest."""
+LONG_SECONDS = 30 * 86_400.0
+"""Longer than all that clocks are put ahead by."""
 
 
 class Held(NamedTuple):
@@ -265,7 +267,7 @@ class Worker:
         queue = self.some_queue("keyed", "loose", "single")
         async with queue.calling():
             backoff = self.chance.choice((5, 10, 20))
-            asked = self.caller.again.configure(queue.name, initial_backoff_ms=backoff, retention_seconds=3600.0)
+            asked = self.caller.again.configure(queue.name, initial_backoff_ms=backoff, retention_seconds=LONG_SECONDS)
             await self.caller.note("update", queue.key, asked, lambda _: None)
 
     async def replay(self) -> None:

@@ -3,6 +3,9 @@
 A fault is injected at a point of the plan, and is over when `inject` returns: the next steps must find everything well again.
 """
 
+from collections.abc import Iterable
+
+from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
 from torture.faults.fault import Fault
 from torture.faults.freeze import FreezePostgres
@@ -13,7 +16,14 @@ from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 
 MENU: dict[str, Fault] = {
-    fault.name: fault for fault in (Kill(), Restart(), Stop(), Cut(), Stall(), KillPostgres(), FreezePostgres())
+    fault.name: fault
+    for fault in (Kill(), Restart(), Stop(), Cut(), Stall(), KillPostgres(), FreezePostgres(), MoveClock())
 }
 
-__all__ = ["MENU", "Fault"]
+
+def layers_of(names: Iterable[str]) -> set[str]:
+    """The layers that processes need for these faults."""
+    return {layer for name in names for layer in MENU[name].layers}
+
+
+__all__ = ["MENU", "Fault", "layers_of"]

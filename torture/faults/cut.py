@@ -18,6 +18,7 @@ class Cut:
     stores = BOTH
     is_outage = False
     takes_pushes = False
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         size = chance.randrange(MOST_BYTES)

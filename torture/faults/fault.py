@@ -33,5 +33,9 @@ class Fault(Protocol):
     def takes_pushes(self) -> bool:
         """Whether pushes are taken during the outage all the same."""
 
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers (`torture.layers`) that processes must have been started with for it."""
+
     async def inject(self, site: Site, chance: random.Random) -> str:
         """Do it, undo it, and say what was done."""

@@ -19,6 +19,7 @@ class FreezePostgres:
     stores: tuple[StoreName, ...] = ("postgres",)
     is_outage = True
     takes_pushes = True
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         assert site.postgres is not None

@@ -14,6 +14,7 @@ class Kill:
     stores = BOTH
     is_outage = True
     takes_pushes = False
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
         site.server.kill()

@@ -14,6 +14,7 @@ class KillPostgres:
     stores: tuple[StoreName, ...] = ("postgres",)
     is_outage = True
     takes_pushes = True
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         postgres = site.postgres

@@ -15,6 +15,7 @@ class Restart:
     stores = BOTH
     is_outage = True
     takes_pushes = False
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
         site.server.send(signal.SIGTERM)

@@ -16,6 +16,7 @@ class Stall:
     stores = BOTH
     is_outage = False
     takes_pushes = False
+    layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         seconds = LEASE_SECONDS * chance.uniform(1.1, 2.0)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -52,10 +52,11 @@ class PostgresServer:
     """One PostgreSQL server: `start`, any of `stop`, `kill` and `restart`, then `close`.
 
     Its data and its address stay the same from the first `start` until `close`. Settings are PostgreSQL's own and come
-    on top of `SETTINGS`.
+    on top of `SETTINGS`; ``environment`` comes on top of what its process has.
     """
 
-    def __init__(self, **settings: str | int) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, /, **settings: str | int) -> None:
+        self._environment = {**clean_environment(), **(environment or {})}
         self._settings = SETTINGS | settings
         self._account = unprivileged_account()
         self._programs = programs_for(self._account)
@@ -175,7 +176,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=clean_environment(),
+                env=self._environment,
                 start_new_session=True,
                 user=self._account.user,
                 group=self._account.group,
