@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant(
         "open_logs: the groups are not read before the logs",
         "store/postgres/functions/push.sql",
-        "    -- The depth is read from it below. Before the logs, as everyone has them (functions/locks.sql).\n    LOCK TABLE consumer_group IN ACCESS SHARE MODE;\n",
+        "    -- The depth is read from it below. Groups come before logs (functions/locks.sql).\n    LOCK TABLE consumer_group IN ACCESS SHARE MODE;\n",
         "",
         'tests/unit/store/postgres/test_lock_order.py -k "for_a_table and push"',
     ),

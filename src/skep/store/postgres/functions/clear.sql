@@ -1,5 +1,6 @@
--- Settles as expired, for every group, what is pending (with p_all: what is in flight too), and begins the log after its end.
--- Answers how many the groups lost, added up; without groups, how many were in the log. The caller has taken the groups and the log.
+-- Clears a queue: settles the pending messages as expired for every group, and lets the log begin after its last message.
+-- Messages under a live lease stay with it, unless p_all. Returns the number of settled messages, summed over the groups; for a
+-- queue without groups, the number of messages in the log. The caller has taken the groups and holds the log's lock.
 CREATE OR REPLACE FUNCTION clear_log(p_queue integer, p_now bigint, p_all boolean, p_shard smallint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -14,7 +15,7 @@ BEGIN
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_last := last_seq(q.id, q.floor_seq);
     FOR g IN SELECT x.id FROM consumer_group x WHERE x.queue_id = p_queue ORDER BY x.id + 0 LOOP
-        -- What is undiscovered is passed over without a look, however much it is.
+        -- Undiscovered messages are only counted, never read, so any number of them costs the same.
         SELECT v_last - x.scan_seq - x.gaps INTO v_undiscovered FROM consumer_group x WHERE x.id = g.id FOR UPDATE;
         UPDATE consumer_group x SET scan_seq = v_last, gaps = 0 WHERE x.id = g.id;
         PERFORM 1 FROM partition_lease l WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id ORDER BY l.partition || '' FOR UPDATE;
@@ -23,7 +24,7 @@ BEGIN
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND (p_all OR l.token IS NULL OR l.ready_at <= p_now)
             RETURNING l.pending + cardinality(l.open) AS n
         ), trimmed AS (
-            -- What is cleared lies in the log until retention takes it, so the row must not come back to it.
+            -- Cleared messages stay in the log until retention deletes them. delivered_seq keeps the row from delivering them.
             UPDATE partition_lease l SET pending = 0, open = l.open[1:l.leased], delivered_seq = v_last
             FROM partition_lease o
             WHERE l.queue_id = p_queue AND l.group_id::bigint = g.id AND NOT (p_all OR l.token IS NULL OR l.ready_at <= p_now)

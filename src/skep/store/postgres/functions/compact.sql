@@ -1,10 +1,11 @@
--- Dead versions of the few state rows pile up while a long transaction elsewhere pins them, and every look-up walks over
--- them. Copying the live rows out, truncating and copying them back removes them at once, whoever still holds a snapshot.
--- TRUNCATE is not seen through snapshots: one that is older finds these tables empty. So whoever reads them does so with a
--- snapshot taken after their locks: statements and volatile functions do; a transaction with one snapshot locks them first.
+-- Removes the dead versions of the few state rows. While a long transaction elsewhere pins them, they pile up, and every look-up
+-- walks over them. Copying the live rows out, truncating and copying them back removes them at once, even while a snapshot is
+-- held.
+-- TRUNCATE ignores snapshots: to an older snapshot these tables look empty. So everyone reads them with a snapshot taken after
+-- the table locks. Statements and volatile functions do so by themselves; a transaction with one snapshot locks the tables first.
 CREATE OR REPLACE FUNCTION compact() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- In the order of everyone (functions/locks.sql): who has read its group can finish, and who comes later waits at the group.
+    -- The common order (functions/locks.sql): a transaction that has read its group can finish, and later ones wait at the group.
     LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS EXCLUSIVE MODE;
     CREATE TEMP TABLE live_lease ON COMMIT DROP AS SELECT * FROM partition_lease;
     CREATE TEMP TABLE live_set ON COMMIT DROP AS SELECT * FROM set_lease;
@@ -18,9 +19,9 @@ BEGIN
 END
 $$;
 
--- Whether compaction is worth its short stop: dead versions outnumber the live by far, and either a long transaction is seen
--- to pin them, or there are so many that one must be (a transaction of another role may be hidden from us).
--- While VACUUM is at one of the tables it is left to its work: waiting for it would make everybody wait.
+-- Whether compaction is worth its short stop. Dead versions must outnumber the live ones by far. And a long transaction must be
+-- seen to pin them, or there are so many that one must exist (transactions of other roles may be hidden from us).
+-- No compaction while VACUUM works on one of the tables: it would wait for VACUUM, and everybody else would wait for it.
 CREATE OR REPLACE FUNCTION wants_compaction() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     c_tables CONSTANT text[] := '{partition_lease,set_lease,consumer_group,group_counter}';

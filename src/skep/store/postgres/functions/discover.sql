@@ -1,11 +1,12 @@
--- When a free row with nothing open may be claimed.
+-- When a free row with nothing open may be claimed: when the delay of its oldest message is over, and a window after its newest
+-- message, but at most ten windows after its oldest.
 CREATE OR REPLACE FUNCTION ready_time(p_oldest bigint, p_newest bigint, p_delay bigint, p_window bigint)
 RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(p_oldest + p_delay,
                     CASE WHEN p_window > 0 THEN least(p_newest + p_window, p_oldest + 10 * p_window) ELSE p_oldest END)
 $$;
 
--- Adds to a group's counters. One row per server's shard, so that servers do not wait for each other's commits.
+-- Adds to a group's counters. Each server adds to the row of its shard, so that servers seldom wait for each other's commits.
 CREATE OR REPLACE FUNCTION count_up(p_queue integer, p_group integer, p_shard smallint, p_completed bigint, p_dead bigint,
                                     p_expired bigint, p_skipped bigint, p_retried bigint)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -25,11 +26,10 @@ BEGIN
 END
 $$;
 
--- Walks the log once from where the group stopped, and notes which partitions have something to do.
--- Who finds the group being discovered goes on without: nobody queues up behind another's commit.
+-- Walks the log once from where the group stopped, and notes which partitions have work. Returns how many seqs it walked.
+-- If somebody else holds the group's row, it walks none: nobody waits for another's commit.
 -- Rows are upserted in ascending partition order, the order in which settling locks them.
--- A message whose created_at lies ahead, since the clock was put back, counts as created now: what may be had must not wait for the
--- wrong time.
+-- A created_at ahead of now (the clock was put back) counts as now: a message that may be had must not wait for a wrong time.
 CREATE OR REPLACE FUNCTION discover(p_queue integer, p_group integer, p_limit integer, p_shard smallint, p_now bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -47,7 +47,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    -- Read under the group's lock, which whoever changes the ordering takes too.
+    -- The caller shares the group, so the ordering cannot change meanwhile.
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;
     v_upper := least(last_seq(q.id, q.floor_seq), v_scan + p_limit);
     IF v_upper <= v_scan THEN
@@ -92,7 +92,7 @@ BEGIN
         )
         SELECT coalesce(sum(f.n), 0), coalesce(sum(f.n) FILTER (WHERE NOT f.mine), 0) INTO v_rows, v_others FROM found f;
     END IF;
-    -- Gaps were counted when their messages went.
+    -- Known gaps are counted already: when their messages were deleted, or when the group began.
     v_known := least(v_gaps, v_upper - v_scan - v_rows);
     UPDATE consumer_group g SET scan_seq = v_upper, gaps = v_gaps - v_known WHERE g.id = p_group;
     IF v_others > 0 OR v_rows + v_known < v_upper - v_scan THEN

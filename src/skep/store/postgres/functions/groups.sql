@@ -1,5 +1,5 @@
--- The first seq whose message was created at or after an instant, or last + 1. created_at never falls along the log,
--- so a binary search over the primary key finds it in a few dozen look-ups, whatever the length of the log.
+-- The first seq whose message was created at or after an instant, or p_last + 1. created_at never falls along the log, so a
+-- binary search by the primary key needs a few dozen look-ups, whatever the length of the log.
 CREATE OR REPLACE FUNCTION seq_at(p_queue integer, p_first bigint, p_last bigint, p_at bigint)
 RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -18,13 +18,13 @@ BEGIN
             v_low := m.seq + 1;
         END IF;
     END LOOP;
-    -- What was deleted has left gaps: the first message that is still there counts.
+    -- Deleted messages leave gaps: the first message that still exists counts.
     RETURN coalesce((SELECT x.seq FROM message x WHERE x.queue_id = p_queue AND x.seq >= v_low ORDER BY x.queue_id, x.seq LIMIT 1),
                     p_last + 1);
 END
 $$;
 
--- The seq before the one that a start position names: what start_seq and scan_seq become.
+-- The seq before the one that a start position names: the new start_seq and scan_seq.
 CREATE OR REPLACE FUNCTION start_position(p_queue integer, p_mode text, p_value bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     q queue%ROWTYPE;
@@ -41,8 +41,8 @@ BEGIN
 END
 $$;
 
--- How many seqs beyond one have no message: what a group that starts there never had to deal with. Only a start amid the log of a
--- queue that has gaps counts rows, by the primary key. The caller holds the log's lock, or the group's.
+-- How many seqs after p_seq have no message. A group that starts there never had those messages. Rows are counted, by the primary
+-- key, only if the queue has gaps and the start is amid its log. The caller holds the lock of the log or of the group.
 CREATE OR REPLACE FUNCTION gaps_after(p_queue integer, p_seq bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;
@@ -57,7 +57,7 @@ BEGIN
 END
 $$;
 
--- Notes what is gone from the log before a group begins: it was never there for it.
+-- Notes the gaps ahead of a group that begins, and counts them as skipped: it never had those messages.
 CREATE OR REPLACE FUNCTION pass_over_gaps(p_queue integer, p_group integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_gaps bigint;
@@ -70,7 +70,7 @@ BEGIN
 END
 $$;
 
--- Notes that somebody uses a group. Who finds it locked leaves that to whoever has it, and waits for nobody.
+-- Notes that a group is in use. It waits for nobody: if somebody else holds the row, it leaves this to the next call.
 CREATE OR REPLACE FUNCTION mark_active(p_group integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM consumer_group g WHERE g.id = p_group FOR UPDATE SKIP LOCKED;
@@ -80,10 +80,10 @@ BEGIN
 END
 $$;
 
--- Moves an external group forward, never back, making it where it is said to be. Answers 'ok', 'beyond' with the log's end (the
--- log has no such seq), 'popping' (messages are leased to that group), or 'missing' (the queue was deleted meanwhile). It counts all
--- it passes as completed, but for what went before and is counted already: whoever reads the raw log has seen all of it, whomever it
--- is for.
+-- Moves an external group forward, never back; a missing group is made at that seq. The state is 'ok'; 'beyond' (the log has no
+-- such seq, and `last` is its end); 'popping' (the group leases messages); or 'missing' (the queue was deleted meanwhile).
+-- Every message that the group passes counts as completed, whatever its audience: a reader of the raw log has seen it. Known gaps
+-- are counted already.
 CREATE OR REPLACE FUNCTION report_progress(p_queue integer, p_name text, p_seq bigint, p_now bigint, p_shard smallint,
                                            OUT state text, OUT last bigint)
 LANGUAGE plpgsql AS $$
@@ -132,8 +132,8 @@ BEGIN
 END
 $$;
 
--- The group's id, made on first sight: one row, whatever the number of partitions. NULL when the queue was deleted meanwhile: nobody
--- would remove a group that is made after that.
+-- The id of a group, which is made on first use: one row, whatever the number of partitions. NULL when the queue was deleted
+-- meanwhile: nobody would remove a group that is made after that.
 CREATE OR REPLACE FUNCTION ensure_group(p_queue integer, p_name text, p_mode text, p_value bigint, p_now bigint)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
@@ -145,7 +145,7 @@ BEGIN
     IF v_id IS NOT NULL THEN
         RETURN v_id;
     END IF;
-    -- Under the log's lock: a group must not start in what is being cleared or put into another order.
+    -- Under the log's lock: a group must not start amid a clear or a change of ordering.
     PERFORM lock_log(p_queue);
     -- By the id alone, as in open_logs.
     SELECT * INTO q FROM queue k WHERE k.id = p_queue;

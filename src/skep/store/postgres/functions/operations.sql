@@ -1,6 +1,6 @@
--- Keeps operations, in the order given. Answers nothing, and keeps nothing, when a queue has become fifo and an operation was not made
--- for its one partition: then the caller makes them anew. The lock comes first, so that no queue changes its ordering between the look
--- and the commit (whoever changes it locks the table against us).
+-- Keeps operations, in the given order. Keeps and returns nothing when a queue has become fifo and an operation was not made for
+-- its one partition: then the caller makes them anew. The table lock comes first, so that no queue changes its ordering between
+-- the look and the commit (a change of ordering locks the table against us).
 CREATE OR REPLACE FUNCTION enqueue_operations(
     p_now bigint, p_ids uuid[], p_kinds text[], p_lanes text[], p_tenants text[], p_queues text[], p_partitions text[],
     p_priorities integer[], p_messages integer[], p_timeouts double precision[], p_max_retries integer[], p_payloads bytea[])
@@ -27,15 +27,15 @@ BEGIN
 END
 $$;
 
--- Against everyone who is about to keep an operation, or has locked some: those write them after they have locked groups and logs,
--- so a mode that lets them begin would end in a deadlock.
+-- Locks out everyone who is about to keep an operation, or has locked some. They write operations after they have locked groups
+-- and logs, so a mode that lets them begin would end in a deadlock.
 CREATE OR REPLACE FUNCTION lock_operations() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     LOCK TABLE operation IN EXCLUSIVE MODE;
 END
 $$;
 
--- The operation right before each of these in its partition, of those that live.
+-- The live operation right before each of these in its partition.
 CREATE OR REPLACE FUNCTION operations_before(p_positions bigint[])
 RETURNS TABLE ("position" bigint, before bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -52,9 +52,10 @@ BEGIN
 END
 $$;
 
--- Takes operations that were chosen, each with the one before it in its partition, where that lives. Who is at one of these just now (its
--- last claimer after all, or someone who cancels it) keeps it, and with it what follows. That a claim is lost with the server does no harm,
--- so its commit does not wait for the disk. A claim that comes after a lost one lasts twice as long, up to a bound.
+-- Takes the chosen operations, each only if the live one before it in its partition (p_before) is taken too. An operation that
+-- somebody has locked (its last claimer after all, or someone who cancels it) is left, with those that follow it. A claim that is
+-- lost with the server does no harm, so its commit does not wait for the disk. Each further try lasts twice as long, with at most
+-- p_growths doublings.
 CREATE OR REPLACE FUNCTION take_operations(
     p_token uuid, p_worker text, p_positions bigint[], p_before bigint[], p_now bigint, p_growths integer, p_lost text)
 RETURNS SETOF operation LANGUAGE plpgsql AS $$
@@ -86,10 +87,10 @@ BEGIN
 END
 $$;
 
--- Claims the next operations, all of one lane kind: by priority, then age. One is taken only when the live one before it in its
--- partition is taken too, and one that was tried before comes alone, so that what kills its server takes no others with it. One
--- claimer at a time: who finds another at it gets a single row of NULLs, and leaves it to him. It passes over so many that have to wait,
--- and no more: when it has found none by then, they are looked for by partition (`claim_heads`).
+-- Claims the next operations of one lane, by priority, then age. An operation is taken only when the live one before it in its
+-- partition is taken too. One that was tried before comes alone, so that an operation that kills its server takes no others with
+-- it. There is one claimer at a time: a second one gets a single row of NULLs. At most p_passed operations that have to wait are
+-- passed over; if none is found by then, the caller looks by partition (`claim_heads`).
 CREATE OR REPLACE FUNCTION claim_operations(
     p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_passed integer, p_growths integer,
     p_lost text)
@@ -140,8 +141,8 @@ BEGIN
 END
 $$;
 
--- Claims from partitions whose first operations are given, which are ready and of one lane: those, and what follows them. The bounds are
--- those of `claim_operations`, and so is the answer to who finds another claimer at it.
+-- Claims from partitions whose first live operations are given (p_heads), all ready and of one lane: those, and the ones that
+-- follow them. The bounds, and the answer to a second claimer, are those of `claim_operations`.
 CREATE OR REPLACE FUNCTION claim_heads(
     p_token uuid, p_worker text, p_most integer, p_messages bigint, p_bytes bigint, p_now bigint, p_heads bigint[], p_growths integer,
     p_lost text)
@@ -169,7 +170,7 @@ BEGIN
               AND c.partition = h.partition AND c.position >= h.position
             ORDER BY c.tenant, c.queue, c.lane, c.partition, c.position LIMIT p_most) c
     LOOP
-        -- What follows one that is not ready waits for it; the next partition begins anew.
+        -- Operations behind one that is not ready wait for it. The next partition begins anew.
         v_held := CASE WHEN o.ready_at > p_now THEN o.head ELSE v_held END;
         CONTINUE WHEN o.head = v_held;
         EXIT WHEN v_count > 0 AND (o.tries > 0 OR v_messages + o.messages > p_messages OR v_bytes + o.size_bytes > p_bytes);

@@ -1,5 +1,5 @@
--- What was settled for a group under some tokens, among the newest leases that ended: those since an instant, and so many at most.
--- The walk goes along the primary key; there is no index on tokens, since every lease would pay for it.
+-- What a group settled under some tokens, among the newest p_leases ended leases, and only since p_since. The walk follows the
+-- primary key. There is no index on tokens, since every lease would pay for it.
 CREATE OR REPLACE FUNCTION remembered(p_queue integer, p_group integer, p_tokens uuid[], p_since bigint, p_slack bigint, p_leases bigint)
 RETURNS SETOF lease_history LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- The id of the first lease that ended at or after an instant; null when none has ended at all. Leases are noted about as they end,
--- so it can be halved for.
+-- The id of the first lease that ended at or after an instant; one past the last id when none did, NULL when no lease has ended
+-- at all. Leases are noted about in the order in which they end, so a binary search finds it.
 CREATE OR REPLACE FUNCTION first_lease_ended(p_at bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_low bigint;

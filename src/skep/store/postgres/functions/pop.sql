@@ -1,11 +1,12 @@
--- Whether a ready row must be buried or expired before anything of it is handed out: its first message is too old, or its lease
--- ran out with the last attempt. Plain SQL, which the planner puts in place where it is used.
+-- Whether a ready row must be buried or expired before any of its messages is handed out: its first message is too old, or its
+-- lease ran out with the last attempt. Plain SQL, so that the planner inlines it.
 CREATE OR REPLACE FUNCTION is_doomed(p_oldest bigint, p_cutoff bigint, p_token uuid, p_attempts integer, p_max_attempts integer)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT p_oldest <= p_cutoff OR (p_token IS NOT NULL AND p_max_attempts > 0 AND p_attempts >= p_max_attempts)
 $$;
 
--- How much is ready, as far as the first p_limit rows tell: messages (at most p_most of one row), rows, and whether one is doomed.
+-- How much is ready: messages, rows, and whether a row is doomed. Of one partition its row is read. Otherwise the first p_limit
+-- rows are, and at most p_most messages of each count.
 CREATE OR REPLACE FUNCTION ready_work(
     p_queue integer, p_group integer, p_partition text, p_now bigint, p_limit integer, p_most integer, p_cutoff bigint,
     p_max_attempts integer, OUT messages bigint, OUT leases integer, OUT doomed boolean)
@@ -28,8 +29,8 @@ BEGIN
 END
 $$;
 
--- Looks whether what is ready fills the batches, and discovers more when it does not. Answers how many rows to lock, how many of
--- these there are, whether one of them is doomed, and whether it gave up discovering before it came to the log's end.
+-- Looks whether the ready rows fill the batches, and discovers more if they do not. Returns how many rows to lock, how many of
+-- them there are, whether one of them is doomed, and whether it gave up discovering before the log's end.
 CREATE OR REPLACE FUNCTION find_work(
     q queue, p_group integer, p_partition text, p_now bigint, p_batches integer[], p_max_partitions integer, p_cutoff bigint,
     p_discover boolean, p_shard smallint,
@@ -51,8 +52,8 @@ BEGIN
     IF p_discover AND q.window_buffer_seconds > 0 THEN
         PERFORM discover(q.id, p_group, c_discover, p_shard, p_now);
     END IF;
-    -- From the first few rows, and if they do not fill the batches from as many as could be needed. With delayed processing a row
-    -- may have less to give than it says.
+    -- First from a few rows; if they do not fill the batches, from as many as could be needed. With delayed processing a row may
+    -- have fewer messages to give than it says.
     rows_to_lock := CASE WHEN q.delayed_processing_seconds > 0 THEN v_total ELSE least(v_total, c_first_look * v_requests) END;
     LOOP
         IF p_max_partitions > 0 THEN
@@ -67,10 +68,10 @@ BEGIN
             rows_to_lock := v_total;
             CONTINUE;
         END IF;
-        -- Bounded: what is looked for may lie at the far end of a long log, and then several pops get there.
+        -- Bounded: the wanted messages may lie at the far end of a long log. Then several pops walk there.
         v_passes := v_passes + 1;
         gave_up := v_passes > c_most_passes;
-        -- A walk shorter than it might have been came to the log's end.
+        -- A walk of fewer than c_discover seqs has reached the log's end.
         EXIT WHEN NOT p_discover OR gave_up OR q.window_buffer_seconds > 0 OR v_walked < c_discover;
         v_walked := discover(q.id, p_group, c_discover, p_shard, p_now);
         EXIT WHEN v_walked = 0;
@@ -79,8 +80,8 @@ BEGIN
 END
 $$;
 
--- Locks ready rows, in their order. Those that others hold are passed over, so others than those just looked at may be locked:
--- the doomed are left out again.
+-- Locks ready rows, in their order. Rows that others hold are passed over, so these may be other rows than find_work has seen:
+-- doomed ones are left out again.
 CREATE OR REPLACE FUNCTION lock_claimable(
     p_queue integer, p_group integer, p_partition text, p_now bigint, p_limit integer, p_cutoff bigint, p_max_attempts integer)
 RETURNS claimable[] LANGUAGE plpgsql AS $$
@@ -106,8 +107,8 @@ BEGIN
 END
 $$;
 
--- Locked rows with no more pending than may be had by now, for queues with delayed processing: what a partition cannot give yet
--- must not take the place of what others can.
+-- For queues with delayed processing: locked rows, whose pending counts only messages that are visible by now. A partition's
+-- delayed messages must not take the place of messages that other partitions can give.
 CREATE OR REPLACE FUNCTION only_visible(p_rows claimable[], p_queue integer, p_group integer, p_scan bigint, p_visible bigint,
                                         p_ahead bigint, p_most integer)
 RETURNS claimable[] LANGUAGE plpgsql AS $$
@@ -129,8 +130,8 @@ BEGIN
 END
 $$;
 
--- Shares ready rows out among requests, in order: each request takes whole leases until it is full, and a partition is leased
--- to one request only. Answers, row by row, how many messages are taken of it and by which request, and whether a lease of them ran out.
+-- Shares ready rows out among requests, in order. A request takes rows until it is full, and each row goes to one request only.
+-- Returns for each row how many messages are taken, and by which request; and whether the lease of a taken row ran out.
 CREATE OR REPLACE FUNCTION share_out(p_rows claimable[], p_batches integer[], p_max_partitions integer, p_one_each boolean,
                                      OUT takes integer[], OUT owners integer[], OUT ran_out boolean)
 LANGUAGE plpgsql AS $$
@@ -162,7 +163,7 @@ BEGIN
 END
 $$;
 
--- Forgets the failed attempts of messages up to one each, by the index on (queue, seq, id).
+-- Deletes the failed attempts of each message up to its p_attempts, by the index on (queue, seq, id).
 CREATE OR REPLACE FUNCTION forget_failures(p_queue integer, p_group_name text, p_seqs bigint[], p_attempts integer[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -176,8 +177,8 @@ BEGIN
 END
 $$;
 
--- Notes how leases that ran out ended, now that others have what they held: in the history, among the failed attempts, and in the counter.
--- p_consumers are those who held them. What a pop locked and did not take in the end has the token that it had.
+-- Notes the end of leases that ran out and whose messages this pop has taken: in the history, among the failed attempts and in
+-- the counter. p_consumers held these leases. A row that was locked and not taken in the end still has its old token.
 CREATE OR REPLACE FUNCTION note_run_out(
     p_queue integer, p_group integer, p_group_name text, p_rows claimable[], p_takes integer[], p_owners integer[], p_consumers text[],
     p_tokens uuid[], p_shard smallint, p_now bigint)
@@ -206,7 +207,7 @@ BEGIN
     INSERT INTO group_counter AS c (queue_id, group_id, shard, retried)
     SELECT p_queue, p_group, p_shard, sum(e.leased) FROM ended e HAVING count(*) > 0
     ON CONFLICT (group_id, shard) DO UPDATE SET retried = c.retried + excluded.retried;
-    -- Of a message that is tried on and on only the latest 32 are kept.
+    -- Of a message that is tried again and again, only the latest 32 are kept.
     SELECT array_agg(k.open[1]), array_agg(k.attempts - 32) INTO v_seqs, v_attempts FROM unnest(p_rows) AS k (
         tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at)
     WHERE k.attempts > 32 AND k.token IS NOT NULL;
@@ -216,15 +217,18 @@ BEGIN
 END
 $$;
 
--- The pop of ordered queues, one round trip for any number of requests of one group that want the same kind of thing:
--- request i wants p_batches[i] messages and gets them under p_tokens[i], as many as have p_max_bytes together, and one at least. Discover first (only when what is ready does not fill the batch), then claim,
--- never the other way round: SKIP LOCKED keeps the lock of a row that it re-checked and dropped, and discovering waits for row locks.
+-- Pops from an ordered queue: one round trip for any number of requests of one group and shape. Request i wants p_batches[i]
+-- messages and gets them under p_tokens[i]: as many as p_max_bytes allows each request, and at least one.
+-- It discovers first (only when the ready rows do not fill the batches) and then claims, never the other way round: SKIP LOCKED
+-- keeps the lock of a row that it re-checked and dropped, and discovery waits for row locks. With p_discover false it claims from
+-- known rows only: within one transaction only the first pop of a group may discover, since the later ones already hold claims.
 --
--- Answers the messages, then one row with seq NULL whose partition says how it went: 'ok'; 'missing' or 'paused' (the queue);
--- 'unordered' (another path serves it); 'external' (the group does not pop); 'doomed' (rows must be buried, expired or put right before popping again).
--- owner is the number of the request that a message is for.
--- Of the last row, owner is the queue's id when it holds dead letters, else 0, created_at is when something may next be ready, attempt is 1 when another pop would give something now. With p_discover false it claims only what is known:
--- within one transaction only the first pop may discover, since the others already hold claims.
+-- Returns the messages, with the number of their request as owner, and then one row with seq NULL. Of that row
+--   partition   is the state: 'ok'; 'missing' or 'paused' (the queue); 'unordered' (another path serves it); 'external' (the group does
+--               not pop); 'doomed' (rows must be buried, expired or put right before the next pop)
+--   owner       is the queue's id if it holds dead letters, else 0
+--   created_at  is when something may next be ready
+--   attempt     is 1 when another pop would find something now
 CREATE OR REPLACE FUNCTION pop_ordered(
     p_tenant text, p_name text, p_group_name text, p_mode text, p_value bigint, p_batches integer[], p_tokens uuid[],
     p_max_partitions integer, p_partition text, p_now bigint, p_lease_us bigint, p_shard smallint, p_discover boolean,
@@ -253,7 +257,7 @@ DECLARE
     v_next bigint;
     v_state text := 'ok';
 BEGIN
-    -- Assigned, and not selected: a SELECT costs more than what these functions do when there is little to do.
+    -- Assignments, not SELECTs: a SELECT costs more than these functions do when there is little to do.
     e := enter_group(p_tenant, p_name, p_group_name, p_mode, p_value, p_now);
     q := e.q;
     v_group := e.group_id;
@@ -263,13 +267,13 @@ BEGIN
                             NULL::bytea, NULL::bytea, 0::bigint, 0;
         RETURN;
     END IF;
-    -- Without a delay every message may be had. With one, what was created up to v_visible, and what lies so far ahead that the
-    -- clock must have been put back since: its age is not known, and the first of its partition has waited.
+    -- Without a delay every message is visible. With one, a message is visible if it was created up to v_visible; or so far ahead
+    -- of now that the clock must have been put back since: its age is unknown, and the first of its partition has waited.
     v_delayed := q.delayed_processing_seconds > 0;
     v_visible := p_now - (q.delayed_processing_seconds * 1e6)::bigint;
     v_ahead := CASE WHEN v_delayed THEN p_now + c_ahead_us ELSE v_visible END;
     v_deadline := p_now + coalesce(p_lease_us, (q.lease_seconds * 1e6)::bigint);
-    -- Messages created up to this are past max_wait or max_age.
+    -- Messages created up to this instant are past max_wait_seconds or max_age_seconds.
     v_cutoff := greatest(CASE WHEN q.max_wait_seconds > 0 THEN p_now - (q.max_wait_seconds * 1e6)::bigint ELSE 0 END,
                          CASE WHEN q.max_age_seconds > 0 THEN p_now - (q.max_age_seconds * 1e6)::bigint ELSE 0 END);
     w := find_work(q, v_group, p_partition, p_now, p_batches, p_max_partitions, v_cutoff, p_discover, p_shard);
@@ -277,7 +281,7 @@ BEGIN
         v_state := 'doomed';
     ELSIF w.leases > 0 THEN
         v_locked := lock_claimable(q.id, v_group, p_partition, p_now, w.rows_to_lock, v_cutoff, q.max_attempts);
-        -- What lies beyond this may be in the log already, but is not counted in pending.
+        -- Messages beyond scan_seq may be in the log already, but pending does not count them.
         SELECT g.scan_seq INTO v_scan FROM consumer_group g WHERE g.id = v_group;
         IF v_delayed THEN
             v_locked := only_visible(v_locked, q.id, v_group, v_scan, v_visible, v_ahead, (SELECT max(b.n) FROM unnest(p_batches) b (n)));
@@ -289,8 +293,9 @@ BEGIN
                 tid, partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, ord)
             CROSS JOIN LATERAL (SELECT l.consumer FROM partition_lease l WHERE l.ctid = k.tid) l;
         END IF;
-        -- Everything a claim needs travels with the messages, so that no two sets have to be joined. The lateral goes through the
-        -- locked rows in their order and through each partition in the order of seq; sorting wide rows again would only cost.
+        -- Everything that a claim needs travels with the messages, so that no two sets have to be joined. The lateral join goes
+        -- through the locked rows in their order, and through each partition in the order of seq; sorting the wide rows again
+        -- would only cost time.
         RETURN QUERY
         WITH wanted AS MATERIALIZED (
             SELECT k.* FROM unnest(v_locked, t.takes, t.owners) AS k (
@@ -315,7 +320,7 @@ BEGIN
             SELECT f.*, sum(f.size_bytes) OVER (ROWS UNBOUNDED PRECEDING) AS through
             FROM (SELECT f.*, octet_length(f.payload) + coalesce(octet_length(f.headers), 0) AS size_bytes FROM found f) f
         ), shares AS MATERIALIZED (
-            -- Read only when all requests together have more than one may have.
+            -- Read only when all requests together have more bytes than one request may have.
             SELECT m.owner, min(m.through - m.size_bytes) AS before FROM measured m GROUP BY m.owner
         ), taken AS MATERIALIZED (
             SELECT m.* FROM measured m
@@ -349,7 +354,7 @@ BEGIN
     SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id::bigint = v_group
     ORDER BY l.group_id::bigint, l.ready_at LIMIT 1;
     IF v_count = 0 AND v_next <= p_now THEN
-        -- Others are at these rows just now; looking again at once would only get in their way.
+        -- Others hold these rows at the moment. Looking again at once would only get in their way.
         v_next := p_now + c_others_busy_us;
     END IF;
     RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,

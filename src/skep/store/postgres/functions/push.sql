@@ -1,6 +1,7 @@
--- Functions that are called from functions are PL/pgSQL, which keeps their plans; PostgreSQL plans an SQL function anew each time.
+-- Functions that are called from functions are PL/pgSQL, which keeps their plans. PostgreSQL plans an SQL function anew each
+-- time, unless it inlines it (ready_time, is_doomed).
 
--- The last seq given out. Rides the primary key backwards; the floor covers messages deleted from the end.
+-- The last seq given out. Rides the primary key backwards. The floor covers messages that were deleted from the end.
 CREATE OR REPLACE FUNCTION last_seq(p_queue integer, p_floor bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_seq bigint;
@@ -10,8 +11,9 @@ BEGIN
 END
 $$;
 
--- Depth without counting rows: what the slowest group in use has yet to settle (when none is, the slowest), from its counters. Volatile, like all that reads the
--- tables that are compacted: it must look with a snapshot taken after it got their locks (functions/compact.sql).
+-- The depth of a log, without counting rows: the unsettled messages of the slowest group in use (of the slowest group, if none is
+-- in use), by its counters; without groups, the messages in the log. Volatile, like every function that reads the compacted
+-- tables: it needs a snapshot that is taken after it got their locks (functions/compact.sql).
 CREATE OR REPLACE FUNCTION log_depth(p_queue integer, p_first bigint, p_last bigint, p_gaps bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_depth bigint;
@@ -21,15 +23,16 @@ BEGIN
     FROM consumer_group g CROSS JOIN LATERAL (
         SELECT p_last - g.start_seq - coalesce(
             (SELECT sum(c.completed + c.dead + c.expired + c.skipped)::bigint FROM group_counter c WHERE c.group_id = g.id), 0) AS n
-        OFFSET 0) b  -- which counts once, though it is used twice
+        OFFSET 0) b  -- so that it is computed once, though it is used twice
     WHERE g.queue_id = p_queue;
     RETURN coalesce(v_depth, v_any, p_last - p_first + 1 - p_gaps);
 END
 $$;
 
--- Whether pushes to a queue wait as operations. Asked under the log's lock, by a statement of its own: an operation is performed under
--- that lock, so whoever sees none live appends after it. As a rule there is none at all, and then this is one look into an empty index.
--- The order keeps it to the index of partitions: while there are none, the planner takes all indexes of live ones to be alike.
+-- Whether pushes to a queue wait as operations. Asked under the log's lock, by a statement of its own: an operation is performed
+-- under that lock, so a push that sees no live one appends after it. Usually there are none at all, and this is one look into an
+-- empty index. The ORDER BY keeps the planner to the index of partitions: without operations, all indexes of live ones look alike
+-- to it.
 CREATE OR REPLACE FUNCTION has_operations(p_tenant text, p_name text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM operation o WHERE o.processed_at IS NULL AND o.tenant = p_tenant AND o.queue = p_name AND o.lane = 'push'
@@ -38,8 +41,8 @@ BEGIN
 END
 $$;
 
--- Opens the logs of some queues for appending, in ascending order of their ids so that two pushes never deadlock.
--- A queue that does not exist is left out of the answer.
+-- Opens the logs of some queues for appending, in ascending order of their ids, so that two pushes never deadlock. A queue that
+-- does not exist is left out of the answer.
 CREATE OR REPLACE FUNCTION open_logs(p_tenants text[], p_names text[], p_now bigint)
 RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision,
                last_seq bigint, last_created_at bigint, depth bigint, watched boolean, operations boolean, encrypted boolean)
@@ -48,7 +51,7 @@ DECLARE
     target record;
     q queue%ROWTYPE;
 BEGIN
-    -- The depth is read from it below. Before the logs, as everyone has them (functions/locks.sql).
+    -- The depth is read from it below. Groups come before logs (functions/locks.sql).
     LOCK TABLE consumer_group IN ACCESS SHARE MODE;
     FOR target IN
         -- One look-up per name: the limit keeps the planner from walking all queues and comparing each with the names.
@@ -58,8 +61,8 @@ BEGIN
         ORDER BY k.id
     LOOP
         PERFORM pg_advisory_xact_lock(1936418160, target.id);
-        -- Read under the lock: the queue may have been changed or deleted while we waited for it. By the id alone: with a
-        -- condition on deleted_at the planner may walk the index of all queues that are not deleted.
+        -- Read under the lock: the queue may have been changed or deleted while we waited. By the id alone: with a condition on
+        -- deleted_at the planner may walk the index of all queues that are not deleted.
         SELECT * INTO q FROM queue k WHERE k.id = target.id;
         CONTINUE WHEN NOT FOUND OR q.deleted_at IS NOT NULL;
         ord := target.ord;
@@ -82,9 +85,11 @@ BEGIN
 END
 $$;
 
--- A few messages to one queue that need no look of their own (no transaction id, trace, schedule, limit): one round trip.
--- Answers nothing when the queue is missing, fifo, limited, has messages from further ahead in time than a trace is looked for
--- (a clock that went back), is encrypted while a payload is not, or when a push to one of the partitions waits as an operation: then the caller goes the long way.
+-- Pushes a few plain messages to one queue, in one round trip. Plain messages need no look of their own: they have no transaction
+-- id, trace or schedule, and their queue no limit.
+-- Returns nothing when the push must go the long way: the queue is missing, fifo, limited, or encrypted while a payload is not
+-- sealed; its last message is further ahead in time than a trace is looked for (the clock was put back); or a push to one of the
+-- partitions waits as an operation.
 CREATE OR REPLACE FUNCTION push_plain(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[])
@@ -110,7 +115,7 @@ BEGIN
     IF NOT FOUND OR q.deleted_at IS NOT NULL OR q.max_depth <> 0 OR q.ordering = 'fifo' THEN
         RETURN;
     END IF;
-    -- The long way refuses what is not sealed.
+    -- The long way refuses payloads that are not sealed.
     IF q.encryption_enabled AND ('application/vnd.skep.sealed' = ALL (p_content_types)) IS NOT TRUE THEN
         RETURN;
     END IF;
@@ -144,9 +149,9 @@ BEGIN
 END
 $$;
 
--- The ids in a stretch of the log by time, and those of some that are in the schedule: how a push whose end is not known is looked for.
--- The stretch is found by binary search and walked by the primary key; the schedule is asked by id, since messages in it may have been
--- moved to another time. The caller holds the log's lock.
+-- The ids in a stretch of the log, by time, and those of p_scheduled that are in the schedule: this finds a push whose outcome is
+-- unknown. The stretch is found by binary search and walked by the primary key. The schedule is asked by id, since its messages
+-- may have been moved to another time. The caller holds the log's lock.
 CREATE OR REPLACE FUNCTION ids_between(p_queue integer, p_last bigint, p_since bigint, p_until bigint, p_scheduled uuid[])
 RETURNS TABLE (id uuid) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,5 +1,6 @@
--- Leases the last message of the log, the first of its partition that is not settled, to somebody, as if it had been discovered and claimed.
--- The caller has the group's row and the log's lock, and knows that all before it is discovered and nothing is ready. Answers as pop_ordered does.
+-- Leases the last message of the log, which is the first unsettled one of its partition, as if it had been discovered and
+-- claimed. The caller holds the group's row and the log's lock, and knows that all messages before it are discovered and none is
+-- ready. Returns rows as pop_ordered does.
 CREATE OR REPLACE FUNCTION lease_new(
     p_queue integer, p_group integer, p_seq bigint, p_deadline bigint, p_token uuid, p_consumer text, p_now bigint)
 RETURNS TABLE (seq bigint, created_at bigint, id uuid, trace_id uuid, priority integer, attempt integer, partition text,
@@ -26,20 +27,20 @@ BEGIN
 END
 $$;
 
--- A push of a few plain messages to one queue, and then a pop for some who wait for them: one round trip, one transaction.
--- Answers nothing when the push must go the long way (push_plain). Otherwise the first row tells of the push (its seq is the last one,
--- created_at the depth, priority the queue's id, attempt whether somebody elsewhere waits), and then come the rows of pop_ordered, or
--- none: then nobody looked, and those who wait pop by themselves.
+-- Pushes a few plain messages to one queue, and then pops for some who wait for them: one round trip, one transaction.
+-- Returns nothing when the push must go the long way (push_plain). Otherwise the first row is about the push: seq is its last
+-- one, created_at the depth, priority the queue's id, attempt whether another server waits for messages. Then come the rows of
+-- pop_ordered; or none: then nobody looked, and those who wait pop by themselves.
 --
--- Leases come before logs (functions/locks.sql), and the log's lock is taken to push. So nothing of the group is waited for after that:
--- its row is taken before, or is left alone when somebody has it, and so is everything unless
---   * all up to this push is discovered: nothing else of the log has to be noted in leases that others may hold, and
---   * no pushed partition has a lease row: then none can come, since who makes one has the group's row.
--- Where every pushed partition is under a lease that holds, there is nothing to be had, and nobody need look: who settles that lease says
--- that there is more. Then the one row of pop_ordered that comes has the state 'held'.
+-- Leases come before logs (functions/locks.sql), and the push locks the log. So after that nothing of the group is waited for.
+-- The group's row is locked before the push, or not at all when somebody else holds it. And there is a pop only if
+--   * all messages before this push are discovered: then discovery changes no lease row that others may hold, and
+--   * no pushed partition has a lease row: then none can appear, since whoever makes one holds the group's row.
+-- If every pushed partition is under a live lease, there is nothing to be had, and nobody need look: the settlement of that lease
+-- says that there is more. Then there is one row of pop_ordered, with the state 'held'.
 --
--- One message, of which nothing need be said but that it is there, is leased as it comes (lease_new): to discover it, look what is ready and
--- claim that would take three times as long, and is for when something else is ready.
+-- A single message to a per_key queue without delay and window is leased as it comes (lease_new), unless something else is ready:
+-- to discover it, look for ready rows and claim them would take three times as long.
 CREATE OR REPLACE FUNCTION push_and_pop(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[],
@@ -79,7 +80,7 @@ BEGIN
     RETURN QUERY SELECT v_pushed.last_seq, v_pushed.depth, NULL::uuid, NULL::uuid, v_pushed.queue_id, v_pushed.watched::integer,
                         NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, 0::bigint, 0;
     SELECT * INTO q FROM queue k WHERE k.id = v_pushed.queue_id;
-    -- What is known of dead letters is read by a statement of its own, after which it would be too late to undo the push.
+    -- The origins of dead letters are read by another statement, when it is too late to undo the push.
     IF q.holds_dead_letters THEN
         RETURN;
     END IF;

@@ -1,7 +1,8 @@
--- Moves deadlines that a clock wrote which was put back by p_back since. A lease, a retry or a claim knows by which time it was written
--- (leased_at, started_at): one from ahead lasts as long as it was asked for, from now on, and one that the right clock wrote is left
--- alone. A lease from ahead that was renewed there lasts no longer than the renewal or the queue's lease, whichever is longer.
--- Every row is looked at once; leases are locked in ascending partition order, like everywhere.
+-- Moves deadlines that were written by a clock which has since been put back by p_back. A lease, a retry and a claim each know
+-- when they were written (leased_at, started_at). If that is ahead of now, the deadline lasts as long as it was asked for, from
+-- now on. Otherwise the right clock wrote it, and it stays. A lease that was renewed ahead of now lasts no longer than the
+-- renewal or the queue's lease, whichever is longer. Every row is looked at once; leases are locked in ascending partition order,
+-- as everywhere. Returns how many operations and lease rows it changed.
 CREATE OR REPLACE FUNCTION shift_deadlines(p_now bigint, p_back bigint, p_longest_wait bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_done bigint;
@@ -44,7 +45,7 @@ BEGIN
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_done := v_done + v_count;
     UPDATE endpoint e SET open_until = greatest(p_now, e.open_until - p_back) WHERE e.open_until > p_now;
-    -- A session that began ahead of time lasts as long as any, from now on.
+    -- A session that began ahead of now lasts as long as any other, from now on.
     UPDATE session s SET expires_at = s.expires_at - greatest(0, s.created_at - p_now), created_at = least(s.created_at, p_now), used_at = p_now
     WHERE s.used_at > p_now;
     UPDATE watcher w SET until = greatest(p_now, w.until - p_back) WHERE w.until > p_now;
@@ -52,9 +53,10 @@ BEGIN
 END
 $$;
 
--- Stamps the first messages of a log that lie ahead, up to p_limit, with about when they came. One that came since the clock was put
--- back has that time in its id; those before it came no later. From the first on: created_at never falls along the log.
--- A trace is no longer found by its id's millisecond then, so it is written out. Answers how many. The caller holds the log's lock.
+-- Corrects created_at of the first p_limit messages of a log that lie ahead of now: to about when they came. A message that came
+-- after the clock was put back has that time in its id, and the messages before it came no later. It begins with the first of
+-- them, since created_at never falls along the log. A trace is then no longer found by its id's millisecond, so it is written
+-- out. Returns how many it corrected. The caller holds the log's lock.
 CREATE OR REPLACE FUNCTION stamp_ahead(p_queue integer, p_put_back_at bigint, p_now bigint, p_limit integer) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;

@@ -1,5 +1,6 @@
--- Writes receipts whose keys are given in ascending order (everyone locks them so) and none twice; which of them are ours now.
--- One that has run out makes room. One that lives stays, and is locked all the same, so that it cannot be swept while it is read.
+-- Writes receipts, and returns those that are ours now. The keys are given in ascending order (everyone locks them so), none of
+-- them twice. An expired receipt makes room. A live one stays, and is locked all the same, so that it cannot be swept while it is
+-- read.
 CREATE OR REPLACE FUNCTION take_receipts(
     p_keys text[], p_scopes text[], p_tenants text[], p_expires_at bigint[], p_answers bytea[], p_now bigint)
 RETURNS TABLE (key text, scope text, tenant text) LANGUAGE plpgsql AS $$
@@ -15,8 +16,9 @@ BEGIN
 END
 $$;
 
--- push_plain for batches that each have a receipt: one round trip. When one of the receipts lives, or push_plain cannot do it, it
--- undoes itself by raising SK001 and the caller goes the long way; what can be known before anything is written answers nothing.
+-- push_plain for batches that each have a receipt, in one round trip. Returns nothing when it can tell before any write that the
+-- push must go the long way. When a receipt lives, or push_plain returns nothing, it undoes itself by raising SK001, and the
+-- caller goes the long way, too.
 CREATE OR REPLACE FUNCTION push_plain_once(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
     p_content_types text[], p_headers bytea[], p_payloads bytea[],
@@ -45,9 +47,9 @@ BEGIN
 END
 $$;
 
--- Locks entities, whose keys are given in ascending order. One that is to be made (p_fresh) and is not there gets a row of version
--- 0, which its transaction fills or deletes; who makes the same one meanwhile waits for that. Insertions come before locks: a row
--- that is there is never locked by an insertion, so nobody waits for one who waits for him.
+-- Locks entities, whose keys are given in ascending order. One that is to be made (p_fresh) and does not exist gets a row of
+-- version 0, which its transaction fills or deletes; whoever makes the same one meanwhile waits for that. Inserts come before
+-- locks: an insert never locks an existing row, so no two calls wait for each other.
 CREATE OR REPLACE FUNCTION lock_entities(p_tenants text[], p_types text[], p_ids text[], p_fresh boolean[], p_now bigint)
 RETURNS TABLE (ord bigint, number bigint, version bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

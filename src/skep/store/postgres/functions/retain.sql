@@ -1,5 +1,5 @@
--- How far groups of a queue have come: everything up to it is settled for all of them. Those 'in use' (when none is, all), all
--- that are 'popping', or 'all'. NULL without such groups.
+-- How far the groups of a queue have come: every message up to this seq is settled for all of them. p_which is 'in use' (all
+-- groups, if none is in use), 'popping' or 'all'. NULL without such groups.
 CREATE OR REPLACE FUNCTION settled_seq(p_queue integer, p_which text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_settled bigint;

@@ -1,5 +1,5 @@
--- Acks of whole leases of an unordered queue, for settle_acks: each row of such a lease is deleted as it is. A lease of which something
--- would stay is left alone. No row is inserted but for the history, so that the group need not be shared (docs/adr/0024).
+-- Acks whole leases of an unordered queue, for settle_acks: all rows of such a lease are deleted. A lease that would keep a
+-- message is left alone. Rows are inserted into the history only, so the group need not be shared (docs/adr/0024).
 CREATE OR REPLACE FUNCTION settle_whole_sets(
     p_queue integer, p_group integer, p_partitions text[], p_tokens uuid[], p_through bigint[], p_answers bytea[], p_now bigint,
     p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
@@ -8,7 +8,7 @@ DECLARE
     v_tokens uuid[] := ARRAY(SELECT x.token FROM unnest(p_tokens, p_through) x (token, through) WHERE x.through IS NOT NULL);
     v_completed bigint;
 BEGIN
-    -- Sets are locked by id, like everywhere. The casts leave the planner the index on token only.
+    -- Sets are locked by id, as everywhere. The casts leave the planner only the index on token.
     PERFORM 1 FROM set_lease s
     WHERE s.token = ANY (v_tokens) AND s.queue_id::bigint = p_queue AND s.group_id::bigint = p_group ORDER BY s.id + 0 FOR UPDATE;
     WITH held AS MATERIALIZED (
@@ -37,10 +37,11 @@ BEGIN
 END
 $$;
 
--- The same for leases, locked by the caller, of which something is left: their partition has more to do, or some of their messages are not acked.
--- A whole lease frees its row for the next message. Rows are reached by what was locked and by nothing else: with the group as a parameter,
--- PostgreSQL 18 may skip through the index. ANY (ARRAY[…]) is = without a merge join, for which the planner would walk all of the index while it
--- takes the table to be small (ADR 0034).
+-- Acks leases of an ordered queue whose rows stay, for settle_acks: the partition has more messages, or some messages of the
+-- lease are not acked. The caller has locked the rows. A whole lease frees its row for the next message.
+-- Rows are joined only with what was locked: with the group as a parameter, PostgreSQL 18 may skip through the index. ANY
+-- (ARRAY[…]) is = without a merge join, for which the planner would walk the whole index while it takes the table to be small
+-- (ADR 0034).
 CREATE OR REPLACE FUNCTION settle_parts(
     q queue, p_group integer, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_through bigint[], p_answers bytea[], p_now bigint, OUT o_leases integer[], OUT o_messages integer[], OUT o_completed bigint)
@@ -62,15 +63,15 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT k.*, k.acked = k.open[1:k.leased] AS whole, k.open[k.leased + 1:] AS left_open
         FROM locked k WHERE (k.acked = k.open[1:k.leased] OR k.acked <@ k.open[1:k.leased]) AND k.acked <> '{}'
-          -- What else is open may have left the log meanwhile, where that can be.
+          -- In such queues the other open messages may have been deleted from the log: the careful path looks.
           AND NOT ((q.holds_dead_letters OR q.retention_ignores_groups OR q.group_idle_seconds > 0) AND cardinality(k.open) > k.leased)
     ), freed AS (
         UPDATE partition_lease l SET
             token = NULL, leased_at = NULL, leased = 0, open = j.left_open, attempts = least(cardinality(j.left_open), 1),
-            -- Up to the next message everything here is settled: with that the group's progress is exact.
+            -- Everything of this partition is settled up to the next message: so the group's progress is exact.
             delivered_seq = coalesce(fresh.seq - 1, j.delivered_seq),
             last_error = NULL, oldest_at = coalesce(n.created_at, least(j.newest_at, p_now)),
-            -- Ready when its messages' times say so, but not at times from ahead of a clock that was put back.
+            -- Ready when the times of its messages say so; a time ahead of now (the clock was put back) counts as now.
             ready_at = CASE WHEN j.left_open = '{}'
                             THEN ready_time(coalesce(n.created_at, least(j.newest_at, p_now)), least(j.newest_at, p_now), v_delay, v_window)
                             ELSE coalesce(n.created_at, least(j.oldest_at, p_now)) END
@@ -82,7 +83,7 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT coalesce(fresh.created_at, (SELECT least(m.created_at, p_now) FROM message m
                 WHERE (m.queue_id, m.seq) BETWEEN (q.id, j.left_open[1]) AND (q.id, j.left_open[1]) ORDER BY m.queue_id, m.seq LIMIT 1)) AS created_at
-            OFFSET 0) n ON true  -- as a column ready_time is planned in place; with the look-up in its arguments it would be called
+            OFFSET 0) n ON true  -- a column, so that ready_time is inlined; with the look-up in its arguments it would be called
         WHERE j.whole AND l.partition = ANY (ARRAY[j.partition]) AND l.group_id = j.group_id
     ), shrunk AS (
         UPDATE partition_lease l SET
@@ -96,7 +97,7 @@ BEGIN
                                    leased_at, settled_at, outcome, token, seqs, answer)
         SELECT q.id, p_group, j.partition, j.acked[1], j.acked[cardinality(j.acked)], cardinality(j.acked),
                cardinality(j.acked), j.attempts, j.leased_at, p_now, 'completed', j.token,
-               -- Without a gap the first and the last of them say it all.
+               -- Without a gap the first and the last seq say it all.
                CASE WHEN j.acked[cardinality(j.acked)] - j.acked[1] >= cardinality(j.acked) THEN j.acked END, j.answer
         FROM judged j
     )
@@ -106,14 +107,15 @@ BEGIN
 END
 $$;
 
--- Acks, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i], p_tokens[i]) and acks
--- p_seqs[p_from[i] .. p_to[i]], ascending; or, where p_through[i] is given, all that it has up to that seq, and p_answers[i] says so in the
--- history. Answers the numbers of the leases that took it, and how many messages each completed;
--- the others (a stale token, a seq that is not in the lease) are untouched and left to the caller's careful path,
--- as is everything (NULL) when there is no such queue or group, and single messages of an unordered queue. A number is negative when
--- other messages may be had now: the lease freed some of its partition, or some of the log were not discovered yet.
+-- Acks, one round trip for any number of leases: the happy path of settling. Lease i is (p_partitions[i], p_tokens[i]). It acks
+-- p_seqs[p_from[i] .. p_to[i]], ascending; or, where p_through[i] is given, all its messages up to that seq, and p_answers[i]
+-- notes that in the history.
+-- Returns the numbers of the leases that it settled, and how many messages each completed. A number is negative when other
+-- messages may be had now: the partition has more, or the log has undiscovered ones. Leases with a stale token, or without one of
+-- the seqs, are untouched and left to the caller's careful path. So are single messages of an unordered queue; and everything
+-- (NULL) when there is no such queue or group.
 --
--- The leases are given, and so locked, in ascending partition order, like everywhere.
+-- The leases are given in ascending partition order, and are locked in it, as everywhere.
 CREATE OR REPLACE FUNCTION settle_acks(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_through bigint[], p_answers bytea[], p_now bigint, p_shard smallint, OUT o_leases integer[], OUT o_messages integer[])
@@ -147,7 +149,7 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    -- All are locked first, and in their order. What has nothing left to do is most of it, and needs the least.
+    -- All rows are locked first, in their order. Most of them have nothing left to do, and are deleted, which costs least.
     SELECT count(*), array_agg(l.tid) FILTER (WHERE l.ends), array_agg(x.ord::integer) FILTER (WHERE l.ends) INTO v_found, v_tids, v_ords
     FROM unnest(p_partitions, p_tokens, p_from, p_to, p_through) WITH ORDINALITY AS x (partition, token, from_ord, to_ord, through, ord)
     CROSS JOIN LATERAL (
@@ -163,7 +165,7 @@ BEGIN
             INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                        leased_at, settled_at, outcome, token, seqs, answer)
             SELECT q.id, v_group, d.partition, d.open[1], d.open[d.leased], d.leased, d.leased, d.attempts, d.leased_at, p_now, 'completed', d.token,
-                   -- Without a gap the first and the last of them say it all.
+                   -- Without a gap the first and the last seq say it all.
                    CASE WHEN d.open[d.leased] - d.open[1] >= d.leased THEN d.open END, p_answers[d.ord]
             FROM gone d
         )
@@ -184,8 +186,8 @@ BEGIN
 END
 $$;
 
--- Moves a lease's deadline when its token is still good; answers whether it was. One that had run out begins anew, and none begins
--- ahead of its renewal: `leased_at` tells put_right whether a clock that was ahead has written the deadline.
+-- Moves the deadline of a lease if its token is still good; returns whether it was. A lease that had run out begins anew.
+-- leased_at is never later than the renewal: put_right tells by it whether a clock that was ahead wrote the deadline.
 CREATE OR REPLACE FUNCTION renew(p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_deadline bigint, p_now bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -199,7 +201,7 @@ BEGIN
         leased_at = CASE WHEN l.ready_at <= p_now OR l.leased_at > p_now THEN p_now ELSE l.leased_at END
     WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;
     IF NOT FOUND THEN
-        -- The casts leave the planner the index on token only; that on (queue, group) leads through all sets of the group.
+        -- The casts leave the planner only the index on token; the one on (queue, group) leads through all sets of the group.
         UPDATE set_lease s SET ready_at = p_deadline,
             leased_at = CASE WHEN s.ready_at <= p_now OR s.leased_at > p_now THEN p_now ELSE s.leased_at END
         WHERE s.token = p_token AND s.queue_id::bigint = v_queue AND s.group_id::bigint = v_group AND s.partition = p_partition;

@@ -1,10 +1,11 @@
--- Acks, and then a pop for some who wait for what they free: one round trip, one transaction. The first row tells of the acks (leases and
--- messages are what settle_acks answers). Then come the rows of pop_ordered, or none: then nobody looked, and those who wait pop by themselves.
+-- Acks, and then pops for some who wait for what the acks free: one round trip, one transaction. The first row is about the acks
+-- (leases and messages are what settle_acks returns). Then come the rows of pop_ordered; or none: then nobody looked, and those
+-- who wait pop by themselves.
 --
--- The acks leave us with lease rows and a counter, which come late in the order of locks (functions/locks.sql). So from there on nothing is
--- waited for: the group is shared before them, or left alone when somebody takes it; its row is had at once or not at all; and what is
--- not discovered yet is, where that changes no lease row that another may hold. Of a partition without a row none can come, since who
--- makes one has the group's row.
+-- After the acks we hold lease rows and a counter, which come late in the order of locks (functions/locks.sql). So from there on
+-- nothing is waited for. The group is shared before the acks, unless somebody takes it. Its row is locked at once or not at all.
+-- Undiscovered messages are discovered only if that changes no lease row that another may hold. A partition without a row gets
+-- none meanwhile, since whoever makes one holds the group's row.
 CREATE OR REPLACE FUNCTION settle_and_pop(
     p_tenant text, p_name text, p_group_name text, p_partitions text[], p_tokens uuid[], p_from integer[], p_to integer[], p_seqs bigint[],
     p_through bigint[], p_answers bytea[], p_now bigint, p_shard smallint, p_batches integer[], p_pop_tokens uuid[], p_max_partitions integer,
@@ -31,13 +32,13 @@ BEGIN
     s := settle_acks(p_tenant, p_name, p_group_name, p_partitions, p_tokens, p_from, p_to, p_seqs, p_through, p_answers, p_now, p_shard);
     RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea,
                         NULL::bigint, 0, s.o_leases, s.o_messages;
-    -- Where nothing was freed, nobody need look. Where the careful way has to decide about a lease, that may fail, and nobody would be told
-    -- of what was claimed.
+    -- If nothing was freed, nobody need look. If a lease is left to the careful path, that may fail, and nobody would be told of
+    -- the claimed messages.
     IF v_shared IS NOT TRUE OR (0 > ANY (s.o_leases)) IS NOT TRUE OR cardinality(s.o_leases) < cardinality(p_partitions) THEN
         RETURN;
     END IF;
     SELECT * INTO q FROM queue k WHERE k.id = (SELECT g.queue_id FROM consumer_group g WHERE g.id = v_group);
-    -- What is known of dead letters is read by a statement of its own, after which it would be too late to undo the acks.
+    -- The origins of dead letters are read by another statement, when it is too late to undo the acks.
     IF q.holds_dead_letters THEN
         RETURN;
     END IF;
@@ -58,7 +59,7 @@ BEGIN
         IF FOUND THEN
             RETURN;
         END IF;
-        -- As far as was looked, and no further.
+        -- As far as the look above went, and no further.
         PERFORM discover(q.id, v_group, (v_last - v_scan)::integer, p_shard, p_now);
     END IF;
     RETURN QUERY SELECT p.*, NULL::integer[], NULL::integer[] FROM pop_ordered(

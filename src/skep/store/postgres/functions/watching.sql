@@ -1,6 +1,6 @@
--- Whether another server waits for messages of a queue. The server that asks wakes its own waiters by itself: where it is the only one,
--- its pushes need no notice, which would be a transaction with a sync of its own and take a lock that is global to the database.
--- A session that does not say whose it is is told of everyone.
+-- Whether another server waits for messages of a queue. The server that asks wakes its own waiters by itself. If no other server
+-- waits, its pushes need no notice: a notice is a transaction of its own, with a sync, and takes a lock that is global to the
+-- database. A session that does not tell its server (skep.server) sees every watcher.
 CREATE OR REPLACE FUNCTION is_watched(p_queue integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM watcher w

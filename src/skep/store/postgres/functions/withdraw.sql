@@ -1,6 +1,6 @@
--- Takes messages that are about to be deleted (p_seqs, ascending) out of a group, and counts at once as expired what it had not
--- settled, discovered or not. What is under a live lease stays with it. A message from ahead, since the clock was put back, counts as
--- created now.
+-- Takes messages that are about to be deleted (p_seqs, ascending) out of a group, and counts the unsettled ones as expired at
+-- once, discovered or not. Messages under a live lease stay with it. A created_at ahead of now (the clock was put back) counts as
+-- now. Returns how many it took out.
 CREATE OR REPLACE FUNCTION withdraw(p_queue integer, p_group integer, p_seqs bigint[], p_now bigint, p_shard smallint)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -13,7 +13,7 @@ DECLARE
     v_delay bigint;
     v_window bigint;
 BEGIN
-    -- Waits for a discovery that runs, so that none of the messages is discovered in between.
+    -- Waits for a running discovery, so that none of the messages is discovered meanwhile.
     SELECT x.scan_seq, x.external INTO g FROM consumer_group x WHERE x.id = p_group FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 0;
@@ -58,7 +58,8 @@ BEGIN
             FROM target t CROSS JOIN LATERAL (
                 SELECT l.* FROM partition_lease l WHERE l.partition = t.partition AND l.group_id = t.group_id LIMIT 1) l
         ), headed AS MATERIALIZED (
-            -- With what is first now, where that has changed: the first open one, or the next beyond what was delivered.
+            -- With the message that is first now, where that has changed: the first open one, or the next one after those
+            -- delivered.
             SELECT k.*, m.seq AS next_seq, CASE WHEN m.seq IS NOT NULL THEN least(m.created_at, p_now) END AS next_at
             FROM kept k LEFT JOIN LATERAL (
                 (SELECT m.seq, m.created_at FROM message m
@@ -78,9 +79,9 @@ BEGIN
                 attempts = CASE WHEN k.open = '{}' THEN 0 WHEN k.open[1] = k.head THEN k.attempts ELSE 1 END,
                 last_error = CASE WHEN k.open[1] = k.head THEN l.last_error END,
                 oldest_at = coalesce(k.next_at, l.oldest_at),
-                -- Up to the next message everything here is settled: with that the group's progress is exact.
+                -- Everything of this partition is settled up to the next message: so the group's progress is exact.
                 delivered_seq = CASE WHEN k.open = '{}' THEN coalesce(k.next_seq - 1, l.delivered_seq) ELSE l.delivered_seq END,
-                -- What was delivered with a head that has gone waits for the same retry.
+                -- Messages that were delivered with a deleted head wait for the same retry.
                 ready_at = CASE WHEN k.open = '{}' AND k.next_seq IS NOT NULL
                                 THEN ready_time(k.next_at, least(l.newest_at, p_now), v_delay, v_window) ELSE l.ready_at END
             FROM headed k
