@@ -1,7 +1,8 @@
 """Statements by name, from the ``.sql`` files beside a store's code.
 
 A file has sections that start with ``-- name: the_name``. The comments below that line explain the statement and name the index that
-it uses. A file is loaded once, when its module is imported.
+it uses. A section that starts with ``-- part: the_name`` is part of several statements: in these, ``{the_name}`` stands for it. A file is
+loaded once, when its module is imported.
 
 ``{settings}`` stands for the columns of a queue's settings, in the order of `QueueSettings`; ``{settings from $5}`` for as many
 parameters, numbered from 5 on.
@@ -16,20 +17,28 @@ from types import MappingProxyType
 
 from skep.model import QueueSettings
 
-_SECTION = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+_SECTION = re.compile(r"^-- (name|part): ([a-z_]+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+_PART = re.compile(r"{([a-z_]+)}")
 _SETTINGS = re.compile(r"{settings(?: from (?P<sign>[$?])(?P<first>\d+))?}")
 
 
 def load_statements(package: str, file: str) -> Mapping[str, str]:
     """The statements of a package's ``<file>.sql`` by name, without their comments."""
     text = resources.files(package).joinpath(f"{file}.sql").read_text(encoding="utf-8")
-    parts = _SECTION.split(text)
-    names, bodies = parts[1::2], parts[2::2]
+    split = _SECTION.split(text)
+    kinds, names = split[1::3], split[2::3]
     if len(set(names)) != len(names):
         raise ValueError(f"{file}.sql names a statement twice")
-    statements = (_SETTINGS.sub(_settings, _COMMENT.sub("", body).strip()) for body in bodies)
-    return MappingProxyType(dict(zip(names, statements, strict=True)))
+    bodies = [_SETTINGS.sub(_settings, _COMMENT.sub("", body).strip()) for body in split[3::3]]
+    parts = {name: body for kind, name, body in zip(kinds, names, bodies, strict=True) if kind == "part"}
+    return MappingProxyType(
+        {
+            name: _PART.sub(lambda place: parts[place[1]], body)
+            for name, body in zip(names, bodies, strict=True)
+            if name not in parts
+        }
+    )
 
 
 def _settings(place: re.Match[str]) -> str:

@@ -1,3 +1,11 @@
+-- part: wanted
+-- The filter of dead letters. A parameter that is null does not narrow it.
+($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
+  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
+  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
+  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
+  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+
 -- name: browse
 -- Rides the primary key of dead_letter; the payload comes with the message. Up to the letter that reaches $14 bytes: later payloads are
 -- counted and not read.
@@ -5,24 +13,14 @@ SELECT p.* FROM (SELECT l.*, sum(octet_length(l.payload)) OVER (ORDER BY l.seq R
 SELECT d.*, m.transaction_id, m.trace_id, m.headers, m.content_type, m.payload
 FROM dead_letter d
 CROSS JOIN LATERAL (SELECT m.* FROM message m WHERE (m.queue_id, m.seq) BETWEEN (d.queue_id, d.seq) AND (d.queue_id, d.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
-WHERE d.queue_id = $1
-  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
-  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
-  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
-  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
-  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+WHERE d.queue_id = $1 AND {wanted}
   AND d.seq > $11 AND ($13::bigint IS NULL OR d.seq <= $13)
 ORDER BY d.queue_id, d.seq LIMIT $12) l) p
 WHERE p.upto - octet_length(p.payload) < $14::bigint ORDER BY p.seq
 
 -- name: count
 SELECT count(*) FROM dead_letter d
-WHERE d.queue_id = $1
-  AND ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
-  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
-  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
-  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
-  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+WHERE d.queue_id = $1 AND {wanted}
   AND ($11::bigint IS NULL OR d.seq <= $11)
 
 -- name: pick
@@ -30,11 +28,7 @@ WHERE d.queue_id = $1
 SELECT d.seq, d.source_queue, d.group_name, d.partition
 FROM (SELECT l.* FROM dead_letter l WHERE l.queue_id = $1 AND l.seq > $13 AND l.seq <= $11
       ORDER BY l.queue_id, l.seq LIMIT $14) d
-WHERE ($2::uuid[] IS NULL OR d.id = ANY ($2)) AND ($3::bigint[] IS NULL OR d.seq = ANY ($3))
-  AND ($4::text IS NULL OR d.source_queue = $4) AND ($5::text IS NULL OR d.partition = $5)
-  AND ($6::text IS NULL OR d.group_name = $6) AND ($7::text IS NULL OR d.reason = $7)
-  AND ($8::text IS NULL OR strpos(d.error, $8) > 0)
-  AND ($9::bigint IS NULL OR d.failed_at >= $9) AND ($10::bigint IS NULL OR d.failed_at < $10)
+WHERE {wanted}
 ORDER BY d.seq LIMIT $12
 
 -- name: nth
@@ -93,7 +87,7 @@ WHERE q.id = $1
 
 -- name: delete
 -- The order keeps the look-ups to the primary key: all indexes of dead_letter begin with the queue, and the others lead through
--- all of it. The rows are locked (pick), so their tids lead straight back to them.
+-- all of it. Letters are moved and deleted under the log's lock, which the caller holds, so their tids lead straight back to them.
 WITH found AS MATERIALIZED (
     SELECT d.ctid FROM unnest($2::bigint[]) AS k (seq)
     CROSS JOIN LATERAL (SELECT d.ctid FROM dead_letter d WHERE d.queue_id = $1 AND d.seq = k.seq

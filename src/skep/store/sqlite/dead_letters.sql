@@ -1,14 +1,9 @@
 -- Dead letters: finding, replaying and purging them.
 
--- name: find_dead
--- Both tables by position, in the order of the dead-letter queue. A filter that is null does not narrow; ids come as a
--- JSON list of hex and seqs as one of numbers, since a list cannot be one parameter. At most :looked letters are looked at.
-SELECT d.position, m.id, d.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
-       m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
-       m.priority, m.audience, m.partition
-FROM (SELECT * FROM dead_letter WHERE position BETWEEN :first AND :last ORDER BY position LIMIT :looked) AS d
-CROSS JOIN message AS m ON m.position = d.position
-WHERE (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
+-- part: wanted
+-- The filter of dead letters. A parameter that is null does not narrow it. Ids are a JSON list of hex, and seqs one of numbers: a list
+-- cannot be a parameter.
+(:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
   AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
   AND (:source_queue IS NULL OR d.source_queue = :source_queue)
   AND (:partition IS NULL OR d.partition = :partition)
@@ -17,6 +12,15 @@ WHERE (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
   AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)
   AND (:since IS NULL OR d.failed_at >= :since)
   AND (:until IS NULL OR d.failed_at < :until)
+
+-- name: find_dead
+-- Both tables by position, in the order of the dead-letter queue. At most :looked letters are looked at.
+SELECT d.position, m.id, d.partition, d.source_queue, d.source_seq, d.group_name, d.reason, d.error, d.attempts,
+       m.transaction_id, coalesce(m.trace_id, m.id), m.headers, m.content_type, m.payload, d.created_at, d.failed_at,
+       m.priority, m.audience, m.partition
+FROM (SELECT * FROM dead_letter WHERE position BETWEEN :first AND :last ORDER BY position LIMIT :looked) AS d
+CROSS JOIN message AS m ON m.position = d.position
+WHERE {wanted}
 ORDER BY d.position
 LIMIT :limit
 
@@ -29,16 +33,7 @@ SELECT position FROM dead_letter WHERE position BETWEEN ?1 AND ?2 ORDER BY posit
 SELECT count(*)
 FROM dead_letter AS d
 JOIN message AS m ON m.position = d.position
-WHERE d.position BETWEEN :first AND :last
-  AND (:ids IS NULL OR m.id IN (SELECT unhex(value) FROM json_each(:ids)))
-  AND (:seqs IS NULL OR d.position IN (SELECT :base | value FROM json_each(:seqs)))
-  AND (:source_queue IS NULL OR d.source_queue = :source_queue)
-  AND (:partition IS NULL OR d.partition = :partition)
-  AND (:group IS NULL OR d.group_name = :group)
-  AND (:reason IS NULL OR d.reason = :reason)
-  AND (:error_contains IS NULL OR instr(coalesce(d.error, ''), :error_contains) > 0)
-  AND (:since IS NULL OR d.failed_at >= :since)
-  AND (:until IS NULL OR d.failed_at < :until)
+WHERE d.position BETWEEN :first AND :last AND {wanted}
 
 -- name: delete_message
 DELETE FROM message WHERE position = ?1
