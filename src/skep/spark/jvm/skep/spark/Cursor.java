@@ -2,7 +2,7 @@ package skep.spark;
 
 import java.nio.charset.StandardCharsets;
 
-/** A place in a JSON text, and how to get on from there. What is not certain to be JSON is not taken. */
+/** A position in a JSON text, and the steps that move it on. They take only what is certain to be JSON. */
 abstract class Cursor {
   static final Object UNSURE = new Object();
   static final int DIGITS_MAX = 18;
@@ -10,9 +10,9 @@ abstract class Cursor {
 
   final byte[] text;
   int at;
-  /** Whether there was a backslash so far. */
+  /** Whether a string so far had a backslash. */
   boolean escaped;
-  /** Where the first string starts that has other letters than ASCII's; -1 when none has. */
+  /** The start of the first string with characters beyond ASCII; -1 when there is none. */
   int wide = -1;
 
   Cursor(byte[] text) {
@@ -65,7 +65,7 @@ abstract class Cursor {
     return number;
   }
 
-  /** The whole number from there to here, null when it has more than 64 bits. */
+  /** The whole number from {@code from} to here; null when it does not fit into 64 bits. */
   Long large(int from) {
     try {
       return Long.valueOf(new String(text, from, at - from, StandardCharsets.ISO_8859_1));
@@ -96,7 +96,7 @@ abstract class Cursor {
       }
       int exponent = at;
       digits();
-      // What may be too large for a float is not looked at.
+      // An exponent of three digits may be too large for a float.
       if (at == exponent || at - exponent > 2) {
         return false;
       }
@@ -113,7 +113,7 @@ abstract class Cursor {
     return false;
   }
 
-  /** Where the string that starts here ends; its escapes are well-formed only as far as their length goes. */
+  /** The index of the quote that ends the string which starts here; -1 when it is no string. Escapes are skipped, not checked. */
   int endOfString() {
     final byte[] bytes = text;
     if (at >= bytes.length || bytes[at] != '"') {

@@ -2,11 +2,11 @@ package skep.spark;
 
 import java.nio.charset.StandardCharsets;
 
-/** The escapes of JSON's strings. */
+/** Escapes in JSON strings. */
 final class Escapes {
   private Escapes() {}
 
-  /** The text with its escapes replaced, in UTF-8; null when one is none, or is half of a character. */
+  /** The text with its escapes replaced, in UTF-8; null when an escape is unknown, or half of a surrogate pair. */
   static byte[] removed(byte[] text, int from, int to) {
     byte[] made = new byte[to - from];
     int length = 0;

@@ -1,6 +1,6 @@
 package skep.spark;
 
-/** Times in their usual spelling: {@code 2026-03-01T10:20:30.25Z}, with a fraction of up to six digits, and an offset. */
+/** Times in their usual spelling, like {@code 2026-03-01T10:20:30.25Z}: up to six digits of a fraction, and Z or an offset. */
 final class Instants {
   static final long NONE = Long.MIN_VALUE;
   private static final long SECOND = 1_000_000L;
@@ -10,7 +10,7 @@ final class Instants {
 
   private Instants() {}
 
-  /** Microseconds since 1970; {@link #NONE} for another spelling, or a time that does not exist. */
+  /** Microseconds since 1970; {@link #NONE} for another spelling, or a time that does not exist or is not in the years 1 to 9999. */
   static long micros(byte[] text, int from, int to) {
     if (to - from < 20
         || text[from + 4] != '-'
@@ -58,7 +58,7 @@ final class Instants {
     return micros < FIRST || micros > LAST ? NONE : micros;
   }
 
-  /** Minutes east of Greenwich; the least int when there is something else. */
+  /** Minutes east of Greenwich; {@link Integer#MIN_VALUE} when there is something else. */
   private static int offset(byte[] text, int at, int to) {
     if (to - at == 1 && text[at] == 'Z') {
       return 0;
@@ -86,7 +86,7 @@ final class Instants {
     return month == 2 && leap ? 29 : DAYS[month - 1];
   }
 
-  /** Years start in March here, so that the day that is sometimes there comes last. */
+  /** Years start in March here, so that the leap day comes last. */
   private static long daysSince1970(int year, int month, int day) {
     int shifted = month > 2 ? year : year - 1;
     int era = Math.floorDiv(shifted, 400);

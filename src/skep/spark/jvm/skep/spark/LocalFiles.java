@@ -15,15 +15,15 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's local files, without a process for each. Hadoop runs `chmod` for every file it makes and `readlink` eight times for
- * every one it renames, unless its native library is there, which PySpark does not bring: some 60 ms of every batch of a stream.
+ * Hadoop's local files, without a process for each. PySpark does not bring Hadoop's native library. Without it, Hadoop runs `chmod`
+ * for every file it makes and `readlink` eight times for every file it renames: some 60 ms of every batch of a stream.
  */
 public final class LocalFiles extends LocalFileSystem {
   public LocalFiles() {
     super(new Raw());
   }
 
-  /** The same for those who come by a `FileContext`, as the checkpoints of streams do. */
+  /** The same for callers that use a `FileContext`, such as the checkpoints of streams. */
   public static final class InContext extends ChecksumFs {
     public InContext(URI uri, Configuration settings) throws IOException, URISyntaxException {
       super(new RawInContext(settings));
@@ -44,7 +44,7 @@ public final class LocalFiles extends LocalFileSystem {
 
     @Override
     public boolean isValidName(String name) {
-      return true; // the system knows better which names it takes
+      return true; // the operating system decides which names it takes
     }
   }
 
@@ -59,7 +59,7 @@ public final class LocalFiles extends LocalFileSystem {
         super.setPermission(path, permission);
         return;
       }
-      // As `chmod` does: a folder goes on giving its group to what is made in it.
+      // As `chmod` does: a folder keeps its set-id bits, so that new files in it get its group.
       int kept = Files.isDirectory(file) ? (Integer) Files.getAttribute(file, MODE) & SET_ID_BITS : 0;
       Files.setAttribute(file, MODE, kept | permission.toShort());
     }

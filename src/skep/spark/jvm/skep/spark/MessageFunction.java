@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Payloads to structs. Null wherever it is not certain that the payload fits; the struct's last field says that nothing is escaped. */
+/** Reads a payload as a struct; null when it is not certain that it fits. The last field says whether no string has an escape. */
 public final class MessageFunction implements UnboundFunction, ScalarFunction<InternalRow> {
   private static final long serialVersionUID = 1L;
   static final String PLAIN = "skep:plain";
@@ -55,7 +55,7 @@ public final class MessageFunction implements UnboundFunction, ScalarFunction<In
     return type.struct();
   }
 
-  /** The name is Spark's: it calls this from the code it makes, without a row in between. */
+  /** Spark calls a method of this name from the code that it generates, without a row in between. */
   public InternalRow invoke(UTF8String payload) {
     return payload == null ? null : new MessageReader(type, payload.getBytes()).read();
   }

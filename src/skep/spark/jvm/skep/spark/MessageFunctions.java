@@ -9,7 +9,7 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** The readers of messages as functions of a catalog. A function's name is what it reads, so that none has to be registered. */
+/** A catalog of the functions that read messages. A function's name says in JSON what it reads, so that none has to be registered. */
 public final class MessageFunctions implements FunctionCatalog {
   private static final ObjectMapper JSON = new ObjectMapper();
   private String name;

@@ -10,8 +10,8 @@ import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * One payload, read once from its first byte to its last. It takes less than JSON allows and never more: whatever it is not certain
- * of (an escaped key, a number of many digits, a time in an unusual spelling) is no value, and others have the word.
+ * Reads one payload, once, from its first byte to its last. It takes less than JSON allows, and never more. When it is not certain of
+ * something (an escaped key, a number of many digits, a time in an unusual spelling), it returns null, and the evaluator decides.
  */
 final class MessageReader extends VariantCursor {
   private static final int FLOAT_DIGITS_MAX = 15;
@@ -169,7 +169,7 @@ final class MessageReader extends VariantCursor {
       return UNSURE;
     }
     skipBlanks();
-    // In the order of the message, as the evaluator has them.
+    // In the order of the message, as in the evaluator's maps.
     LinkedHashMap<Object, Object> items = new LinkedHashMap<>();
     boolean done = take('}');
     while (!done) {
@@ -195,8 +195,6 @@ final class MessageReader extends VariantCursor {
     return new ArrayBasedMapData(
         new GenericArrayData(items.keySet().toArray()), new GenericArrayData(items.values().toArray()));
   }
-
-  // Texts.
 
   private Object string() {
     int from = at + 1;
@@ -262,8 +260,6 @@ final class MessageReader extends VariantCursor {
     return micros == Instants.NONE ? UNSURE : (Object) micros;
   }
 
-  // Numbers and words.
-
   private Object integer() {
     int from = at;
     boolean negative = take('-');
@@ -284,7 +280,7 @@ final class MessageReader extends VariantCursor {
     return at < text.length && (text[at] == '.' || text[at] == 'e' || text[at] == 'E');
   }
 
-  /** A float that is the quotient of two that are exact, which rounds as it should; others take Java's way. */
+  /** A float. With few digits it is the quotient of two exact floats, which rounds correctly; Java parses all others. */
   private Object floating() {
     int from = at;
     if (!skipNumber()) {

@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** What a reader has to know of a message type. */
+/** The parts of a message type that a reader needs. */
 final class MessageType implements Serializable {
   private static final long serialVersionUID = 1L;
 
@@ -32,7 +32,7 @@ final class MessageType implements Serializable {
     }
   }
 
-  /** A value's type; {@code element} is of a list or a map, {@code choices} are of an enum. */
+  /** The type of a value. A list or a map has an {@code element}, an enum has {@code choices}. */
   static final class Shape implements Serializable {
     private static final long serialVersionUID = 1L;
     final Kind kind;
@@ -61,7 +61,7 @@ final class MessageType implements Serializable {
     }
   }
 
-  /** A field: whether it must be there, and whether it may be null. */
+  /** A field: its key and its type, whether it must be there, and whether it may be null. */
   static final class Field implements Serializable {
     private static final long serialVersionUID = 1L;
     final byte[] key;
@@ -78,7 +78,7 @@ final class MessageType implements Serializable {
   }
 
   final Field[] fields;
-  /** Whether keys that are not declared are passed over. */
+  /** Whether undeclared keys are skipped; if not, a payload with such a key does not fit. */
   final boolean open;
 
   private MessageType(JsonNode document) {
@@ -104,7 +104,7 @@ final class MessageType implements Serializable {
     return new StructType(columns);
   }
 
-  /** The place of a key; the fields are mostly written in the order they are declared in, so the search starts after the last one. */
+  /** The index of the field with this key, or -1. Fields mostly come in their declared order, so the search starts at {@code guess}. */
   int find(byte[] text, int from, int to, int guess) {
     for (int i = 0; i < fields.length; i++) {
       int place = guess + i;

@@ -1,6 +1,6 @@
 package skep.spark;
 
-/** Whether bytes are UTF-8: no sequence longer than needed, no halves of characters, nothing beyond the last one. */
+/** Checks that bytes are UTF-8: no overlong sequences, no surrogates, nothing beyond U+10FFFF. */
 final class Utf8 {
   private Utf8() {}
 
@@ -9,7 +9,7 @@ final class Utf8 {
     while (i < text.length) {
       int one = text[i++];
       if (one >= 0) {
-        continue; // all of the text but a few letters of a name, mostly
+        continue; // ASCII, as most of the text is
       }
       int lead = one & 0xff;
       int more = lead < 0xc2 ? -1 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : lead < 0xf5 ? 3 : -1;

@@ -7,7 +7,7 @@ import org.apache.spark.types.variant.Variant;
 import org.apache.spark.types.variant.VariantBuilder;
 import org.apache.spark.unsafe.types.VariantVal;
 
-/** Any JSON as a variant. */
+/** Reads any JSON as a variant. */
 abstract class VariantCursor extends Cursor {
   private static final int DEPTH_MAX = 64;
 
@@ -24,11 +24,11 @@ abstract class VariantCursor extends Cursor {
       Variant made = builder.result();
       return new VariantVal(made.getValue(), made.getMetadata());
     } catch (RuntimeException error) {
-      return UNSURE; // a key that is there twice, or more than a variant holds
+      return UNSURE; // a key that is there twice, or more than a variant can hold
     }
   }
 
-  /** Any value, appended as Spark's parse_json does; with null for a builder it is only passed over. */
+  /** Appends any value, as Spark's parse_json does; without a builder it only skips the value. */
   boolean json(VariantBuilder builder, int depth) {
     if (at >= text.length || depth > DEPTH_MAX) {
       return false;
@@ -65,7 +65,7 @@ abstract class VariantCursor extends Cursor {
     return value != null;
   }
 
-  /** The string that starts here; an empty one when it is not wanted, null when it is none. */
+  /** The string that starts here; null when it is no string. If it is not wanted, it may be an empty one instead. */
   private String javaString(boolean wanted) {
     int from = at + 1;
     int end = endOfString();

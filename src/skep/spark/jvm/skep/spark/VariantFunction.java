@@ -13,8 +13,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
 /**
- * What is at a path of keys in a variant. Spark's own way makes an expression that casts for each row; these look at the kind of value
- * that is there, and have none where it is another. All of them are public, since the code that Spark makes calls them.
+ * The value at a path of keys in a variant; null when it has another type. Spark's own functions make an expression that casts for
+ * each row; these only look at the type. All of them are public, since the code that Spark generates calls them.
  */
 public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunction<T> {
   private static final long serialVersionUID = 1L;
@@ -37,7 +37,7 @@ public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunct
       super(keys, DataTypes.StringType);
     }
 
-    /** The name is Spark's. */
+    /** Spark calls a method of this name. */
     public UTF8String invoke(VariantVal value) {
       Variant found = value == null ? null : at(value, 0);
       boolean fits = found != null && found.getType() == VariantUtil.Type.STRING;
@@ -45,7 +45,7 @@ public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunct
     }
   }
 
-  /** Whether an object has the last key of a path, null where there is no object. */
+  /** Whether the object at a path without its last key has that key; null when there is no object. */
   public static final class Has extends VariantFunction<Boolean> {
     private static final long serialVersionUID = 1L;
 
@@ -53,7 +53,7 @@ public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunct
       super(keys, DataTypes.BooleanType);
     }
 
-    /** The name is Spark's. */
+    /** Spark calls a method of this name. */
     public Boolean invoke(VariantVal value) {
       Variant owner = value == null ? null : at(value, 1);
       boolean fits = owner != null && owner.getType() == VariantUtil.Type.OBJECT;
@@ -61,7 +61,7 @@ public abstract class VariantFunction<T> implements UnboundFunction, ScalarFunct
     }
   }
 
-  /** What is there, without so many keys at the end of the path; null when nothing is. */
+  /** The value at the path without its last {@code without} keys; null when there is none. */
   final Variant at(VariantVal value, int without) {
     Variant found = new Variant(value.getValue(), value.getMetadata());
     for (int i = 0; i < path.length - without && found != null; i++) {
