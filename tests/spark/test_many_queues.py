@@ -113,15 +113,15 @@ PYTHON = """
   An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "tables.py", line 12, in <module>
-    from skep.spark import planning
-ImportError: cannot import name 'planning'
+    from skep.spark import offset_ranges
+ImportError: cannot import name 'offset_ranges'
  SQLSTATE: 38000
 \tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:1097)
 """
 
 
 def test_of_an_error_in_a_python_of_sparks_the_error_is_told_and_not_that_there_was_one() -> None:
-    assert told(RuntimeError(PYTHON)) == "ImportError: cannot import name 'planning'"
+    assert told(RuntimeError(PYTHON)) == "ImportError: cannot import name 'offset_ranges'"
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from skep.spark import planning
+from skep.spark import offset_ranges
 from skep.spark.link import Link, Log, link
 from skep.spark.offsets import QueueStretch, packed, split, stretches
 from skep.spark.options import SourceOptions
@@ -41,10 +41,10 @@ class MessageReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Even portions of the log's range."""
         server = link(self._options.connection)
-        options, bounds = planning.looked(server, self._options)
-        start = planning.starting(server, options, bounds)
-        start = {queue: planning.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
-        end = planning.ending(server, options, bounds)
+        options, bounds = offset_ranges.looked(server, self._options)
+        start = offset_ranges.starting(server, options, bounds)
+        start = {queue: offset_ranges.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
+        end = offset_ranges.ending(server, options, bounds)
         return portions(stretches(start, end), options.min_partitions, bounds)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -102,8 +102,8 @@ def check_read(
         queue, last = part.stretch.queue, part.stretch.last if through is None else through
         bounds = all_bounds.get(queue)
         if bounds is None:
-            planning.lose(options, planning.deleted(queue))
+            offset_ranges.lose(options, offset_ranges.deleted(queue))
         elif bounds.log != part.log:
-            planning.lose(options, planning.remade(queue, first - 1))
+            offset_ranges.lose(options, offset_ranges.remade(queue, first - 1))
         elif first <= last and bounds.first_seq > first:
-            planning.lose(options, planning.lost(queue, first, min(bounds.first_seq - 1, last)))
+            offset_ranges.lose(options, offset_ranges.lost(queue, first, min(bounds.first_seq - 1, last)))

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from skep.errors import SkepError
-from skep.spark import planning
+from skep.spark import offset_ranges
 from skep.spark.link import Link, link
 from skep.spark.offsets import Offsets, in_order, noted, parted, shares, stretches
 from skep.spark.options import SourceOptions
@@ -57,7 +57,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the stream begins when there is no checkpoint yet."""
         found = self._look()
         self._check_there({}, found)
-        return self._noted(planning.starting(self._server, self._options, found), {})
+        return self._noted(offset_ranges.starting(self._server, self._options, found), {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the stream: it ends with the messages that are there now."""
@@ -74,7 +74,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch."""
         done, logs = parted(start)
-        planning.check_checkpoint(self._options, done)
+        offset_ranges.check_checkpoint(self._options, done)
         begin, end = self._ends(done, logs)
         self._report(start)
         if self._noted(end, logs) == start and self._idle and self._target is None:
@@ -93,7 +93,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Even portions of a batch. After a restart another process had planned the batch, so the bounds are read first."""
         done, logs = parted(start)
         last, last_logs = parted(end)
-        planning.check_checkpoint(self._options, last)
+        offset_ranges.check_checkpoint(self._options, last)
         if not self._seen:
             self._look()
         self._check_there(last, self._seen)
@@ -137,7 +137,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> dict[str, Bounds]:
         """The bounds of the subscribed queues that exist now."""
         if self._options.pattern is None or time.monotonic() >= self._queues_at + PATTERN_SECONDS:
-            self._queues = planning.subscribed(self._server, self._options)
+            self._queues = offset_ranges.subscribed(self._server, self._options)
             self._queues_at = time.monotonic()
         self._seen = self._server.bounds_of(self._queues)
         return self._seen
@@ -149,10 +149,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_there(self, known: Mapping[str, int], found: Mapping[str, Bounds]) -> None:
         """Check that the queues exist. A missing queue that was read before is a loss; any other is a mistake in the options."""
         for queue in sorted(known.keys() - found.keys()):
-            planning.lose(self._options, planning.deleted(queue))
+            offset_ranges.lose(self._options, offset_ranges.deleted(queue))
         if self._options.pattern is None:
             for queue in sorted(set(self._options.queues) - known.keys() - found.keys()):
-                raise planning.gone(queue)
+                raise offset_ranges.gone(queue)
 
     def _ends(self, done: Offsets, logs: Mapping[str, int]) -> tuple[Offsets, Offsets]:
         """Where the next batch begins, and where the logs end; a deleted queue keeps its offset.
@@ -174,7 +174,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self, done: Mapping[str, int], logs: Mapping[str, int]) -> Offsets:
         """Where to go on: after the offset, or at the log's beginning if that is later or the log is a new one."""
         return {
-            queue: planning.check_kept(self._options, queue, offset, self._seen[queue], logs.get(queue))
+            queue: offset_ranges.check_kept(self._options, queue, offset, self._seen[queue], logs.get(queue))
             if queue in self._seen
             else offset
             for queue, offset in done.items()
@@ -183,7 +183,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_same(self, queue: str, seq: int, logs: Mapping[str, int]) -> bool:
         if logs.get(queue, self._seen[queue].log) == self._seen[queue].log:
             return True
-        planning.lose(self._options, planning.remade(queue, seq))
+        offset_ranges.lose(self._options, offset_ranges.remade(queue, seq))
         return False
 
     def _limited(self, begin: Offsets, end: Offsets) -> Offsets:

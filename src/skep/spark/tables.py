@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from skep.errors import Code, SkepError
-from skep.spark import planning
+from skep.spark import offset_ranges
 from skep.spark.link import Link, link
 from skep.spark.options import SourceOptions, Table
 from skep.spark.schema import HEADERS, INSTANT, fitted, header_maps
@@ -86,7 +86,7 @@ class TableReader(DataSourceReader):
             except SkepError as error:
                 if error.code is not Code.QUEUE_NOT_FOUND or self._options.fail_on_data_loss:
                     raise
-                planning.lose(self._options, planning.deleted(queue))
+                offset_ranges.lose(self._options, offset_ranges.deleted(queue))
 
     @property
     def _named(self) -> bool:
@@ -95,7 +95,7 @@ class TableReader(DataSourceReader):
     def _queues(self, server: Link) -> list[str]:
         """The subscribed queues; without a subscription all queues, for dead letters all dead-letter queues."""
         if self._named:
-            return list(planning.subscribed(server, self._options))
+            return list(offset_ranges.subscribed(server, self._options))
         return [queue.name for queue in server.queues() if self._table != "dead_letters" or queue.holds_dead_letters]
 
     def _pages(self, server: Link, queue: str) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from skep.model import Appended, QueueKey, Seq
 from skep.model.operation import operations_ahead
 from skep.model.queue import no_queue
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.copying import MESSAGE_COLUMNS, append_stream
+from skep.store.postgres.copy_format import MESSAGE_COLUMNS, append_stream
 from skep.store.postgres.push import OpenLog, depth_of, is_late, live_operations, open_or_make_logs
 from skep.store.rules import not_encrypted_reason, queue_full_reason
 

@@ -27,7 +27,7 @@ from skep.model.record import Buried, Receipt, ReceiptKey, Unfit
 from skep.store.lease import Burial
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.copying import append_rows
+from skep.store.postgres.copy_format import append_rows
 from skep.store.postgres.push import OpenLog, depth_of, open_logs
 from skep.store.rules import check_sealed, not_quarantined, queue_full_reason
 from skep.store.statements import load_statements

@@ -30,7 +30,7 @@ from skep.model import (
 from skep.model.queue import no_queue
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
-from skep.store.postgres.copying import MessageRow, append_rows
+from skep.store.postgres.copy_format import MessageRow, append_rows
 from skep.store.postgres.database import Database
 from skep.store.rules import (
     PIECE_BYTES,

@@ -30,7 +30,7 @@ from skep.model.scheduled import (
 )
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection, Pool
-from skep.store.postgres.copying import append_rows
+from skep.store.postgres.copy_format import append_rows
 from skep.store.postgres.push import OpenLog, open_logs
 from skep.store.statements import load_statements
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from skep.clock import Instant, seconds
 from skep.model import WINDOW_CAP_FACTOR, Start, StartMode
-from skep.store.sqlite.claim import AtHand
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.log_position import find_seq_at
+from skep.store.sqlite.pop_state import AtHand
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import add_sets
 

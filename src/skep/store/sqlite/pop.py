@@ -13,7 +13,6 @@ from skep.model import DeadReason, PopRequest, PopResult
 from skep.store.lease import Burial, Effects, complete, run_out
 from skep.store.rules import group_is_external, is_too_old, is_visible
 from skep.store.sqlite.bury import with_origins
-from skep.store.sqlite.claim import AtHand, Claim
 from skep.store.sqlite.discover import discover, open_group
 from skep.store.sqlite.leases import (
     PARTITION,
@@ -28,6 +27,7 @@ from skep.store.sqlite.leases import (
     set_leased_head,
     settle_down,
 )
+from skep.store.sqlite.pop_state import AtHand, Claim
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import claim_sets, next_set_ready
 

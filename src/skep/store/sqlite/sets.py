@@ -12,9 +12,9 @@ from skep.clock import Instant
 from skep.model import DeadReason
 from skep.store.lease import Burial, Effects, LeasedSet, complete, run_out_set
 from skep.store.rules import comes_alone, is_too_old, is_visible
-from skep.store.sqlite.claim import Claim
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import count_expired, deliveries_of, pack, unpack
+from skep.store.sqlite.pop_state import Claim
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
 from skep.store.statements import load_statements
 

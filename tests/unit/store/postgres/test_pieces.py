@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skep.store.postgres.copying import PIECE_ROWS, MessageRow, encode, pieces
+from skep.store.postgres.copy_format import PIECE_ROWS, MessageRow, encode, pieces
 from skep.store.rules import PIECE_BYTES
 
 BLOCK = bytes(PIECE_BYTES * 2)

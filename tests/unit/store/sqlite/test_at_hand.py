@@ -9,7 +9,7 @@ import pytest
 
 from skep.clock import ManualClock
 from skep.store.sqlite import SqliteStore
-from skep.store.sqlite.claim import AtHand
+from skep.store.sqlite.pop_state import AtHand
 from tests.contract.driver import Driver
 
 MESSAGES = 20

@@ -1,6 +1,6 @@
-"""Tidying what pops would stumble over: burying, expiring, and putting rows right that hold messages which are gone.
+"""Doomed lease rows: their messages are buried or expired before a pop hands them out, and messages that are gone leave their row.
 
-Its statements are in `pop.sql`.
+Pops call this for the rows in their way, and the chore `expire` for all. The statements are in `pop.sql`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From options to offsets: the queues, the range of each, and whether the log still has the whole range."""
+"""The range of offsets that a query reads: the queues of its options, the start and end of each, and whether the log still has all of it."""
 
 from __future__ import annotations
 
