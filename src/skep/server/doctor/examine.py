@@ -26,14 +26,12 @@ async def examine(settings: ServerSettings, secret_file: Path | None = None) -> 
     store, documents, sealed = settings.store or "", list[bytes](), False
     findings = [python(), *await asyncio.to_thread(lambda: list(sqlite()))]
     if is_shared(store):
-        from skep.server.doctor.postgres import applied, postgres
+        from skep.server.doctor.postgres import postgres
 
-        found = await postgres(store)
+        found, documents, sealed = await postgres(store)
         findings += found
         if settings.engine.spool.enabled:  # where pushes are kept while the database is away
             findings += await asyncio.to_thread(lambda: list(data_folder(Path(settings.data_folder))))
-        if not any(one.state == "fail" for one in found):
-            documents, sealed = await applied(store)
     elif (database := sqlite_file(settings)) is not None:
         findings += await asyncio.to_thread(file, database)
         documents = await asyncio.to_thread(sqlite_apps, database)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from skep.config.load import check_postgres_url, hide_password
@@ -24,23 +24,31 @@ CONNECT_SECONDS = 5.0
 SKEW_SECONDS = 1.0
 
 
-async def postgres(url: str) -> list[Finding]:
-    """All checks of the database behind a URL."""
+class Examined(NamedTuple):
+    """The findings about a database; and of one that is fit: its applied specs, and whether it has keys of encrypted queues."""
+
+    findings: list[Finding]
+    documents: list[bytes]
+    is_sealed: bool = False
+
+
+async def postgres(url: str) -> Examined:
+    """All checks of the database behind a URL, over one connection."""
     try:
         import asyncpg
     except ModuleNotFoundError:
-        return [Finding("postgresql", "fail", "the extra is not installed", "pip install 'skep[postgres]'")]
+        return _unfit("the extra is not installed", "pip install 'skep[postgres]'")
     try:
         check_postgres_url(url)
     except SkepError as error:
-        return [Finding("postgresql", "fail", error.message, "change the setting store")]
+        return _unfit(error.message, "change the setting store")
     try:
         connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         text = hide_password(str(error) or type(error).__name__, url)
-        return [Finding("postgresql", "fail", text, "check the URL, the network and the server")]
+        return _unfit(text, "check the URL, the network and the server")
     try:
-        return [
+        findings = [
             transport(url, os.environ),
             _version(int(await connection.fetchval("SELECT current_setting('server_version_num')"))),
             _durability(str(await connection.fetchval("SELECT current_setting('fsync')"))),
@@ -48,24 +56,24 @@ async def postgres(url: str) -> list[Finding]:
             await _clock(connection),
             *await _groups(connection),
         ]
+        if any(one.state == "fail" for one in findings):
+            return Examined(findings, [])
+        return Examined(findings, *await _applied(connection))
     finally:
         await connection.close()
 
 
-async def applied(url: str) -> tuple[list[bytes], bool]:
-    """The specs that were applied to a database that answers, and whether there are keys of encrypted queues.
+def _unfit(text: str, hint: str) -> Examined:
+    return Examined([Finding("postgresql", "fail", text, hint)], [])
 
-    Nothing when their tables are missing, or may not be read.
-    """
+
+async def _applied(connection: Connection) -> tuple[list[bytes], bool]:
+    """The applied specs, and whether there are keys; nothing when their tables are missing, or may not be read."""
     import asyncpg
 
     try:
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
-        try:
-            documents = [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
-            return documents, bool(await connection.fetchval("SELECT EXISTS (SELECT FROM skep.data_key)"))
-        finally:
-            await connection.close()
+        documents = [bytes(row["document"]) for row in await connection.fetch("SELECT document FROM skep.app")]
+        return documents, bool(await connection.fetchval("SELECT EXISTS (SELECT FROM skep.data_key)"))
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
         return [], False
 

@@ -7,9 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
+from skep.config import ServerSettings
 from skep.errors import Code, SkepError
 from skep.model import QueueKey, QueueSettings
 from skep.server.compose import open_engine
+from skep.server.doctor.examine import examine
 from skep.server.doctor.postgres import postgres, transport
 from tests.support.tls_front import Authority, tls_front
 
@@ -47,8 +49,19 @@ async def test_verify_full_takes_a_server_whose_certificate_is_for_its_address(
     with tls_front(empty_tables_dsn, ours.server("127.0.0.1")) as front:
         assert await works(asking(front.dsn, "verify-full", ours))
         assert front.handshakes >= 2, "the pool's, and the one that hears of other servers"
-        findings = await postgres(asking(front.dsn, "verify-full", ours))
+        findings = (await postgres(asking(front.dsn, "verify-full", ours))).findings
         assert [one.state for one in findings if one.check == "postgresql"] == ["ok"]
+
+
+async def test_doctor_asks_everything_over_one_connection(
+    empty_tables_dsn: str, ours: Authority, tmp_path: Path
+) -> None:
+    with tls_front(empty_tables_dsn, ours.server("127.0.0.1")) as front:
+        settings = ServerSettings(store=asking(front.dsn, "verify-full", ours), data_folder=str(tmp_path))
+        findings = await examine(settings)
+
+        assert [one.state for one in findings if one.check == "postgresql"] == ["ok"]
+        assert front.handshakes == 1
 
 
 async def test_verify_full_refuses_another_name_another_authority_and_no_tls(
@@ -58,7 +71,7 @@ async def test_verify_full_refuses_another_name_another_authority_and_no_tls(
         with tls_front(empty_tables_dsn, context) as front:
             asked = asking(front.dsn, "verify-full", ours)
             assert not await works(asked)
-            [finding] = [one for one in await postgres(asked) if one.check == "postgresql"]
+            [finding] = [one for one in (await postgres(asked)).findings if one.check == "postgresql"]
             assert finding.state == "fail"
 
 
