@@ -31,8 +31,8 @@ class Desk:
         self.access = Access(self.store.as_store.access, self.clock, InFlight())
         self.gate = Gate(self.access, self.clock, AccessSettings(required=True))
 
-    def minted(self) -> Minted:
-        return mint("k", [Grant((Verb.PUSH,))], created_by="test", now=self.clock.now())
+    def minted(self, *grants: Grant) -> Minted:
+        return mint("k", grants or [Grant((Verb.PUSH,))], created_by="test", now=self.clock.now())
 
     async def made(self) -> Minted:
         minted = self.minted()

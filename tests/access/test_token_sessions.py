@@ -44,8 +44,10 @@ class Entrance:
         tokens = Tokens(settings, self.clock, KeySource(settings, self.clock)) if has_tokens else None
         return Gate(access, self.clock, settings, tokens)
 
-    def token(self, key: object = RSA, kid: str | None = "one", algorithm: str = "RS256") -> bytes:
-        claims = self.issuer.claims(exp=self.clock.now() // MICROS_PER_SECOND + 80_000)
+    def token(
+        self, key: object = RSA, kid: str | None = "one", algorithm: str = "RS256", *, lasts: int = 80_000
+    ) -> bytes:
+        claims = self.issuer.claims(exp=self.clock.now() // MICROS_PER_SECOND + lasts)
         headers = None if kid is None else {"kid": kid}
         return jwt.encode(claims, key, algorithm, headers=headers).encode()  # type: ignore[arg-type] # any key
 
@@ -86,6 +88,15 @@ async def test_a_session_and_its_token_end_when_the_signing_key_leaves_the_set(e
     await refused(gate.admit(token))
     assert (await gate.sessions.admit(other)).name == "jwt:ann"
     await gate.admit(other_token)
+
+
+async def test_a_session_ends_with_its_token_at_the_latest(entrance: Entrance) -> None:
+    session = await entrance.session(entrance.token(lasts=60))
+
+    entrance.clock.advance(69)  # with the leeway of ten seconds
+    assert (await entrance.gate.sessions.admit(session)).name == "jwt:ann"
+    entrance.clock.advance(1)
+    await refused(entrance.gate.sessions.admit(session))
 
 
 async def test_a_secret_that_was_replaced_ends_its_sessions(tmp_path: Path) -> None:

@@ -460,20 +460,6 @@ def test_I6_a_lost_lease_begins_no_more_of_its_messages(
     assert left_in(client, "orders") == 0
 
 
-async def test_a_lease_that_is_let_go_while_it_is_renewed_is_forgotten(async_client: skep.AsyncClient) -> None:
-    await async_client.push("orders", [1])
-    [message] = await async_client.pop("orders")
-    keeping = Keeping(async_client, 30.0)
-    keeping.hold(message.lease_id)
-    await async_client.ack(message)  # so that the server knows no such lease any more
-
-    renewing = asyncio.create_task(keeping.renew([message.lease_id]))
-    keeping.release(message.lease_id)
-    await renewing
-
-    assert not keeping.lost(message.lease_id)
-
-
 def test_a_worker_without_functions_is_a_mistake(worker: skep.Worker) -> None:
     with pytest.raises(skep.SkepError, match="no functions"):
         worker.run()

@@ -8,6 +8,7 @@ ROUTES = "tests/access/test_every_route.py -k 'not postgres'"
 FIRST = "tests/access/test_first.py -k 'not postgres'"
 TOKENS = "tests/access/test_tokens.py -k 'not postgres'"
 GATE = "tests/access/test_gate.py"
+GUARD = "tests/access/test_guard.py"
 SESSIONS = "tests/access/test_sessions.py -k 'not postgres'"
 
 MUTANTS = [
@@ -129,6 +130,13 @@ MUTANTS = [
         "            and any(includes(outer, tenant) for outer in have.tenants)\n",
         "",
         "tests/access/test_keys.py -k 'not postgres'",
+    ),
+    Mutant(
+        "access: an admin gives queues they do not have",
+        "access/scopes.py",
+        "            and any(includes(outer, queue) for outer in have.queues)\n",
+        "",
+        "tests/access/test_grants.py",
     ),
     Mutant(
         "access: a pattern with a star lies within any name",
@@ -272,6 +280,20 @@ MUTANTS = [
         TOKENS,
     ),
     Mutant(
+        "tokens: a header that must be understood is not",
+        "access/tokens.py",
+        '        if "crit" in header or not isinstance(key_id, str | None):\n',
+        "        if not isinstance(key_id, str | None):\n",
+        TOKENS,
+    ),
+    Mutant(
+        "tokens: a public key is taken for another algorithm",
+        "access/keysets.py",
+        "            return key if key.algorithm_name == algorithm else None\n",
+        "            return key\n",
+        TOKENS,
+    ),
+    Mutant(
         "tokens: without a kid the first key that fits is taken",
         "access/keysets.py",
         "        return fitting[0] if len(fitting) == 1 else None\n",
@@ -314,6 +336,13 @@ MUTANTS = [
         SESSIONS,
     ),
     Mutant(
+        "sessions: a session outlives its token",
+        "access/sessions.py",
+        "            ends = min(ends, principal.expires_at)\n",
+        "            pass\n",
+        "tests/access/test_token_sessions.py",
+    ),
+    Mutant(
         "sessions: a session that ended while it was read is remembered",
         "access/sessions.py",
         "            if before == self._forgotten:  #",
@@ -333,6 +362,20 @@ MUTANTS = [
         "return signer.issuer == self._settings.jwt_issuer and await self._source.still_has(signer.key)",
         "return await self._source.still_has(signer.key)",
         "tests/access/test_token_sessions.py",
+    ),
+    Mutant(
+        "guard: an answer without a check is sent",
+        "http/request/guard.py",
+        "        if call.principal is not None and not call.checked:\n",
+        "        if call.principal is None and call.checked is None:\n",
+        GUARD,
+    ),
+    Mutant(
+        "guard: of two verbs one is enough",
+        "http/request/guard.py",
+        "                enough = all if self._need.both else any\n",
+        "                enough = any\n",
+        GUARD,
     ),
     Mutant(
         "guard: a request beyond its rate is let in",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
+LEASES = "tests/client/test_worker_leases.py"
 WORKER = "tests/client/test_worker.py -k 'not postgres'"
+COMMITTING = "tests/worker/test_committing.py -k 'not postgres'"
 ENTITIES = "tests/worker/test_entities.py -k 'not postgres'"
 SINK = "tests/spark/test_sink.py -k 'rows_are or other_rows or rows_of or rows_that or portion or pushes_are'"
 
@@ -35,7 +37,21 @@ MUTANTS = [
         "client/worker/keeping.py",
         "if one.code is not None and one.lease_id in self._held)",
         "if one.code is not None)",
-        WORKER,
+        LEASES,
+    ),
+    Mutant(
+        "worker: a lease is let go while others hold it",
+        "client/worker/keeping.py",
+        "        self._held[lease_id] -= 1\n        if not self._held[lease_id]:\n            del self._held[lease_id]\n",
+        "        if self._held.pop(lease_id, 0):\n",
+        LEASES,
+    ),
+    Mutant(
+        "worker: a failed renewal ends all renewals",
+        "client/worker/keeping.py",
+        '        except SkepError as error:\n            log.warning("%d leases could not be renewed: %s", len(lease_ids), error)\n            return\n',
+        "        except ValueError:\n            return\n",
+        LEASES,
     ),
     Mutant(
         "worker: a stop begins what was popped",
@@ -71,6 +87,13 @@ MUTANTS = [
         "            await asyncio.gather(*self._tasks)\n            self._stopped.cancel()\n",
         "            self._stopped.cancel()\n",
         "tests/client/test_worker.py -k '(stop or drains or cancelled) and not postgres'",
+    ),
+    Mutant(
+        "worker: after a failed message its lease goes on",
+        "client/worker/loop.py",
+        "            if ended:\n                return\n",
+        "",
+        "tests/worker/test_functions.py -k 'messages_of_a_key and not postgres'",
     ),
     Mutant(
         "worker: a message that cannot be settled ends the worker",
@@ -125,6 +148,20 @@ MUTANTS = [
         equivalent="`_send` takes any Exception and tells all of the batch None, as this line does.",
     ),
     Mutant(
+        "worker: acks beyond one request are lost",
+        "client/worker/settling.py",
+        "                batch, self._waiting = self._waiting[:MAX_ACKS], self._waiting[MAX_ACKS:]\n",
+        "                batch, self._waiting = self._waiting[:MAX_ACKS], []\n",
+        LEASES,
+    ),
+    Mutant(
+        "commands: a message that was done is done again",
+        "worker/committing.py",
+        "            if message.id in known.done:\n",
+        "            if message.id is None:\n",
+        COMMITTING,
+    ),
+    Mutant(
         "commands: a command leaves no receipt",
         "worker/committing.py",
         "                whole.receipts.append(receipt)\n",
@@ -151,6 +188,27 @@ MUTANTS = [
         "            await self._commit_parts(source, prepared[half:], ended)\n",
         "",
         "tests/worker/test_entities.py tests/worker/test_resilience.py -k 'not postgres'",
+    ),
+    Mutant(
+        "commands: after a failed message of a lease the others are done",
+        "worker/committing.py",
+        "        prepared = [one for one in prepared if one.message.lease_id not in ended]\n",
+        "",
+        COMMITTING,
+    ),
+    Mutant(
+        "commands: two chains of a worker change one entity at once",
+        "worker/committing.py",
+        "        async with self._claims.all_of({(source.tenant, self._entity.name, id_) for id_ in ids}):\n",
+        "        async with self._claims.all_of(set()):\n",
+        COMMITTING,
+    ),
+    Mutant(
+        "sink: an attempt has the number of an earlier one",
+        "spark/sink.py",
+        "uuid4().int >> 65)",
+        "0 if context is None else context.attemptNumber())",
+        SINK,
     ),
     Mutant(
         "sink: what was published before is staged again",

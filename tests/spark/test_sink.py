@@ -226,6 +226,16 @@ def test_rows_are_counted_when_the_epoch_is_published_while_a_task_stages_them(t
     assert target.client.log_bounds("q").last_seq == 3
 
 
+def test_rows_of_an_attempt_that_died_are_not_those_of_the_next(target: Target) -> None:
+    """Spark numbers attempts anew when a driver is restarted, and what was staged before is still there."""
+    writing, stream = Writing(target.options(stageRows="1")), StreamWriter(target.options())
+    writing.written(rows("1", "2"), "query", 7)
+
+    stream.commit([writing.written(rows("3"), "query", 7)], 7)
+
+    assert [bytes(one.payload) for one in target.client.messages("q")] == [b"3"]
+
+
 def test_the_next_portion_is_gathered_while_one_is_sent() -> None:
     gathered = threading.Event()
     sent: list[Any] = []
