@@ -40,6 +40,7 @@ async def engine(store: RecordingStore, clock: ManualClock, settings: EngineSett
     engine = Engine(store.as_store, clock, IdMint(clock), Random(7), settings)
     await engine.start()
     yield engine
+    store.let_all_go()
     await engine.stop()
 
 

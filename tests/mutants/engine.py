@@ -194,14 +194,14 @@ MUTANTS = [
         "engine/timers.py",
         "            if self._armed_for is not None and self._armed_for <= earliest:\n                return\n            self._sleeper.cancel()\n",
         "            return\n",
-        "tests/engine/test_long_poll.py tests/engine/test_upkeep.py -k 'not postgres'",
+        "tests/unit/engine/test_timers.py",
     ),
     Mutant(
         "timers: a clock that is put back delays them",
         "engine/timers.py",
         "end = Instant(self._clock.steady() + deadline - self._clock.now())",
         "end = deadline",
-        "tests/engine/test_clock.py -k 'not postgres'",
+        "tests/unit/engine/test_timers.py",
     ),
     Mutant(
         "upkeep: a due time that comes while a chore runs is forgotten",

@@ -35,7 +35,7 @@ async def test_a_large_answer_waits_until_it_fits_below_the_part_for_small_ones(
     first.shrink(SMALL)
     assert not task.done()
     first.shrink(SMALL)
-    await task
+    await until(task.done)
 
     assert (room.held_bytes, answers.held_bytes) == (2 * SMALL, answers.largest)
 
