@@ -1,10 +1,14 @@
-"""Apply each mutant to a copy of the checkout, run its tests, and tell who survived: `./skep test --mutants [--list] [WORD …]`.
+"""Apply each mutant to a copy of the checkout, run its tests, and tell who survived: `./skep test --mutants [--list] [--json FILE] [WORD …]`.
 
 With words, only mutants whose table or name has one of them. A mutant is killed when a test fails. When nothing could be tested, since
-the copy does not even start, the mutant is broken: it proves nothing. Tests that do not end count as failed.
+the copy does not even start, the mutant is broken: it proves nothing. A test that does not end fails; should pytest itself not end, that
+counts as killed, too, but by no test. With ``--json`` the result goes to a file as well: what became of each mutant, by which test.
 """
 
+import argparse
+import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -12,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -27,29 +32,63 @@ from tests.mutants.tables import TABLES  # noqa: E402
 COPIES = 2
 """How many run at once."""
 LONGEST_SECONDS = 300
+LONGEST_TEST_SECONDS = 60
 KILLED, SURVIVED, EQUIVALENT, BROKEN = "killed", "SURVIVED", "equivalent", "BROKEN"
 PASSED, FAILED = 0, 1
 
 
+class Verdict(NamedTuple):
+    """What became of a mutant. ``by`` is the test that killed it."""
+
+    table: str
+    name: str
+    outcome: str
+    seconds: float = 0.0
+    by: str | None = None
+
+
 def main(arguments: list[str]) -> int:
     """Run the mutants that the arguments name; 1 when one survived or is broken."""
-    words = [word.lower() for word in arguments if not word.startswith("-")]
+    asked = parsed(arguments)
+    words = [word.lower() for word in asked.words]
     chosen = [
         (table, mutant)
         for table, mutants in TABLES.items()
         for mutant in mutants
         if not words or any(word in f"{table} {mutant.name}".lower() for word in words)
     ]
-    if "--list" in arguments:
+    if asked.list:
         for table, mutant in chosen:
             print(f"{table}: {mutant.name} ({mutant.file})")
         return 0
     started = time.monotonic()
     with copies() as free, ThreadPoolExecutor(COPIES) as threads:
         verdicts = list(threads.map(lambda one: judged(free, *one), chosen))
+    outcomes = [verdict.outcome for verdict in verdicts]
     print(f"\n{len(verdicts)} mutants in {time.monotonic() - started:.0f} s: ", end="")
-    print(", ".join(f"{verdicts.count(kind)} {kind}" for kind in (KILLED, EQUIVALENT, SURVIVED, BROKEN)))
-    return int(SURVIVED in verdicts or BROKEN in verdicts or not verdicts)
+    print(", ".join(f"{outcomes.count(kind)} {kind}" for kind in (KILLED, EQUIVALENT, SURVIVED, BROKEN)))
+    if asked.json is not None:
+        asked.json.write_text(as_json(verdicts), encoding="utf-8")
+    return int(SURVIVED in outcomes or BROKEN in outcomes or not outcomes)
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """The options, and the words."""
+    parser = argparse.ArgumentParser(
+        prog="./skep test --mutants", description="Faults in a copy of the code that the tests must notice."
+    )
+    parser.add_argument("--list", action="store_true", help="say which there are, and run none")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what became of each to this file")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only those whose table or name has one of the words")
+    return parser.parse_args(arguments)
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    """A line for each mutant."""
+    lines = [
+        json.dumps({**one._asdict(), "outcome": one.outcome.lower(), "seconds": round(one.seconds)}) for one in verdicts
+    ]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 @contextmanager
@@ -82,17 +121,19 @@ def compile_sources(copy: Path) -> None:
     subprocess.run(command, cwd=copy, check=True)
 
 
-def judged(free: SimpleQueue[Path], table: str, mutant: Mutant) -> str:
+def judged(free: SimpleQueue[Path], table: str, mutant: Mutant) -> Verdict:
     """Run one mutant and print its verdict."""
     if mutant.equivalent is not None:
         print(f"{EQUIVALENT:10}       {table}: {mutant.name}: {mutant.equivalent}", flush=True)
-        return EQUIVALENT
+        return Verdict(table, mutant.name, EQUIVALENT)
     copy = free.get()
     started = time.monotonic()
-    verdict, said = run(copy, mutant)
+    outcome, said = run(copy, mutant)
     free.put(copy)
-    print(f"{verdict:10} {time.monotonic() - started:4.0f} s {table}: {mutant.name}", flush=True)
-    if verdict != KILLED:
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE) if outcome == KILLED else None
+    verdict = Verdict(table, mutant.name, outcome, time.monotonic() - started, found and found[1])
+    print(f"{outcome:10} {verdict.seconds:4.0f} s {table}: {mutant.name} ({verdict.by or 'by no test'})", flush=True)
+    if outcome != KILLED:
         print(said[-3000:], flush=True)
     return verdict
 
@@ -113,7 +154,8 @@ def run(copy: Path, mutant: Mutant) -> tuple[str, str]:
 
 def pytest(copy: Path, arguments: list[str]) -> tuple[int | None, str]:
     """The status of pytest, None when it did not end, and the end of what it printed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=short", *arguments]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=short"]
+    command += [f"--longest={LONGEST_TEST_SECONDS}", *arguments]
     environ = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environ.pop("PYTHONPYCACHEPREFIX", None)
     with tempfile.TemporaryFile("w+") as output:

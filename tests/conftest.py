@@ -15,6 +15,7 @@ from hypothesis.internal.constants_ast import Constants
 
 from skep.store import pieces
 from skep.store.postgres import database
+from tests.support.endless import Longest
 from tests.support.known_types import ask_for_types_once
 from tests.support.new_stores import copy_new_stores
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
@@ -67,6 +68,7 @@ def together(nodeid: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
     parser.addoption("--fast", action="store_true", help="leave out what takes long to start: PostgreSQL, Spark …")
+    parser.addoption("--longest", type=float, default=600.0, metavar="SECONDS", help="a test that takes longer fails")
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in so many processes")
 
 
@@ -78,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if count := config.getoption("--workers"):
         config.pluginmanager.register(Workers(count, together), "workers")
+    config.pluginmanager.register(Longest(config.getoption("--longest")), "longest")
     pieces.LEAST = 1_000_000
     copy_new_stores()
     ask_for_types_once()
