@@ -26,7 +26,9 @@ DRAIN_SECONDS = 90.0
 """How long everything may take to be delivered once the faults are over; what is left then is stranded."""
 AUTO_ACKED = ("loose", "swept")
 MOST_TRIES = 200
-MOST_PUSHES_MEANWHILE = 5
+MOST_PUSHES_MEANWHILE = 6
+FIRST_PAUSE_SECONDS = 0.02
+"""After the first push of an outage; each further pause is twice as long, so that pushes come early in the outage and late."""
 PAUSE_SECONDS = 0.05
 
 
@@ -119,6 +121,7 @@ class Round:
         for turn in range(MOST_PUSHES_MEANWHILE):
             if not self._well.is_set() and self._takes_pushes:
                 await worker.push_meanwhile(number, turn)
+                await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**turn)
         await self._well.wait()
 
     async def _inject(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Literal, Self
+from urllib.parse import urlsplit
 
 from skep.client import AsyncClient
 from skep.errors import SkepError
@@ -129,6 +130,8 @@ class Site:
         self.clocks: dict[str, ProcessClock] = {}
         """Of `server` and `postgres`, where the layer is there."""
         self.time = ServerTime()
+        self.database = ""
+        """The name of the server's database in PostgreSQL."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -139,6 +142,7 @@ class Site:
             self._stack.callback(self.postgres.close)
             self.postgres.start()
             address = self.postgres.create_database()
+            self.database = urlsplit(address).path.removeprefix("/")
         self.server = Server(address, self.folder, self._environment("server"))
         self._stack.callback(self.server.kill)
         await self.server.start()
@@ -170,3 +174,8 @@ class Site:
     def followed(self) -> str:
         """Whose wall clock the server follows."""
         return "postgres" if self.store == "postgres" else "server"
+
+    async def execute(self, sql: str, *, database: str = "") -> str:
+        """Run statements in PostgreSQL, by default in the server's database, and return what they print."""
+        assert self.postgres is not None
+        return await asyncio.to_thread(self.postgres.execute, sql, database or self.database)

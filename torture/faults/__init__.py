@@ -7,17 +7,30 @@ from collections.abc import Iterable
 
 from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
+from torture.faults.end_sessions import EndSessions
 from torture.faults.fault import Fault
 from torture.faults.freeze import FreezePostgres
 from torture.faults.kill import Kill
 from torture.faults.postgres import KillPostgres
+from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 
 MENU: dict[str, Fault] = {
     fault.name: fault
-    for fault in (Kill(), Restart(), Stop(), Cut(), Stall(), KillPostgres(), FreezePostgres(), MoveClock())
+    for fault in (
+        Kill(),
+        Restart(),
+        Stop(),
+        Cut(),
+        Stall(),
+        KillPostgres(),
+        FreezePostgres(),
+        MoveClock(),
+        EndSessions(),
+        ReadOnly(),
+    )
 }
 
 
