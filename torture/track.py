@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from functools import cached_property
 from itertools import accumulate
@@ -128,8 +129,9 @@ class Track:
 
     def may_be_settled(self, entry: Entry, call: Call) -> bool:
         """Whether the message may have been settled for the group when the call took effect."""
+        place = bisect_left(self.entries, entry.seq, key=lambda one: one.seq)
         last = self.moves.last_before(call)
-        return self.may_expire or any(self.settled_tick(entry, since) <= call.last_tick for since in last)
+        return self.may_expire or any(self.ticks(since).each[place] <= call.last_tick for since in last)
 
     def ticks(self, since: Move | None) -> Ticks:
         """The ticks of all entries that the group is to see, in their order."""
@@ -143,6 +145,11 @@ class Track:
     def _excuse_lost_answers(self, each: list[int]) -> None:
         """As many messages as pops that ack at once asked for, and whose answers were lost, may be settled unseen."""
         lost = [(call, one) for call in self.unanswered_pops for one in call.request if one.auto_ack]
+        if lost and self.moves.all:
+            # A move may have brought back what they took, or settled it once more, so that it cannot be counted.
+            first = min(call.started for call, _ in lost)
+            each[:] = [min(tick, first) for tick in each]
+            return
         for place, (call, _) in zip(
             (place for place, tick in enumerate(each) if tick == NEVER),
             (found for found in lost for _ in range(found[1].batch)),

@@ -17,6 +17,7 @@ from skep.ids import Id
 from skep.model import (
     ClearScope,
     Delivery,
+    MessageFilter,
     NewMessage,
     PopRequest,
     PopResult,
@@ -25,6 +26,7 @@ from skep.model import (
     PushResult,
     PushStatus,
     QueueKey,
+    QueueStats,
     Renewal,
     RenewResult,
     Settlement,
@@ -154,7 +156,7 @@ class Client:
                     if namespace is None
                     else e.pop_matching(request, namespace=namespace, wait_seconds=wait_seconds)
                 ),
-                undo=lambda e, answer: e.give_back(answer.deliveries),
+                undo=lambda e, answer: (e.lost if request.auto_ack else e.give_back)(answer.deliveries),
                 wait_seconds=wait_seconds,
             )
         self.note("pop", started, now, [request], None if result is None else [result])
@@ -220,6 +222,19 @@ class Client:
             await self.ask(lambda e: e.groups.seek(queue, group, start))
             done = True
         self.note("seek", started, now, (queue, group, start), done)
+
+    async def look(
+        self, queue: QueueKey, ask: Callable[[Callable[[Engine], Awaitable[Any]]], Awaitable[Any]] | None = None
+    ) -> QueueStats:
+        """Note the figures and the log of a queue."""
+        ask = self.ask if ask is None else ask
+        started, now = self.tick(), self.now()
+        stats: QueueStats = await ask(lambda engine: engine.browse.queue_stats(queue))
+        self.note("stats", started, now, queue, stats)
+        started, now = self.tick(), self.now()
+        page = await ask(lambda engine: engine.browse.messages(MessageFilter(queue=queue, limit=1000)))
+        self.note("log", started, now, queue, list(page.messages))
+        return stats
 
     async def clear(self, queue: QueueKey, scope: ClearScope) -> None:
         """Remove messages of all groups."""

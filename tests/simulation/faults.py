@@ -34,9 +34,9 @@ async def _happen(world: World, clients: list[Client], fault: Fault, random: Ran
                 random.choice(streams).cut()
         case Fault.STOP:
             process = random.choice(world.machines).process
-            process.stopped = True
+            process.stop()
             await world.loop.passed(random.random() * 3)
-            process.stopped = False
+            process.go_on()
         case Fault.PARTITION:
             pair = (random.choice(clients).process, server.process)
             world.network.weather.cut_pairs.add(pair)
@@ -61,5 +61,5 @@ def end_faults(world: World) -> None:
     """From now on all is well."""
     world.network.weather.clear_up()
     for process in world.loop.processes:
-        process.stopped = False
+        process.go_on()
         process.callbacks_left = None

@@ -11,13 +11,21 @@ from random import Random
 
 from skep.config import EngineSettings
 from skep.config.settings import AdmissionSettings, OperationSettings
-from skep.model import DEFAULT_PARTITION, Ordering, QueueKey, QueueSettings
+from skep.model import DEFAULT_PARTITION, Ordering, QueueChanges, QueueKey, QueueSettings
 from tests.simulation.network import Weather
 
 GROUPS = ("g", "h")
 NAMESPACE = "simulated"
 SAFETY_POLL_SECONDS = 3.0
 NEVER_SECONDS = 100_000.0
+AGING = (
+    QueueChanges(max_wait_seconds=1.5),
+    QueueChanges(max_age_seconds=1.5),
+    QueueChanges(retention_seconds=1.5),
+    QueueChanges(retention_seconds=1.5, retention_ignores_groups=True),
+    QueueChanges(completed_retention_seconds=0.5),
+)
+"""Settings by which messages expire, or leave the log."""
 
 
 class Fault(StrEnum):
@@ -40,6 +48,7 @@ class Ability(StrEnum):
     LONG_POLL = "wait for messages"
     PARTITION = "pop from one partition"
     NAMESPACE = "pop from all queues of a namespace"
+    AUTO_ACK = "pop and ack at once"
     FAIL = "nack and reject"
     FORGET = "let leases run out, and come back too late"
     RENEW = "renew leases"
@@ -51,6 +60,7 @@ class Ability(StrEnum):
     PAUSE = "pause and resume queues"
     CHANGE = "change settings"
     REPLAY = "replay dead letters"
+    LOOK = "look at figures and logs"
 
 
 STORE_FAULTS = {Fault.KILL_SERVER, Fault.KILL_OWNER, Fault.CUT, Fault.RESTART}
@@ -121,7 +131,7 @@ def drawn(random: Random) -> Plan:
 
 
 def _settings(random: Random) -> QueueSettings:
-    return QueueSettings(
+    settings = QueueSettings(
         namespace=NAMESPACE,
         ordering=random.choice((Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED)),
         max_attempts=random.choice((0, 0, 3)),
@@ -129,3 +139,4 @@ def _settings(random: Random) -> QueueSettings:
         initial_backoff_ms=100,
         max_backoff_ms=1_000,
     )
+    return random.choice(AGING).apply(settings) if random.random() < 0.3 else settings

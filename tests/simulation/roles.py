@@ -97,7 +97,7 @@ class Popper(Worker):
                 await self.settle_surely([late.pop(self.random.randrange(len(late))).settlement()])
 
     async def pop_some(self) -> list[Delivery] | None:
-        """Pop in one of the ways there are."""
+        """Pop in one of the ways there are; returns what is left to settle."""
         queue = self.random.choice(list(self.plan.queues))
         wait_seconds = self.random.choice((0.5, 1.0, 3.0)) if self.can(Ability.LONG_POLL, 0.6) else 0.0
         request = PopRequest(
@@ -105,12 +105,15 @@ class Popper(Worker):
             group=self.group,
             batch=self.random.choice((1, 2, 5)),
             lease_seconds=self.random.choice((None, 0.5, 1.0)),
+            auto_ack=self.can(Ability.AUTO_ACK, 0.3),
         )
+        namespace = None
         if self.can(Ability.NAMESPACE, 0.2):
-            return await self.pop(structs.replace(request, queue=QueueKey("")), wait_seconds, NAMESPACE)
-        if self.can(Ability.PARTITION, 0.3):
+            request, namespace = structs.replace(request, queue=QueueKey("")), NAMESPACE
+        elif self.can(Ability.PARTITION, 0.3):
             request = structs.replace(request, partition=self.random.choice(self.plan.partitions[queue]))
-        return await self.pop(request, wait_seconds)
+        deliveries = await self.pop(request, wait_seconds, namespace)
+        return [] if request.auto_ack else deliveries
 
     async def treat(self, deliveries: list[Delivery]) -> None:
         """Do something with messages, for a while, and finish them."""
@@ -153,7 +156,7 @@ class Popper(Worker):
 
 
 class Operator(Worker):
-    """Moves groups, pauses queues, changes settings, replays dead letters."""
+    """Moves groups, pauses queues, changes settings, replays dead letters, and looks around."""
 
     async def work(self) -> None:
         """A few deeds, if the run has any."""
@@ -175,6 +178,9 @@ class Operator(Worker):
                 await self.change(queue, QueueChanges(paused=False))
             if self.can(Ability.REPLAY, 0.7):
                 await self.replay(queue)
+            if self.can(Ability.LOOK, 0.5):
+                with suppress(NoAnswerError, SkepError):
+                    await self.look(queue)
 
     async def change(self, queue: QueueKey, changes: QueueChanges) -> None:
         """Change settings; nobody notes it, since no rule depends on it."""

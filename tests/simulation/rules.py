@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from skep.clock import seconds
 from skep.model import QueueKey
+from tests.simulation.expiry import lifetime_of
 from torture.history import Call, Entry, Given, History, Violation
 
 PROMPT_MICROS = seconds(0.5)
@@ -28,6 +29,9 @@ def too_late(history: History) -> Iterator[Violation]:
         if call.ended is None or call.latest_now - call.now < PROMPT_MICROS:
             continue
         [request], [result] = call.request, call.answer
+        settings = history.settings_of(request.queue)
+        if lifetime_of(settings) is not None or settings.retention_ignores_groups:
+            continue  # it may have expired meanwhile
         key = (request.queue, request.group)
         group = groups.get(key) or groups.setdefault(key, Group(history, *key))
         got = {delivery.seq for delivery in result.deliveries}
@@ -49,6 +53,8 @@ class Group:
         for given in history.gives:
             if given.group == (queue, name):
                 self._gives[given.delivery.seq].append(given)
+                if given.request.auto_ack:
+                    self._settled_at[given.delivery.seq] = given.call.latest_now
         for settled in history.settles:
             if settled.group == (queue, name) and settled.is_final:
                 self._settled_at[settled.settlement.seq] = settled.call.latest_now

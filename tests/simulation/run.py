@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -10,17 +11,19 @@ from msgspec import structs
 
 from skep.model import QueueKey, QueueSettings
 from tests.simulation.clients import Client
+from tests.simulation.disk import Disk
+from tests.simulation.expiry import old_ones, stayed_too_long
 from tests.simulation.faults import end_faults, inject
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.observer import Observer
 from tests.simulation.plan import STORE_FAULTS, Ability, Plan, drawn
 from tests.simulation.roles import Operator, Popper, Pusher
 from tests.simulation.rules import too_early, too_late
-from tests.simulation.world import World, empty_image, simulated
+from tests.simulation.world import World, simulated
 from torture.check import check
 from torture.history import Call, History, Violation
 
-disk = functools.cache(empty_image)
+disk = functools.cache(Disk)
 MOVING = {Ability.SEEK, Ability.CLEAR, Ability.PAUSE}
 """With these a message may be ready and not be for a group, or not now."""
 
@@ -47,23 +50,38 @@ class Run:
 
 def run(seed: int) -> Run:
     """The run of a seed."""
+    gc.collect(
+        0
+    )  # what the last run left, as nothing was collected meanwhile: nearly all that a run makes lives until its end
+    was_on = gc.isenabled()
+    gc.disable()
     loop = SimulatedLoop(Random(seed))
-    plan = drawn(Random(loop.random.random()))
     try:
         with simulated(loop) as errors:
-            history, violations = loop.play(_play(loop, plan))
-            violations = [*check(history), *too_early(history), *violations]
-            if plan.is_calm and not plan.abilities & MOVING:
-                violations += too_late(history)
-            violations += [Violation("sound", text) for text in (*loop.failures, *errors)]
-            return Run(seed, plan, violations, history, loop.steps, loop.trace)
+            try:
+                return _judged(seed, loop, errors)
+            finally:
+                loop.bury()
     finally:
-        loop.bury()
+        if was_on:
+            gc.enable()
+
+
+def _judged(seed: int, loop: SimulatedLoop, errors: list[str]) -> Run:
+    plan = drawn(Random(loop.random.random()))
+    history, violations = loop.play(_play(loop, plan))
+    violations = [*check(history), *too_early(history), *old_ones(history), *violations]
+    if not STORE_FAULTS & set(plan.faults):
+        violations += stayed_too_long(history)
+    if plan.is_calm and not plan.abilities & MOVING:
+        violations += too_late(history)
+    violations += [Violation("sound", text) for text in (*loop.failures, *errors)]
+    return Run(seed, plan, violations, history, loop.steps, loop.trace)
 
 
 async def _play(loop: SimulatedLoop, plan: Plan) -> tuple[History, list[Violation]]:
     random = loop.random
-    world = World(loop, plan.servers, replace(plan.weather), plan.engine, disk())
+    world = World(loop, plan.servers, replace(plan.weather), plan.engine, disk().emptied())
     observer = Observer(world, "observer", Random(random.random()))
     await observer.start(observer.make(plan.queues))
     clients = _workers(world, plan, random)

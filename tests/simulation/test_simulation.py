@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 250
+SEEDS = 300
 MORE_SEEDS = 8_000
 
 

@@ -17,7 +17,6 @@ from random import Random
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
-import apsw
 import structlog
 
 from skep import ids
@@ -31,9 +30,8 @@ from skep.store.protocol import Store
 from skep.store.remote import events
 from skep.store.remote.owner import Owner
 from skep.store.remote.store import RemoteStore
-from skep.store.sqlite import SqliteStore, writer
-from skep.store.sqlite.connection import MEMORY, Knobs, migrate, open_writer
-from skep.store.sqlite.session import Session
+from skep.store.sqlite import writer
+from tests.simulation.disk import Disk, DiskStore
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network, Weather
 
@@ -70,37 +68,6 @@ class Threads:
 
     def shutdown(self) -> None:
         """There is nothing to end."""
-
-
-class DiskStore(SqliteStore):
-    """A store in memory that begins with what an earlier one left."""
-
-    def __init__(self, image: bytes) -> None:
-        super().__init__(MEMORY)
-        self._image = image
-        self.db: apsw.Connection | None = None
-
-    def _connect(self) -> Session:
-        db = open_writer(MEMORY, self._knobs)
-        db.deserialize("main", self._image)
-        self.db = db
-        return Session(db)
-
-    def left(self) -> bytes:
-        """What is on disk when the process dies: what was committed."""
-        assert self.db is not None
-        if self.db.in_transaction:
-            self.db.execute("ROLLBACK")
-        return self.db.serialize("main")
-
-
-def empty_image() -> bytes:
-    """The file of a new store."""
-    db = open_writer(MEMORY, Knobs())
-    migrate(db, MEMORY)
-    image = db.serialize("main")
-    db.close()
-    return image
 
 
 class Machine(ABC):
@@ -147,20 +114,16 @@ class OwnerMachine(Machine):
 
     store: DiskStore | None = None
 
-    def __init__(self, world: World, image: bytes) -> None:
-        super().__init__(world, "owner")
-        self.disk = image
-
     async def run(self) -> None:
-        store = DiskStore(self.disk)
+        store = DiskStore(self.world.disk)
         await store.open()
         self.store = store
         self.world.network.listening_as = self.process
         await Owner(store, self.clock()).listen(cast(Any, None))
 
     def forget(self) -> None:
-        if self.store is not None:
-            self.disk, self.store = self.store.left(), None
+        self.store = None
+        self.world.disk.crash()
 
 
 class ServerMachine(Machine):
@@ -191,12 +154,13 @@ class World:
     """The owner, the servers and the network between them."""
 
     def __init__(
-        self, loop: SimulatedLoop, servers: int, weather: Weather, settings: EngineSettings, disk: bytes
+        self, loop: SimulatedLoop, servers: int, weather: Weather, settings: EngineSettings, disk: Disk
     ) -> None:
         self.loop = loop
         self.settings = settings
+        self.disk = disk
         self.network = Network(loop, weather)
-        self.owner = OwnerMachine(self, disk)
+        self.owner = OwnerMachine(self, "owner")
         self.servers = [ServerMachine(self, f"server {number}") for number in range(servers)]
         for machine in self.machines:
             machine.start()

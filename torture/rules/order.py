@@ -156,11 +156,12 @@ def came_again(track: Track) -> Iterator[Violation]:
         finals = [settled for settled in track.settles.get(seq, ()) if settled.is_final]
         if track.moves.all:  # a repeat tells of what was settled earlier, perhaps before a move
             finals = [settled for settled in finals if settled.took_effect]
+        ends = [settled.call for settled in finals] + [given.call for given in gives if given.request.auto_ack]
         for given in gives:
-            for settled in finals:
-                if settled.call.is_before(given.call) and not track.moves.may_lie_between(settled.call, given.call):
+            for end in ends:
+                if end.is_before(given.call) and not track.moves.may_lie_between(end, given.call):
                     text = f"seq {seq} was settled for {track.group} and came again"
-                    yield Violation("I7", text, (settled.call, given.call))
+                    yield Violation("I7", text, (end, given.call))
 
 
 def moved_past_does_not_come(tracks: Tracks) -> Iterator[Violation]:
