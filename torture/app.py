@@ -35,6 +35,9 @@ def torture(
     clients: Annotated[int, Parameter(help="Clients at a time.")] = 6,
     steps: Annotated[int, Parameter(help="Steps of each client in a round.")] = 60,
     injections: Annotated[int, Parameter(help="Faults in a round.")] = 3,
+    processes: Annotated[
+        int | None, Parameter(help="So many of the clients are processes of their own: 0, or 2 with the fault client.")
+    ] = None,
     shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
     as_json: Annotated[
         bool, Parameter(name="--json", help="Print the result as one JSON object and nothing else on stdout.")
@@ -59,7 +62,9 @@ def torture(
         console.print(f"left out: {', '.join(missing)}; {CURE}", highlight=False)
     if seed is None:
         seed = random.randrange(MOST_SEED)
-    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections)
+    if processes is None:
+        processes = 2 if "client" in chosen else 0
+    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes)
     console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
     progress = report.Progress(console)
     try:

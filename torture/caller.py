@@ -6,8 +6,10 @@ the server's, which only an answer tells; those of pushes without one are found 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -15,12 +17,14 @@ from msgspec import UNSET, Raw, structs
 
 from skep.client import AsyncClient
 from skep.client.async_message import AsyncMessage
+from skep.client.calls import read_pushed
+from skep.client.exchange import OK, ApiResponse
 from skep.client.outgoing import NewMessage as Outgoing
-from skep.client.pushed import Pushed
+from skep.client.pushed import Pushed, Queued
 from skep.client.retries import may_have_happened
 from skep.clock import Instant, SystemClock
-from skep.errors import SkepError
-from skep.ids import IdMint, parse_id
+from skep.errors import Code, SkepError
+from skep.ids import Id, IdMint, parse_id
 from skep.model import (
     ClearScope,
     Delivery,
@@ -37,10 +41,12 @@ from skep.model import (
     RenewResult,
     Seq,
     SettleResult,
+    SettleStatus,
     Start,
     StartMode,
     Token,
 )
+from skep.model.operation import LIVE, OperationStatus
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.wire.messages import Ack, AckResult, AckStatus, PushedMessage
 from skep.wire.times import to_datetime, to_instant
@@ -51,6 +57,8 @@ T = TypeVar("T")
 SLACK_US = 50_000
 """How far the server's time may be from ours: with PostgreSQL it is the database's."""
 TIMEOUT_SECONDS = 15.0
+MOST_LOOKS = 200
+LOOK_SECONDS = 0.05
 OUTCOMES = {
     AckStatus.COMPLETED: Outcome.ACK,
     AckStatus.FAILED: Outcome.NACK,
@@ -60,21 +68,26 @@ OUTCOMES = {
 
 
 class Caller:
-    """One client of a server. ``once`` makes one request per call, ``again`` repeats what may be repeated."""
+    """One client of a server. ``once`` makes one request per call, ``again`` repeats what may be repeated, and waits for operations."""
 
     def __init__(self, url: str, name: str) -> None:
+        self.url = url
         self.name = name
         self.calls: list[Call] = []
         self.clock = SystemClock()
         self._mint = IdMint(self.clock)
         self._said: set[tuple[Token, int]] = set()
+        self.begin: Callable[[Call], int] = lambda _: 0
+        """Called before a call is made, with what is noted when there is no answer; it gives the call a number."""
+        self.end: Callable[[int], None] = lambda _: None
+        """Called when the call with the number is noted."""
         never = 10**9
         self.once = AsyncClient(
             url, attempts=1, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, retry_on_429=False
         )
         self.again = AsyncClient(
             url, attempts=6, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, backoff_seconds=0.02,
-            max_retry_delay=0.5, retry_on_429=False,
+            max_retry_delay=0.5, retry_on_429=False, queued_operation="poll",
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -95,24 +108,54 @@ class Caller:
 
         Of a call that ``repeats`` itself nobody knows: an earlier try may have done what a later one was refused.
         """
-        started, now = time.monotonic_ns(), Instant(self.clock.now() - SLACK_US)
+        call = self._begun(verb, request)
+        number = self.begin(call)
         try:
             answer = await asked
         except SkepError as error:
-            if not repeats and not may_have_happened(error):
-                if refusal is not None:
-                    self._note(verb, started, now, request, refusal)
-                return None
-            self.calls.append(Call(self.name, verb, started, None, now, request, None, Instant(2**62)))
+            if repeats or may_have_happened(error):
+                self.calls.append(call)
+            elif refusal is not None:
+                self._end(call, refusal)
             return None
-        self._note(verb, started, now, request, read(answer))
-        return answer
+        else:
+            self._end(call, read(answer))
+            return answer
+        finally:
+            self.end(number)
 
-    def _note(self, verb: str, started: int, now: Instant, request: Any, answer: Any) -> None:
+    def _begun(self, verb: str, request: Any, answer: Any = None) -> Call:
+        """A call that begins, as it is noted when no answer comes."""
+        now = Instant(self.clock.now() - SLACK_US)
+        return Call(self.name, verb, time.monotonic_ns(), None, now, request, answer, Instant(2**62))
+
+    def _end(self, call: Call, answer: Any) -> None:
         until = Instant(self.clock.now() + SLACK_US)
-        self.calls.append(Call(self.name, verb, started, time.monotonic_ns(), now, request, answer, until))
+        self.calls.append(structs.replace(call, ended=time.monotonic_ns(), answer=answer, until=until))
+
+    async def note_in_vain(self, batch: PushBatch, asked: Awaitable[object]) -> None:
+        """A push that may never take effect, whatever becomes of the call: noted as refused."""
+        call = self._begun("push", [batch], [refused(batch)])
+        number = self.begin(call)
+        with suppress(SkepError):
+            await asked
+        self._end(call, call.answer)
+        self.end(number)
+
+    def mark(self, verb: str, request: Any) -> None:
+        """Note something that is no call, at this moment."""
+        self._end(self._begun(verb, request), None)
+
+    def mint_ids(self, count: int) -> list[Id]:
+        """Ids that stand for the server's until those are known."""
+        return self._mint.mint_many(count)
 
     # pushes
+
+    async def push_in_vain(self, queue: QueueKey, messages: Sequence[NewMessage]) -> None:
+        """A push that the server has to refuse."""
+        batch = PushBatch(list(messages), self.mint_ids(len(messages)))
+        await self.note_in_vain(batch, self.once.push(wire_name(queue), [outgoing(message) for message in messages]))
 
     async def push(
         self, queue: QueueKey, messages: Sequence[NewMessage], *, repeats: bool = False, buffered: bool = False
@@ -124,7 +167,7 @@ class Caller:
             [outgoing(message) for message in messages],
             durability="buffered" if buffered else "stored",
         )
-        batch = PushBatch(list(messages), self._mint.mint_many(len(messages)))
+        batch = PushBatch(list(messages), self.mint_ids(len(messages)))
         answer = await self.note(
             "push",
             [batch],
@@ -135,7 +178,37 @@ class Caller:
         )
         if answer is not None and not buffered and _is_accepted(self.calls[-1].answer[0]):
             self.calls[-1] = structs.replace(self.calls[-1], verb="accept", answer=None)
+            if answer.queued is not None:
+                await self._follow(batch, answer.queued)
         return answer
+
+    async def _follow(self, batch: PushBatch, queued: Queued) -> None:
+        """Look at the operations of a push until they have ended, and note what became of its messages."""
+
+        async def ended() -> dict[Id, PushResult]:
+            found: dict[Id, PushResult] = {}
+            for part in queued.parts:
+                places = part.items or range(len(batch.ids))
+                results = await self._results(part.operation_id)
+                found.update((batch.ids[place], one) for place, one in zip(places, results, strict=True))
+            return found
+
+        await self.note("operation", batch, ended(), lambda found: found)
+
+    async def _results(self, operation_id: str) -> list[PushResult]:
+        found = await self.again.operation(operation_id)
+        for _ in range(MOST_LOOKS):
+            if found.status not in LIVE:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+            found = await self.again.operation(operation_id)
+        if found.status is not OperationStatus.COMPLETED:
+            raise SkepError(found.code or Code.OPERATION_NOT_PENDING, f"the operation is {found.status}")
+        messages = read_pushed(ApiResponse(OK, bytes(found.result))).messages
+        return [
+            PushResult(one.status, parse_id(one.message_id), None if one.seq is None else Seq(one.seq))
+            for one in messages
+        ]
 
     async def transact(
         self, acked: Sequence[AsyncMessage], delivered: Sequence[Delivery], to: QueueKey, messages: Sequence[NewMessage]
@@ -144,7 +217,7 @@ class Caller:
         transaction = self.once.transaction()
         transaction.ack(*acked)
         transaction.push(wire_name(to), [outgoing(message) for message in messages])
-        batch = PushBatch(list(messages), self._mint.mint_many(len(messages)))
+        batch = PushBatch(list(messages), self.mint_ids(len(messages)))
         request = [Transaction([one.settlement() for one in delivered], batch)]
         nothing = TransactionOutcome(False, [], PushOutcome([], {}))
 
@@ -195,7 +268,10 @@ class Caller:
         def read(results: list[AckResult]) -> list[SettleResult]:
             return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=True)]
 
-        await self.note("settle", request, client.settle([ack for *_, ack in said]), read, repeats=repeats)
+        results = await self.note("settle", request, client.settle([ack for *_, ack in said]), read, repeats=repeats)
+        if any(result.status is SettleStatus.QUEUED for result in results or ()):
+            # It takes effect later than its answer.
+            self.calls[-1] = structs.replace(self.calls[-1], ended=None, answer=None)
         self._said.update((delivery.token, delivery.seq) for _, delivery, _ in said)
 
     async def ack(self, held: Sequence[tuple[AsyncMessage, Delivery]]) -> None:

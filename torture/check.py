@@ -45,7 +45,8 @@ def occasions(history: History) -> dict[str, int]:
         "I12": looks,
         "I13": sum(pushed.call.verb == "accept" for pushed in history.pushes),
         "I14": sum(len(call.answer or ()) for call in history.verb("replay")),
-        "I15": sum(call.ended is None and call.verb in ("push", "transact") for call in history.calls),
+        "I15": sum(call.ended is None and call.verb in ("push", "transact") for call in history.calls)
+        + sum(len(causes) for call in history.verb("effects") for causes in (call.answer or {}).values()),
     }
 
 

@@ -176,13 +176,15 @@ class History:
     """Calls of all clients, and the settings of the queues they used (those not named have the defaults).
 
     ``drained``: at the end everything was popped and settled until nothing was left. ``leases_may_last``: clocks were moved, and leases may
-    have lasted longer than they were to. Each index is made once, when first asked for.
+    have lasted longer than they were to. ``worked``: queues that workers consume, whose pops and settlements are no calls of the history.
+    Each index is made once, when first asked for.
     """
 
     calls: list[Call]
     settings: dict[QueueKey, QueueSettings] = field(default_factory=dict)
     drained: bool = False
     leases_may_last: bool = False
+    worked: frozenset[QueueKey] = frozenset()
 
     def settings_of(self, queue: QueueKey) -> QueueSettings:
         found = self.settings.get(queue)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from msgspec import structs
 
+from skep.errors import Code, SkepError
 from skep.ids import Id, parse_id
 from skep.model import (
     DeadLetter,
@@ -20,6 +23,7 @@ from skep.wire.groups import GroupFigures
 from skep.wire.queues import QueueDetail
 from skep.wire.times import to_instant
 from torture.caller import Caller, wire_name
+from torture.queues import name_in
 
 
 async def look_at_figures(caller: Caller, queue: QueueKey) -> QueueStats | None:
@@ -30,9 +34,11 @@ async def look_at_figures(caller: Caller, queue: QueueKey) -> QueueStats | None:
     return None if found is None else _stats(found, queue)
 
 
-async def look_at_log(caller: Caller, queue: QueueKey) -> None:
+async def look_at_log(caller: Caller, queue: QueueKey, *, after: int = 0) -> None:
+    """The log of a queue in its present life, which begins after the seq."""
+
     async def read() -> list[BrowsedMessage]:
-        return [message async for message in caller.again.messages(wire_name(queue))]
+        return [message async for message in caller.again.messages(wire_name(queue)) if message.seq > after]
 
     await caller.note("log", queue, read(), lambda found: [_stored(message, queue) for message in found])
 
@@ -45,6 +51,39 @@ async def look_at_dead_letters(caller: Caller, queue: QueueKey) -> list[DeadLett
 
     found = await caller.note("dead", queue, read(), lambda letters: [_letter(one) for one in letters])
     return [_letter(one) for one in found or ()]
+
+
+async def look_at_events(caller: Caller, queue: QueueKey, entity: str, partitions: list[str]) -> None:
+    """The events that commands of a queue's messages made, by partition, each by the name of its message; there is an entity for each."""
+
+    async def read() -> dict[str, list[str]]:
+        found = {}
+        for partition in partitions:
+            found[partition] = await events_of(partition)
+        return found
+
+    async def events_of(partition: str) -> list[str]:
+        try:
+            events = caller.again.entity_events(entity, f"{queue.name}/{partition}")
+            return [name_in(event.data) async for event in events]
+        except SkepError as error:
+            if error.code is not Code.ENTITY_NOT_FOUND:
+                raise
+            return []
+
+    await caller.note("effects", (queue, "events"), read(), lambda found: found)
+
+
+async def look_at_follow_ups(caller: Caller, queue: QueueKey, told: QueueKey) -> None:
+    """The messages that followed from a queue's messages, by partition, each by the name of its message."""
+
+    async def read() -> dict[str, list[str]]:
+        found = defaultdict(list)
+        async for message in caller.again.messages(wire_name(told)):
+            found[message.partition].append(name_in(message.payload))
+        return dict(found)
+
+    await caller.note("effects", (queue, "follow-ups"), read(), lambda found: found)
 
 
 async def replay(caller: Caller, queue: QueueKey, letters: list[DeadLetter]) -> None:

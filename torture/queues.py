@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 from msgspec import Struct
 
 from skep.model import Ordering, QueueKey, QueueSettings
@@ -13,12 +14,12 @@ from skep.model import Ordering, QueueKey, QueueSettings
 LEASE_SECONDS = 1.0
 GROUPS = ("g", "h")
 NAMESPACE = "torture"
+AUTO_ACKED = ("loose", "swept")
 
 
 def _settings(**given: object) -> QueueSettings:
     usual = {
         "lease_seconds": LEASE_SECONDS, "max_attempts": 4, "initial_backoff_ms": 10, "max_backoff_ms": 50,
-        "dead_letter_queue": None,
     }  # fmt: skip
     return QueueSettings(**{**usual, **given})  # type: ignore[arg-type] # checked by the struct itself
 
@@ -36,34 +37,55 @@ KINDS: dict[str, QueueSettings] = {
     "aging": _settings(max_age_seconds=2.0),
     "swept": _settings(completed_retention_seconds=0.5),
     "full": _settings(max_depth=60),
+    "sealed": _settings(encryption_enabled=True),
+    "turned": _settings(),
+    "typed": _settings(),
+    "hooked": _settings(),
 }
-"""By name: ``full`` has room for the largest push when it is empty, ``moved`` and ``strewn`` are for seeks, clears and deletions, ``remade`` is deleted and made again."""
+"""By name: ``full`` has room for the largest push when it is empty, ``moved`` and ``strewn`` are for seeks, clears and deletions.
+
+``remade`` is deleted and made again, ``turned`` gets another ordering, and ``sealed`` is encrypted and gets new keys.
+``typed`` and ``hooked`` are of the round's app.
+"""
+SEVERAL_LIVES = ("remade", "turned")
+WORKED: dict[str, QueueSettings] = {
+    "counted": _settings(max_attempts=0),
+    "sent": _settings(max_attempts=0),
+    "told": _settings(),
+}
+"""The queues of the app that workers consume, and the one that gets their follow-ups."""
 
 
 class RoundQueue:
-    """One queue of a round. A queue that is deleted and made again has several lives, and each its own key in the history.
+    """One queue of a round. A queue that is made again, or gets another ordering, has several lives, and each its own key in the history.
 
-    Nobody calls while it is deleted: seqs begin again with each life, and a call that overlaps would be of either.
+    Nobody calls between two lives: a call that overlaps would be of either.
     """
 
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self.name = name
-        self.settings = KINDS[kind]
-        self.lives = 1
+        self.lives = [(KINDS | WORKED)[kind]]
+        """The settings of each life."""
+        self.floor = 0
+        """The last seq of the life before, in a log that goes on."""
         self._callers = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._remaking = asyncio.Lock()
 
     @property
+    def settings(self) -> QueueSettings:
+        return self.lives[-1]
+
+    @property
     def key(self) -> QueueKey:
-        return QueueKey(self.name if self.lives == 1 else f"{self.name}#{self.lives}")
+        return self.keys[-1]
 
     @property
     def keys(self) -> list[QueueKey]:
         """The keys of all its lives."""
-        return [QueueKey(self.name), *(QueueKey(f"{self.name}#{life}") for life in range(2, self.lives + 1))]
+        return [QueueKey(self.name), *(QueueKey(f"{self.name}#{life}") for life in range(2, len(self.lives) + 1))]
 
     @asynccontextmanager
     async def calling(self) -> AsyncIterator[QueueKey]:
@@ -79,22 +101,36 @@ class RoundQueue:
                 self._is_idle.set()
 
     @asynccontextmanager
-    async def remaking(self) -> AsyncIterator[QueueKey]:
-        """For the deletion: nobody else calls. The next life begins afterwards."""
+    async def alone(self) -> AsyncIterator[QueueKey]:
+        """For the end of a life: nobody else calls."""
         async with self._remaking:
             await self._is_idle.wait()
             yield self.key
-            self.lives += 1
+
+    def begin_life(self, settings: QueueSettings, floor: int = 0) -> None:
+        """Begin the next life, by who is alone with the queue."""
+        self.lives.append(settings)
+        self.floor = floor
 
 
 class Queues(Struct):
-    """The queues of one round by kind."""
+    """The queues of one round by kind: those that load clients consume, and those that workers do."""
 
+    number: int
     of_kind: dict[str, RoundQueue]
+    worked: dict[str, RoundQueue]
 
     @classmethod
-    def of_round(cls, number: int) -> Queues:
-        return cls({kind: RoundQueue(kind, f"round{number}-{kind}") for kind in KINDS})
+    def of_round(cls, number: int, *, is_shared: bool = False) -> Queues:
+        """``is_shared``: with other processes, which cannot agree on the lives of a queue."""
+        made = [{kind: RoundQueue(kind, f"round{number}-{kind}") for kind in kinds} for kinds in (KINDS, WORKED)]
+        if is_shared:
+            made[0] = {kind: queue for kind, queue in made[0].items() if kind not in SEVERAL_LIVES}
+        return cls(number, *made)
+
+    @property
+    def all(self) -> list[RoundQueue]:
+        return [*self.of_kind.values(), *self.worked.values()]
 
     def key_of(self, name: str) -> QueueKey:
         """The key of the queue that the server calls so, in its present life."""
@@ -102,4 +138,28 @@ class Queues(Struct):
 
     def settings(self) -> dict[QueueKey, QueueSettings]:
         """The settings of all queues, for the history."""
-        return {key: queue.settings for queue in self.of_kind.values() for key in queue.keys}
+        return {key: settings for queue in self.all for key, settings in zip(queue.keys, queue.lives, strict=True)}
+
+
+def payload_of(queue: QueueKey, name: str, partition: str) -> bytes:
+    """The payload of a message, in the type of its queue; no other message has it."""
+    match queue.name.partition("-")[2]:
+        case "typed" | "sent":
+            return f'{{"name":"{name}","number":1}}'.encode()
+        case "hooked":
+            return f'{{"payload":{{"name":"{name}"}}}}'.encode()
+        case "counted":
+            return f'{{"name":"{name}","account":"{queue.name}/{partition}"}}'.encode()
+        case _:
+            return f'"{name}"'.encode()
+
+
+def name_in(payload: bytes) -> str:
+    """The name that a payload of ``counted``, or of what follows from it, has."""
+    name: str = msgspec.json.decode(payload)["name"]
+    return name
+
+
+def groups_of(queue: RoundQueue) -> tuple[str, ...]:
+    """The groups that a queue has from the start."""
+    return (*GROUPS, "auto") if queue.kind in AUTO_ACKED else GROUPS

@@ -1,6 +1,7 @@
 """Finding out which messages became of pushes whose answers were lost: every payload is pushed once, so it names its message.
 
 - A push without an answer gets the ids under which its payloads were seen in logs and deliveries.
+- A push that was refused gets them, too: nobody may have seen it.
 - A push that was answered as a duplicate of itself (the client repeated it) was stored by that call.
 - A replay without an answer gets the ids of messages that bear a payload already stored under another id.
 """
@@ -88,13 +89,15 @@ def _found(batch: PushBatch, sights: Sights) -> PushBatch:
 
 
 def _own_duplicates(batch: PushBatch, outcome: PushOutcome, sights: Sights) -> tuple[PushBatch, PushOutcome]:
-    """Duplicates of the very message were stored by an earlier try of the call."""
+    """Duplicates of the very message were stored by an earlier try of the call; refused ones have the ids under which they were seen."""
     ids, results = list(batch.ids), list(outcome.results)
     for place, (message, result) in enumerate(zip(batch.messages, outcome.results, strict=True)):
         if result.status is PushStatus.DUPLICATE and sights.payload_of.get(result.id) == message.payload:
             ids[place] = result.id
             status = PushStatus.SCHEDULED if result.seq is None else PushStatus.STORED
             results[place] = PushResult(status, result.id, result.seq)
+        elif result.status is PushStatus.REFUSED and (sight := sights.first(message.payload)) is not None:
+            ids[place] = sight.id
     return PushBatch(batch.messages, ids), PushOutcome(results, {})
 
 

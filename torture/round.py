@@ -5,31 +5,36 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 from msgspec import Struct, field
 
 from skep.errors import SkepError
-from skep.model import QueueStats
-from torture import looks
+from torture import lives, looks
+from torture.app_round import RoundApp
 from torture.caller import Caller
 from torture.check import check, occasions
+from torture.client_process import ClientOrder, ClientProcess
 from torture.faults import Fault
 from torture.history import History, Violation
-from torture.queues import GROUPS, LEASE_SECONDS, Queues, RoundQueue
+from torture.load_client import LoadClient
+from torture.queues import Queues, RoundQueue, groups_of
 from torture.resolve import resolved
 from torture.site import Site
-from torture.steps import Worker, changed
+from torture.steps import do_step
 
 DRAIN_SECONDS = 90.0
 """How long everything may take to be delivered once the faults are over; what is left then is stranded."""
-AUTO_ACKED = ("loose", "swept")
-MOST_TRIES = 200
 MOST_PUSHES_MEANWHILE = 6
 FIRST_PAUSE_SECONDS = 0.02
 """After the first push of an outage; each further pause is twice as long, so that pushes come early in the outage and late."""
 PAUSE_SECONDS = 0.05
+
+
+Step = Callable[[int], Awaitable[str]]
+PushMeanwhile = Callable[[int, int], Awaitable[None]]
 
 
 class Plan(Struct, frozen=True):
@@ -41,6 +46,8 @@ class Plan(Struct, frozen=True):
     steps: int = 60
     faults: tuple[str, ...] = ()
     injections: int = 3
+    processes: int = 0
+    """So many of the clients are processes of their own."""
 
     @property
     def name(self) -> str:
@@ -71,8 +78,10 @@ class Round:
         self.plan = plan
         self.menu = menu
         self.queues = Queues.of_round(plan.number)
+        self.app = RoundApp(site, self.queues, workers=2 if "worker" in plan.faults else 1)
         self.callers = [Caller(site.url, f"client{n}") for n in range(plan.clients + 1)]
         self.outcome = Outcome(plan)
+        self._processes = min(plan.processes, plan.clients)
         self._done = 0
         self._moved = asyncio.Condition()
         self._well = asyncio.Event()
@@ -85,14 +94,20 @@ class Round:
         try:
             await self._prepare()
             async with asyncio.TaskGroup() as tasks:
-                for number, caller in enumerate(self.callers[:-1]):
-                    tasks.create_task(self._work(Worker(caller, self.queues, f"{self.plan.name}/{number}")))
+                for number, caller in enumerate(self.callers[self._processes : -1], self._processes):
+                    client = LoadClient(caller, self.queues, self._seed(number))
+                    tasks.create_task(self._work(partial(do_step, client), client.push_meanwhile))
+                for process in self.site.clients:
+                    tasks.create_task(self._work(process.step, process.push_meanwhile))
                 tasks.create_task(self._inject())
             await self._drain()
             history = await self._look()
             self._judge(history)
             await self._clean_up()
         finally:
+            self.app.stop()
+            for process in self.site.clients:
+                await process.close()
             for caller in self.callers:
                 await caller.close()
         return self.outcome
@@ -103,24 +118,33 @@ class Round:
 
     async def _prepare(self) -> None:
         """Queues and groups before the first push: a group that comes late does not see what retention took."""
+        await self.app.begin(self._observer)
+        orders = [
+            ClientOrder(self.site.url, f"process{number}", self.plan.number, self._seed(number))
+            for number in range(self._processes)
+        ]
+        self.site.clients = [ClientProcess(order, self.site.folder / f"{order.name}.log") for order in orders]
         for queue in self.queues.of_kind.values():
-            await self._observer.again.configure(queue.name, **changed(queue))
+            await self._observer.again.configure(queue.name, **lives.changed(queue))
             for group in groups_of(queue):
                 await self._observer.pop(queue.key, group, keys=self.queues.key_of)
 
-    async def _work(self, worker: Worker) -> None:
+    def _seed(self, client: int) -> str:
+        return f"{self.plan.name}/{client}"
+
+    async def _work(self, step: Step, push_meanwhile: PushMeanwhile) -> None:
         for number in range(self.plan.steps):
-            await self._outage_over(worker, number)
-            self.outcome.steps[await worker.step(number)] += 1
+            await self._outage_over(push_meanwhile, number)
+            self.outcome.steps[await step(number)] += 1
             async with self._moved:
                 self._done += 1
                 self._moved.notify_all()
 
-    async def _outage_over(self, worker: Worker, number: int) -> None:
+    async def _outage_over(self, push_meanwhile: PushMeanwhile, number: int) -> None:
         """Wait for the end of an outage; meanwhile push where pushes are taken."""
         for turn in range(MOST_PUSHES_MEANWHILE):
             if not self._well.is_set() and self._takes_pushes:
-                await worker.push_meanwhile(number, turn)
+                await push_meanwhile(number, turn)
                 await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**turn)
         await self._well.wait()
 
@@ -154,6 +178,7 @@ class Round:
                     # What was taken for later first, so that the queues are empty after it; a full queue takes it only when it has room.
                     is_stored = await self._is_stored()
                     await asyncio.gather(*(self._drain_queue(queue, caller) for queue, caller in self._shared_out()))
+                    await self.app.drain(self._observer)
                     if is_stored:
                         return
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -162,7 +187,8 @@ class Round:
         """Whether the server has stored all that it took for later."""
         with suppress(SkepError):
             found = await self._observer.again.buffers()
-            return found.spool.pending == found.qos0.pending == 0
+            operations = await self._observer.again.operation_stats()
+            return found.spool.pending == found.qos0.pending == operations.depth == 0
         return False
 
     def _shared_out(self) -> list[tuple[RoundQueue, Caller]]:
@@ -172,27 +198,26 @@ class Round:
     async def _drain_queue(self, queue: RoundQueue, caller: Caller) -> None:
         with suppress(SkepError):
             await caller.again.resume(queue.name)
-        while not is_drained(await looks.look_at_figures(caller, queue.key)):
-            for group in groups_of(queue):
-                options: dict[str, Any] = {"batch": 100, "wait_seconds": 0.1, "lease_seconds": 10 * LEASE_SECONDS}
-                popped = await caller.pop(queue.key, group, keys=self.queues.key_of, **options)
-                if popped:
-                    await caller.ack(popped)
+        while not lives.is_drained(await looks.look_at_figures(caller, queue.key)):
+            await lives.empty(caller, queue, self.queues)
 
     async def _look(self) -> History:
         for queue in self.queues.of_kind.values():
             await self._insist(queue)
+        await self.app.look(self._observer)
         calls = [call for caller in self.callers for call in caller.calls]
-        return self.site.time.steadied(History(resolved(calls), self.queues.settings(), drained=True))
+        calls += [call for process in self.site.clients for call in process.calls]
+        calls += self.site.receiver.calls()
+        worked = frozenset(queue.key for queue in self.queues.worked.values())
+        history = History(resolved(calls), self.queues.settings(), drained=True, worked=worked)
+        return self.site.time.steadied(history)
 
     async def _insist(self, queue: RoundQueue) -> None:
         """Look at a queue at rest, until each look has an answer."""
-        for look in (looks.look_at_figures, looks.look_at_log, looks.look_at_dead_letters):
-            for _ in range(MOST_TRIES):
-                await look(self._observer, queue.key)
-                if self._observer.calls[-1].ended is not None:
-                    break
-                await asyncio.sleep(PAUSE_SECONDS)
+        observer = self._observer
+        await lives.until_seen(observer, lambda: looks.look_at_figures(observer, queue.key))
+        await lives.until_seen(observer, lambda: looks.look_at_log(observer, queue.key, after=queue.floor))
+        await lives.until_seen(observer, lambda: looks.look_at_dead_letters(observer, queue.key))
 
     def _judge(self, history: History) -> None:
         outcome = self.outcome
@@ -205,20 +230,8 @@ class Round:
         outcome.violations = check(history)
 
     async def _clean_up(self) -> None:
-        for queue in self.queues.of_kind.values():
+        await self.app.remove(self._observer)
+        for queue in self.queues.all:
             for name in (queue.name, f"{queue.name}.dead"):
                 with suppress(SkepError):
                     await self._observer.again.delete_queue(name)
-
-
-def groups_of(queue: RoundQueue) -> tuple[str, ...]:
-    return (*GROUPS, "auto") if queue.kind in AUTO_ACKED else GROUPS
-
-
-def is_drained(stats: QueueStats | None) -> bool:
-    return (
-        stats is not None
-        and stats.scheduled == 0
-        and bool(stats.groups)
-        and all(group.pending == group.in_flight == 0 for group in stats.groups)
-    )

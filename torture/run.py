@@ -39,9 +39,10 @@ class Order(Struct, frozen=True):
     clients: int = 6
     steps: int = 60
     injections: int = 3
+    processes: int = 0
 
     def plan(self, number: int) -> Plan:
-        return Plan(self.seed, number, self.clients, self.steps, self.faults, self.injections)
+        return Plan(self.seed, number, self.clients, self.steps, self.faults, self.injections, self.processes)
 
 
 class Totals(Struct):
@@ -162,7 +163,8 @@ def command(order: Order) -> str:
 def replay_command(order: Order, plan: Plan) -> str:
     """The command that runs a plan again."""
     faults = f" --faults {','.join(plan.faults)} --injections {plan.injections}" if plan.faults else ""
+    processes = f" --processes {plan.processes}" if plan.processes else ""
     return (
         f"./skep torture --store {order.store} --seed {plan.seed}{faults} --first-round {plan.number} --rounds 1"
-        f" --clients {plan.clients} --steps {plan.steps}"
+        f" --clients {plan.clients} --steps {plan.steps}{processes}"
     )

@@ -48,7 +48,7 @@ class ServerTime:
         if not self.is_moved:
             return history
         calls = [self._steadied(call, history) for call in history.calls]
-        return History(calls, history.settings, history.drained, leases_may_last=True)
+        return History(calls, history.settings, history.drained, leases_may_last=True, worked=history.worked)
 
     def _steadied(self, call: Call, history: History) -> Call:
         if call.verb == "seek" and call.request[2].mode is StartMode.TIME:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -17,26 +16,36 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from skep.client import AsyncClient
+from skep.crypto.master import new_master_line
 from skep.errors import SkepError
 from skep.testing.binaries import temporary_root, unprivileged_account
 from skep.testing.postgres import PostgresServer
+from torture.app_of_round import SECRET, SECRET_VARIABLE
+from torture.client_process import ClientProcess
 from torture.layers import environment
 from torture.layers.clock import ProcessClock
+from torture.process import Process, plain_environment
 from torture.proxy import Proxy
+from torture.receiver import Receiver
 from torture.server_time import ServerTime
 
 StoreName = Literal["sqlite", "postgres"]
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 LOOK_SECONDS = 0.02
+SOON_BUSY = {"admission.push_load": "0.00001", "admission.ack_load": "0.001", "admission.release": "0"}
+"""The server takes itself to be busy as soon as calls wait, so that some pushes and acks become operations."""
 
 
 class Server:
     """`skep serve` as a process. Its port and its store stay the same from the first start to the last."""
 
-    def __init__(self, store: str, folder: Path, layers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, store: str, folder: Path, settings: Mapping[str, str], layers: Mapping[str, str] | None = None
+    ) -> None:
         """``layers`` is what its environment has for them."""
         self._store = store
+        self._settings = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._layers = dict(layers or {})
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,12 +70,14 @@ class Server:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _launch(self) -> None:
-        usual = {name: value for name, value in os.environ.items() if not name.startswith("SKEP_")}
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "skep", "serve", "--store", self._store, "--port", str(self.port)],
+                [
+                    *(sys.executable, "-P", "-m", "skep", "serve", "--store", self._store, "--port", str(self.port)),
+                    *self._settings,
+                ],
                 cwd=self._folder,
-                env={**usual, **self._layers},
+                env={**plain_environment(), SECRET_VARIABLE: SECRET, **self._layers},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -126,6 +137,8 @@ class Site:
         self.store = store
         self.folder = folder
         self.layers = layers
+        self.workers: list[Process] = []
+        self.clients: list[ClientProcess] = []
         self.postgres: PostgresServer | None = None
         self.clocks: dict[str, ProcessClock] = {}
         """Of `server` and `postgres`, where the layer is there."""
@@ -143,11 +156,13 @@ class Site:
             self.postgres.start()
             address = self.postgres.create_database()
             self.database = urlsplit(address).path.removeprefix("/")
-        self.server = Server(address, self.folder, self._environment("server"))
+        settings = {"encryption.master_keys": f"file:{self._master_keys()}", **SOON_BUSY}
+        self.server = Server(address, self.folder, settings, self._environment("server"))
         self._stack.callback(self.server.kill)
         await self.server.start()
         for clock in self.clocks.values():
             clock.layer.check()
+        self.receiver = await self._stack.enter_async_context(Receiver(self.store))
         self.proxy = await self._stack.enter_async_context(Proxy(self.server.url))
         return self
 
@@ -165,6 +180,12 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def _master_keys(self) -> Path:
+        path = self.folder / "master.keys"
+        path.touch(mode=0o600)
+        path.write_text(new_master_line("torture"), encoding="utf-8")
+        return path
 
     @property
     def url(self) -> str:

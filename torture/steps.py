@@ -1,325 +1,55 @@
-"""What a client of the load does: one step after the other, each chosen by a seed of its own, so that any part of a plan can be run again."""
+"""The steps of the load: each is chosen by a seed of its own."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
 
-from skep.client.async_message import AsyncMessage
-from skep.errors import Code, SkepError
-from skep.model import ClearScope, Delivery, NewMessage, QueueKey, Start, StartMode
-from skep.wire.messages import Ack, AckStatus
-from torture import looks
-from torture.caller import Caller
-from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE, Queues, RoundQueue
+from torture import app_steps, lives
+from torture.load_client import LoadClient
 
-PARTITIONS = 6
-PAUSE_SECONDS = 0.05
-MOST_TRIES = 100
-MOST_HELD = 40
-"""How many messages a client keeps for later before it forgets the oldest."""
-LONG_SECONDS = 30 * 86_400.0
-"""Longer than all that clocks are put ahead by."""
-
-
-class Held(NamedTuple):
-    """A message that was popped."""
-
-    message: AsyncMessage
-    delivery: Delivery
-    queue: RoundQueue
-
-
-class Worker:
-    """One client of the load. It keeps some of the messages that it pops, to settle, renew or release them later or never."""
-
-    def __init__(self, caller: Caller, queues: Queues, seed: str) -> None:
-        self.caller = caller
-        self.queues = queues
-        self.seed = seed
-        self.chance = random.Random(seed)
-        self.held: list[Held] = []
-        self.name = ""
-        """Of the step, part of the payloads that it pushes."""
-
-    async def step(self, number: int) -> str:
-        """Do one step of the plan; its name."""
-        self._begin(str(number))
-        [name] = self.chance.choices(list(STEPS), [weight for weight, _ in STEPS.values()])
-        await STEPS[name][1](self)
-        del self.held[:-MOST_HELD]
-        return name
-
-    async def push_meanwhile(self, number: int, turn: int) -> None:
-        """A push before a step, while the store is away: the server takes it for later."""
-        self._begin(f"{number}.{turn}")
-        await self._push(self.chance.randint(1, 10))
-
-    def _begin(self, name: str) -> None:
-        self.name = f"{self.seed}/{name}"
-        self.chance = random.Random(self.name)
-
-    # pushes
-
-    def some_queue(self, *kinds: str) -> RoundQueue:
-        return self.queues.of_kind[self.chance.choice(kinds or list(self.queues.of_kind))]
-
-    def messages(self, key: QueueKey, count: int, *, plain: bool = False) -> list[NewMessage]:
-        """New messages, each with a payload that no other has; some share a transaction id with others of all clients."""
-        partition = f"p{self.chance.randrange(PARTITIONS)}"
-        found = []
-        for place in range(count):
-            name = f"{self.name}/{place}"
-            transaction_id: str | None = name
-            if plain:
-                transaction_id = None
-            elif self.chance.random() < 0.1:
-                transaction_id = f"shared{self.chance.randrange(20)}"
-            one_by_one = partition if self.chance.random() < 0.7 else f"p{self.chance.randrange(PARTITIONS)}"
-            payload = f'"{name}"'.encode()
-            found.append(NewMessage(key, payload, one_by_one, transaction_id))
-        return found
-
-    async def _push(self, count: int) -> None:
-        """Without transaction ids, with them, and with repeats of the client in doubt."""
-        queue, fate = self.some_queue(), self.chance.random()
-        async with queue.calling() as key:
-            await self.caller.push(key, self.messages(key, count, plain=fate < 0.3), repeats=fate > 0.5)
-
-    async def push_one(self) -> None:
-        await self._push(1)
-
-    async def push_batch(self) -> None:
-        await self._push(self.chance.randint(2, 40))
-
-    async def push_scheduled(self) -> None:
-        async with self.some_queue("keyed", "loose", "single", "swept").calling() as key:
-            due = self.caller.clock.now() + self.chance.randint(0, 800_000)
-            messages = [
-                NewMessage(m.queue, m.payload, m.partition, m.transaction_id, deliver_at=due)  # type: ignore[arg-type] # an instant
-                for m in self.messages(key, self.chance.randint(1, 5))
-            ]
-            await self.caller.push(key, messages, repeats=True)
-
-    async def push_buffered(self) -> None:
-        async with self.some_queue("keyed", "loose", "single").calling() as key:
-            await self.caller.push(key, self.messages(key, self.chance.randint(1, 5), plain=True), buffered=True)
-
-    async def transact(self) -> None:
-        source = self.some_queue("keyed", "loose", "single")
-        async with source.calling(), self.some_queue("keyed", "loose", "single").calling() as target:
-            popped = await self._pop(source, batch=self.chance.randint(1, 5))
-            if popped:
-                one = popped[0].delivery
-                mine = [held for held in popped if held.delivery.token == one.token]
-                messages = self.messages(target, self.chance.randint(1, 5))
-                await self.caller.transact([h.message for h in mine], [h.delivery for h in mine], target, messages)
-
-    # pops
-
-    async def _pop(self, queue: RoundQueue, **options: Any) -> list[Held]:
-        group = self.chance.choice(GROUPS)
-        found = await self.caller.pop(queue.key, group, keys=self.queues.key_of, lease_seconds=LEASE_SECONDS, **options)
-        return [Held(message, delivery, queue) for message, delivery in found]
-
-    async def pop(self) -> None:
-        queue = self.some_queue()
-        async with queue.calling():
-            options: dict[str, Any] = {"batch": self.chance.choice((1, 5, 20, 50))}
-            if self.chance.random() < 0.3:
-                options["partitions"] = 1
-            if self.chance.random() < 0.3:
-                options["wait_seconds"] = self.chance.choice((0.05, 0.3))
-            if self.chance.random() < 0.1:
-                options["partition"] = f"p{self.chance.randrange(PARTITIONS)}"
-            await self._treat(await self._pop(queue, **options))
-
-    async def pop_namespace(self) -> None:
-        named = [self.queues.of_kind[kind] for kind in ("keyed", "loose")]
-        async with named[0].calling(), named[1].calling():
-            group = self.chance.choice(GROUPS)
-            found = await self.caller.pop(
-                QueueKey(""), group, keys=self.queues.key_of, namespace=NAMESPACE, batch=10, lease_seconds=LEASE_SECONDS
-            )
-            of_key = {queue.key: queue for queue in named}
-            await self._treat([Held(message, delivery, of_key[delivery.queue]) for message, delivery in found])
-
-    async def pop_auto_ack(self) -> None:
-        async with self.some_queue("loose", "swept").calling() as key:
-            await self.caller.pop(key, "auto", keys=self.queues.key_of, batch=20, auto_ack=True)
-
-    async def _treat(self, popped: list[Held]) -> None:
-        """What a handler does: all well, some of it, a crash, or later."""
-        if not popped:
-            return
-        fate = self.chance.random()
-        if fate < 0.45:
-            await self.caller.ack([(held.message, held.delivery) for held in popped])
-        elif fate < 0.8:
-            await self._settle(popped)
-        elif fate < 0.9:
-            self.held += popped
-
-    async def _settle(self, some: list[Held]) -> None:
-        """A part of them, each with an outcome of its own."""
-        said = []
-        for held in some:
-            fate = self.chance.random()
-            if fate < 0.1:
-                continue
-            status = AckStatus.COMPLETED
-            if fate < 0.25:
-                status = AckStatus.RETRY
-            elif fate < 0.3:
-                status = AckStatus.FAILED
-            elif fate < 0.36:
-                status = AckStatus.DLQ
-            said.append((held.message, held.delivery, Ack(held.message.lease_id, held.delivery.seq, status)))
-        if said:
-            await self.caller.settle(said, repeats=self.chance.random() < 0.5)
-
-    # later
-
-    async def settle_late(self) -> None:
-        """What was kept: perhaps in time, perhaps with a stale token, perhaps for the second time."""
-        some, self.held = self.held[:10], self.held[10:]
-        for held in some[:1]:
-            async with held.queue.calling():
-                await self._settle([one for one in some if one.queue is held.queue])
-
-    async def settle_twice(self) -> None:
-        queue = self.some_queue("keyed", "loose")
-        async with queue.calling():
-            popped = await self._pop(queue, batch=3)
-            for _ in range(2 if popped else 0):
-                await self.caller.ack([(held.message, held.delivery) for held in popped])
-
-    async def renew(self) -> None:
-        queue = self.some_queue()
-        async with queue.calling():
-            popped = await self._pop(queue, batch=5)
-            for held in popped[:1]:
-                await self.caller.renew(held.message, held.delivery, 2 * LEASE_SECONDS)
-            self.held += popped
-
-    async def release(self) -> None:
-        queue = self.some_queue()
-        async with queue.calling():
-            popped = await self._pop(queue, batch=5)
-            for held in popped[:1]:
-                await self.caller.release(held.message, held.delivery)
-            self.held += popped
-
-    # by hand
-
-    async def seek(self) -> None:
-        async with self.some_queue("moved", "strewn").calling() as key:
-            mode = self.chance.choice(list(StartMode))
-            value = {StartMode.SEQ: self.chance.randint(1, 100), StartMode.TIME: self.caller.clock.now() - 1_000_000}
-            await self.caller.seek(key, self.chance.choice(GROUPS), Start(mode, value.get(mode, 0)))
-
-    async def clear(self) -> None:
-        async with self.some_queue("moved", "strewn").calling() as key:
-            await self.caller.clear(key, self.chance.choice(list(ClearScope)))
-
-    async def delete_message(self) -> None:
-        async with self.some_queue("moved", "strewn").calling() as key:
-            await self.caller.delete_message(key, self.chance.randint(1, 60))
-
-    async def remake(self) -> None:
-        queue = self.queues.of_kind["remade"]
-        async with queue.remaking() as key:
-            await self.caller.note("delete_queue", (key,), self._delete(queue.name), lambda _: None)
-            await self._until_done(lambda: self.caller.again.configure(queue.name, **changed(queue)))
-
-    async def _delete(self, name: str) -> None:
-        """Delete until it is certain: the next life begins after it."""
-
-        async def delete() -> None:
-            try:
-                await self.caller.again.delete_queue(name)
-            except SkepError as error:
-                if error.code is not Code.QUEUE_NOT_FOUND:
-                    raise
-
-        await self._until_done(delete)
-
-    async def _until_done(self, call: Callable[[], Awaitable[object]]) -> None:
-        for _ in range(MOST_TRIES):
-            try:
-                await call()
-            except SkepError:
-                await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                return
-
-    async def pause(self) -> None:
-        queue = self.some_queue("windowed", "delayed")
-        async with queue.calling():
-            await self.caller.note("pause", queue.key, self.caller.again.pause(queue.name), lambda _: None)
-            await asyncio.sleep(PAUSE_SECONDS)
-            await self.caller.note("resume", queue.key, self.caller.again.resume(queue.name), lambda _: None)
-
-    async def configure(self) -> None:
-        """Change settings that change no promise, under load."""
-        queue = self.some_queue("keyed", "loose", "single")
-        async with queue.calling():
-            backoff = self.chance.choice((5, 10, 20))
-            asked = self.caller.again.configure(queue.name, initial_backoff_ms=backoff, retention_seconds=LONG_SECONDS)
-            await self.caller.note("update", queue.key, asked, lambda _: None)
-
-    async def replay(self) -> None:
-        async with self.some_queue("keyed", "loose").calling() as key:
-            letters = await looks.look_at_dead_letters(self.caller, key)
-            if letters:
-                await looks.replay(self.caller, key, letters[:5])
-
-    async def purge(self) -> None:
-        async with self.some_queue("aging").calling() as key:
-            letters = await looks.look_at_dead_letters(self.caller, key)
-            if letters:
-                await looks.purge(self.caller, key, letters[:5])
-
-    async def look(self) -> None:
-        async with self.some_queue().calling() as key:
-            await looks.look_at_figures(self.caller, key)
-
-    async def look_at_log(self) -> None:
-        async with self.some_queue().calling() as key:
-            await looks.look_at_log(self.caller, key)
-
-
-def changed(queue: RoundQueue) -> dict[str, Any]:
-    """The settings of a queue that are not the usual ones."""
-    usual = type(queue.settings)()
-    names = queue.settings.__struct_fields__
-    return {n: getattr(queue.settings, n) for n in names if getattr(queue.settings, n) != getattr(usual, n)}
-
-
-STEPS: dict[str, tuple[float, Callable[[Worker], Awaitable[None]]]] = {
-    "push": (14, Worker.push_one),
-    "push_batch": (10, Worker.push_batch),
-    "push_scheduled": (3, Worker.push_scheduled),
-    "push_buffered": (3, Worker.push_buffered),
-    "transact": (4, Worker.transact),
-    "pop": (40, Worker.pop),
-    "pop_namespace": (4, Worker.pop_namespace),
-    "pop_auto_ack": (2, Worker.pop_auto_ack),
-    "settle_late": (5, Worker.settle_late),
-    "settle_twice": (2, Worker.settle_twice),
-    "renew": (3, Worker.renew),
-    "release": (3, Worker.release),
-    "seek": (2, Worker.seek),
-    "clear": (0.5, Worker.clear),
-    "delete_message": (0.7, Worker.delete_message),
-    "remake": (0.5, Worker.remake),
-    "pause": (0.7, Worker.pause),
-    "configure": (1, Worker.configure),
-    "replay": (1, Worker.replay),
-    "purge": (0.5, Worker.purge),
-    "look": (3, Worker.look),
-    "look_at_log": (0.5, Worker.look_at_log),
+STEPS: dict[str, tuple[float, Callable[[LoadClient], Awaitable[None]]]] = {
+    "push": (14, LoadClient.push_one),
+    "push_batch": (10, LoadClient.push_batch),
+    "push_burst": (3, LoadClient.push_burst),
+    "push_scheduled": (3, LoadClient.push_scheduled),
+    "push_buffered": (3, LoadClient.push_buffered),
+    "push_misfit": (1, app_steps.push_misfit),
+    "push_for_workers": (6, app_steps.push_for_workers),
+    "post_to_hook": (3, app_steps.post_to_hook),
+    "transact": (4, LoadClient.transact),
+    "pop": (40, LoadClient.pop),
+    "pop_namespace": (4, LoadClient.pop_namespace),
+    "pop_auto_ack": (2, LoadClient.pop_auto_ack),
+    "settle_late": (5, LoadClient.settle_late),
+    "settle_twice": (2, LoadClient.settle_twice),
+    "renew": (3, LoadClient.renew),
+    "release": (3, LoadClient.release),
+    "seek": (2, LoadClient.seek),
+    "clear": (0.5, LoadClient.clear),
+    "delete_message": (0.7, LoadClient.delete_message),
+    "delete_group": (0.7, LoadClient.delete_group),
+    "remake": (0.5, lives.remake),
+    "turn": (0.5, lives.turn),
+    "rotate": (1, LoadClient.rotate),
+    "pause": (0.7, LoadClient.pause),
+    "configure": (1, LoadClient.configure),
+    "replay": (1, LoadClient.replay),
+    "purge": (0.5, LoadClient.purge),
+    "look": (3, LoadClient.look),
+    "look_at_log": (0.5, LoadClient.look_at_log),
 }
 """Each step by name: its weight, and what it does."""
+
+NEEDS = {"remake": "remade", "turn": "turned"}
+"""Steps that are possible only for those who have a queue of that kind."""
+
+
+async def do_step(client: LoadClient, number: int) -> str:
+    """Do one step of the plan; its name."""
+    client.begin(str(number))
+    possible = {
+        name: weight for name, (weight, _) in STEPS.items() if NEEDS.get(name, "keyed") in client.queues.of_kind
+    }
+    [name] = client.chance.choices(list(possible), list(possible.values()))
+    await STEPS[name][1](client)
+    return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from skep.clock import Instant, ManualClock
 from skep.ids import Id, IdMint
 from skep.model import NewMessage, PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Seq, StoredMessage
+from torture.check import check
 from torture.history import Call, History
 from torture.resolve import resolved
 
@@ -59,6 +60,16 @@ def test_a_duplicate_of_itself_was_stored_by_the_call() -> None:
     assert itself.answer[0].results == [PushResult(PushStatus.STORED, stored, Seq(3))]
     assert itself.request[0].ids == [stored]
     assert another.answer[0].results == [duplicate]
+
+
+def test_a_push_that_was_refused_and_is_seen_has_that_id() -> None:
+    ours, stored = ids(2)
+    refusal = PushResult(PushStatus.REFUSED, ours)
+
+    calls = resolved([push(ours, b"1", refusal), log((3, stored, b"1"))])
+
+    assert calls[0].request[0].ids == [stored]
+    assert [violation.promise for violation in check(History(calls))] == ["I2"]
 
 
 def test_a_replay_without_an_answer_made_what_has_a_payload_that_was_stored_before() -> None:

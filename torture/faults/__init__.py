@@ -5,6 +5,7 @@ A fault is injected at a point of the plan, and is over when `inject` returns: t
 
 from collections.abc import Iterable
 
+from torture.faults.client import HitClient
 from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
 from torture.faults.end_sessions import EndSessions
@@ -16,6 +17,7 @@ from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
+from torture.faults.worker import HitWorker
 
 MENU: dict[str, Fault] = {
     fault.name: fault
@@ -25,6 +27,8 @@ MENU: dict[str, Fault] = {
         Stop(),
         Cut(),
         Stall(),
+        HitClient(),
+        HitWorker(),
         KillPostgres(),
         FreezePostgres(),
         MoveClock(),

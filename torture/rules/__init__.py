@@ -6,7 +6,7 @@ A rule takes one pass over what it is about, sorted where it must be, so that it
 from collections.abc import Callable, Iterator
 
 from torture.history import Violation
-from torture.rules import dead_letters, leases, log, order
+from torture.rules import dead_letters, leases, log, order, worked
 from torture.track import Tracks
 
 RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
@@ -29,5 +29,9 @@ RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
     dead_letters.given_up_once,
     order.accounts_add_up,
     log.accepted_takes_effect_once_in_order,
+    log.operations_are_done,
     leases.groups_are_apart,
+    worked.effects_are_once,
+    worked.posts_are_in_order,
+    worked.repeats_are_once,
 ]

@@ -177,7 +177,7 @@ def is_left(track: Track, holding: Holding, call: Call) -> bool:
 def drained_is_empty(tracks: Tracks) -> Iterator[Violation]:
     """I9: when everything that came was settled until nothing came, nothing is left."""
     gone = {call.request[0] for call in tracks.history.verb("delete_queue")}
-    looks = tracks.history.stats if tracks.history.drained else []
+    looks = sorted(tracks.history.stats, key=lambda look: look[0].started) if tracks.history.drained else []
     last = {stats.queue: (call, stats) for call, stats in looks if stats.queue not in gone}
     for call, stats in last.values():
         for g in stats.groups:

@@ -9,7 +9,7 @@ from itertools import combinations
 from skep.clock import seconds
 from skep.ids import Id
 from skep.model import Outcome, PushStatus, QueueKey, StoredMessage
-from torture.history import NEVER, Call, Pushed, Violation
+from torture.history import NEVER, Call, Entry, Pushed, Violation
 from torture.track import Tracks
 
 
@@ -168,6 +168,24 @@ def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
         for pushed in missing if last[call.request] is call and len(missing) > deleted else ():
             yield Violation("I13", "an accepted message is not in the log", (pushed.call, call))
         yield from overtaken(tracks, call, accepted, pushes, places)
+
+
+def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
+    """I13: an operation that is completed has stored its messages, where it says."""
+    looks = sorted(tracks.history.logs, key=lambda look: look[0].started)
+    last = {call.request: (call, {(m.seq, m.id) for m in messages}) for call, messages in looks}
+    for call in tracks.history.verb("operation"):
+        message = call.request.messages[0]
+        if call.ended is None or message.queue not in last:
+            continue
+        look, found = last[message.queue]
+        for id_, result in call.answer.items() if call.is_before(look) else ():
+            if result.status is not PushStatus.STORED or (result.seq, result.id) in found:
+                continue
+            entry = Entry(call, result.seq, message.partition, id_, True)
+            if not tracks.may_have_left(message.queue, entry, look):
+                text = f"an operation stored seq {result.seq}, which is not in the log"
+                yield Violation("I13", text, (call, look))
 
 
 def may_stay_away(tracks: Tracks, pushed: Pushed) -> bool:

@@ -183,7 +183,7 @@ def no_skips(tracks: Tracks) -> Iterator[Violation]:
     for call, stats in tracks.history.stats:
         for figures in stats.groups:
             track = tracks.groups[stats.queue, figures.group]
-            if track.may_expire:
+            if track.may_expire or track.queue in tracks.history.worked:
                 continue
             last = bisect_right(track.entries, int(figures.progress_seq), key=lambda entry: entry.seq)
             skipped = None

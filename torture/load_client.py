@@ -1,0 +1,275 @@
+"""A client of the load: what it can do in a step, and the messages that it keeps from one step to another."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, NamedTuple
+
+from skep.client.async_message import AsyncMessage
+from skep.model import ClearScope, Delivery, NewMessage, QueueKey, Start, StartMode
+from skep.wire.messages import Ack, AckStatus
+from torture import looks
+from torture.caller import Caller
+from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE, Queues, RoundQueue, payload_of
+
+PARTITIONS = 6
+PAUSE_SECONDS = 0.05
+BURST = 12
+MOST_HELD = 40
+"""How many messages a client keeps for later before it forgets the oldest."""
+LONG_SECONDS = 30 * 86_400.0
+"""Longer than all that clocks are put ahead by."""
+
+
+class Held(NamedTuple):
+    """A message that was popped."""
+
+    message: AsyncMessage
+    delivery: Delivery
+    queue: RoundQueue
+
+
+class LoadClient:
+    """One client of the load. It keeps some of the messages that it pops, to settle, renew or release them later or never."""
+
+    def __init__(self, caller: Caller, queues: Queues, seed: str) -> None:
+        self.caller = caller
+        self.queues = queues
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.held: list[Held] = []
+        self.name = ""
+        """Of the step, part of the payloads that it pushes."""
+
+    def begin(self, name: str) -> None:
+        """Begin a step: chance is its own, so that any part of a plan can be run again."""
+        self.name = f"{self.seed}/{name}"
+        self.chance = random.Random(self.name)
+        del self.held[:-MOST_HELD]
+
+    async def push_meanwhile(self, number: int, turn: int) -> None:
+        """A push before a step, while the store is away: the server takes it for later."""
+        self.begin(f"{number}.{turn}")
+        await self._push(self.chance.randint(1, 10))
+
+    # pushes
+
+    def some_queue(self, *kinds: str) -> RoundQueue:
+        return self.queues.of_kind[self.chance.choice(kinds or list(self.queues.of_kind))]
+
+    def messages(self, key: QueueKey, count: int, *, plain: bool = False) -> list[NewMessage]:
+        """New messages, each with a payload that no other has; some share a transaction id with others of all clients."""
+        partition = f"p{self.chance.randrange(PARTITIONS)}"
+        found = []
+        for place in range(count):
+            name = f"{self.name}/{place}"
+            transaction_id: str | None = name
+            if plain:
+                transaction_id = None
+            elif self.chance.random() < 0.1:
+                transaction_id = f"{key.name}/shared{self.chance.randrange(20)}"
+            one_by_one = partition if self.chance.random() < 0.7 else f"p{self.chance.randrange(PARTITIONS)}"
+            found.append(NewMessage(key, payload_of(key, name, one_by_one), one_by_one, transaction_id))
+        return found
+
+    async def _push(self, count: int) -> None:
+        """Without transaction ids, with them, and with repeats of the client in doubt."""
+        queue, fate = self.some_queue(), self.chance.random()
+        async with queue.calling() as key:
+            await self.caller.push(key, self.messages(key, count, plain=fate < 0.3), repeats=fate > 0.5)
+
+    async def push_one(self) -> None:
+        await self._push(1)
+
+    async def push_batch(self) -> None:
+        await self._push(self.chance.randint(2, 40))
+
+    async def push_burst(self) -> None:
+        """Pushes of one message each at the same time: the server takes itself to be busy, and queues some as operations."""
+        async with self.some_queue("keyed", "single", "loose", "typed").calling() as key:
+            messages = self.messages(key, BURST)
+            await asyncio.gather(*(self.caller.push(key, [message]) for message in messages))
+
+    async def push_scheduled(self) -> None:
+        async with self.some_queue("keyed", "loose", "single", "swept").calling() as key:
+            due = self.caller.clock.now() + self.chance.randint(0, 800_000)
+            messages = [
+                NewMessage(m.queue, m.payload, m.partition, m.transaction_id, deliver_at=due)  # type: ignore[arg-type] # an instant
+                for m in self.messages(key, self.chance.randint(1, 5))
+            ]
+            await self.caller.push(key, messages, repeats=True)
+
+    async def push_buffered(self) -> None:
+        async with self.some_queue("keyed", "loose", "single").calling() as key:
+            await self.caller.push(key, self.messages(key, self.chance.randint(1, 5), plain=True), buffered=True)
+
+    async def transact(self) -> None:
+        source = self.some_queue("keyed", "loose", "single")
+        async with source.calling(), self.some_queue("keyed", "loose", "single").calling() as target:
+            popped = await self._pop(source, batch=self.chance.randint(1, 5))
+            if popped:
+                one = popped[0].delivery
+                mine = [held for held in popped if held.delivery.token == one.token]
+                messages = self.messages(target, self.chance.randint(1, 5))
+                await self.caller.transact([h.message for h in mine], [h.delivery for h in mine], target, messages)
+
+    # pops
+
+    async def _pop(self, queue: RoundQueue, **options: Any) -> list[Held]:
+        group = self.chance.choice(GROUPS)
+        found = await self.caller.pop(queue.key, group, keys=self.queues.key_of, lease_seconds=LEASE_SECONDS, **options)
+        return [Held(message, delivery, queue) for message, delivery in found]
+
+    async def pop(self) -> None:
+        queue = self.some_queue()
+        async with queue.calling():
+            options: dict[str, Any] = {"batch": self.chance.choice((1, 5, 20, 50))}
+            if self.chance.random() < 0.3:
+                options["partitions"] = 1
+            if self.chance.random() < 0.3:
+                options["wait_seconds"] = self.chance.choice((0.05, 0.3))
+            if self.chance.random() < 0.1:
+                options["partition"] = f"p{self.chance.randrange(PARTITIONS)}"
+            await self._treat(await self._pop(queue, **options))
+
+    async def pop_namespace(self) -> None:
+        named = [self.queues.of_kind[kind] for kind in ("keyed", "loose")]
+        async with named[0].calling(), named[1].calling():
+            group = self.chance.choice(GROUPS)
+            found = await self.caller.pop(
+                QueueKey(""), group, keys=self.queues.key_of, namespace=NAMESPACE, batch=10, lease_seconds=LEASE_SECONDS
+            )
+            of_key = {queue.key: queue for queue in named}
+            await self._treat([Held(message, delivery, of_key[delivery.queue]) for message, delivery in found])
+
+    async def pop_auto_ack(self) -> None:
+        async with self.some_queue("loose", "swept").calling() as key:
+            await self.caller.pop(key, "auto", keys=self.queues.key_of, batch=20, auto_ack=True)
+
+    async def _treat(self, popped: list[Held]) -> None:
+        """What a handler does: all well, some of it, a crash, or later."""
+        if not popped:
+            return
+        fate = self.chance.random()
+        if fate < 0.45:
+            await self.caller.ack([(held.message, held.delivery) for held in popped])
+        elif fate < 0.8:
+            await self._settle(popped)
+        elif fate < 0.9:
+            self.held += popped
+
+    async def _settle(self, some: list[Held]) -> None:
+        """A part of them, each with an outcome of its own."""
+        said = []
+        for held in some:
+            fate = self.chance.random()
+            if fate < 0.1:
+                continue
+            status = AckStatus.COMPLETED
+            if fate < 0.25:
+                status = AckStatus.RETRY
+            elif fate < 0.3:
+                status = AckStatus.FAILED
+            elif fate < 0.36:
+                status = AckStatus.DLQ
+            said.append((held.message, held.delivery, Ack(held.message.lease_id, held.delivery.seq, status)))
+        if said:
+            await self.caller.settle(said, repeats=self.chance.random() < 0.5)
+
+    # later
+
+    async def settle_late(self) -> None:
+        """What was kept: perhaps in time, perhaps with a stale token, perhaps for the second time."""
+        some, self.held = self.held[:10], self.held[10:]
+        for held in some[:1]:
+            async with held.queue.calling():
+                await self._settle([one for one in some if one.queue is held.queue])
+
+    async def settle_twice(self) -> None:
+        queue = self.some_queue("keyed", "loose")
+        async with queue.calling():
+            popped = await self._pop(queue, batch=3)
+            for _ in range(2 if popped else 0):
+                await self.caller.ack([(held.message, held.delivery) for held in popped])
+
+    async def renew(self) -> None:
+        queue = self.some_queue()
+        async with queue.calling():
+            popped = await self._pop(queue, batch=5)
+            for held in popped[:1]:
+                await self.caller.renew(held.message, held.delivery, 2 * LEASE_SECONDS)
+            self.held += popped
+
+    async def release(self) -> None:
+        queue = self.some_queue()
+        async with queue.calling():
+            popped = await self._pop(queue, batch=5)
+            for held in popped[:1]:
+                await self.caller.release(held.message, held.delivery)
+            self.held += popped
+
+    # by hand
+
+    async def seek(self) -> None:
+        async with self.some_queue("moved", "strewn").calling() as key:
+            mode = self.chance.choice(list(StartMode))
+            value = {StartMode.SEQ: self.chance.randint(1, 100), StartMode.TIME: self.caller.clock.now() - 1_000_000}
+            await self.caller.seek(key, self.chance.choice(GROUPS), Start(mode, value.get(mode, 0)))
+
+    async def clear(self) -> None:
+        async with self.some_queue("moved", "strewn").calling() as key:
+            await self.caller.clear(key, self.chance.choice(list(ClearScope)))
+
+    async def delete_group(self) -> None:
+        async with self.some_queue("moved", "strewn").calling() as key:
+            await self.caller.delete_group(key, self.chance.choice(GROUPS))
+
+    async def delete_message(self) -> None:
+        async with self.some_queue("moved", "strewn").calling() as key:
+            await self.caller.delete_message(key, self.chance.randint(1, 60))
+
+    async def pause(self) -> None:
+        queue = self.some_queue("windowed", "delayed")
+        async with queue.calling():
+            await self.caller.note("pause", queue.key, self.caller.again.pause(queue.name), lambda _: None)
+            await asyncio.sleep(PAUSE_SECONDS)
+            await self.caller.note("resume", queue.key, self.caller.again.resume(queue.name), lambda _: None)
+
+    async def configure(self) -> None:
+        """Change settings that change no promise, under load."""
+        queue = self.some_queue("keyed", "loose", "single")
+        async with queue.calling():
+            backoff = self.chance.choice((5, 10, 20))
+            asked = self.caller.again.configure(queue.name, initial_backoff_ms=backoff, retention_seconds=LONG_SECONDS)
+            await self.caller.note("update", queue.key, asked, lambda _: None)
+
+    async def rotate(self) -> None:
+        """Give the encrypted queue a new key, or wrap all keys anew."""
+        queue = self.queues.of_kind["sealed"]
+        async with queue.calling() as key:
+            if self.chance.random() < 0.8:
+                await self.caller.note("rotate", key, self.caller.again.rotate_data_key(queue.name), lambda _: None)
+            else:
+                await self.caller.note("rewrap", None, self.caller.again.rewrap_data_keys(), lambda _: None)
+
+    async def replay(self) -> None:
+        async with self.some_queue("keyed", "loose").calling() as key:
+            letters = await looks.look_at_dead_letters(self.caller, key)
+            if letters:
+                await looks.replay(self.caller, key, letters[:5])
+
+    async def purge(self) -> None:
+        async with self.some_queue("aging").calling() as key:
+            letters = await looks.look_at_dead_letters(self.caller, key)
+            if letters:
+                await looks.purge(self.caller, key, letters[:5])
+
+    async def look(self) -> None:
+        async with self.some_queue().calling() as key:
+            await looks.look_at_figures(self.caller, key)
+
+    async def look_at_log(self) -> None:
+        queue = self.some_queue()
+        async with queue.calling() as key:
+            await looks.look_at_log(self.caller, key, after=queue.floor)
