@@ -84,9 +84,6 @@ class Round:
         self._processes = min(plan.processes, plan.clients)
         self._done = 0
         self._moved = asyncio.Condition()
-        self._well = asyncio.Event()
-        """Cleared during an outage."""
-        self._well.set()
         self._takes_pushes = False
 
     async def run(self) -> Outcome:
@@ -143,10 +140,10 @@ class Round:
     async def _outage_over(self, push_meanwhile: PushMeanwhile, number: int) -> None:
         """Wait for the end of an outage; meanwhile push where pushes are taken."""
         for turn in range(MOST_PUSHES_MEANWHILE):
-            if not self._well.is_set() and self._takes_pushes:
+            if not self.site.well.is_set() and self._takes_pushes:
                 await push_meanwhile(number, turn)
                 await asyncio.sleep(FIRST_PAUSE_SECONDS * 2**turn)
-        await self._well.wait()
+        await self.site.well.wait()
 
     async def _inject(self) -> None:
         """Faults at points of the plan, counted in steps of all clients."""
@@ -161,11 +158,11 @@ class Round:
             fault = self.menu[name]
             self._takes_pushes = fault.takes_pushes
             if fault.is_outage:
-                self._well.clear()
+                self.site.well.clear()
             try:
                 self.outcome.injected.append(await fault.inject(self.site, chance))
             finally:
-                self._well.set()
+                self.site.well.set()
             self.outcome.faults[name] += 1
 
     # the end

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,14 +23,18 @@ from skep.testing.binaries import temporary_root, unprivileged_account
 from skep.testing.postgres import PostgresServer
 from torture.app_of_round import SECRET, SECRET_VARIABLE
 from torture.client_process import ClientProcess
-from torture.layers import environment
+from torture.layers import Layer, environment
 from torture.layers.clock import ProcessClock
+from torture.layers.disk import ProcessDisk
 from torture.process import Process, plain_environment
 from torture.proxy import Proxy
 from torture.receiver import Receiver
 from torture.server_time import ServerTime
 
 StoreName = Literal["sqlite", "postgres"]
+PROCESSES = ("server", "postgres")
+DATA_FOLDER = "skep-data"
+"""Where the server has its files: those of SQLite, or of the spool."""
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 LOOK_SECONDS = 0.02
@@ -142,13 +147,20 @@ class Site:
         self.postgres: PostgresServer | None = None
         self.clocks: dict[str, ProcessClock] = {}
         """Of `server` and `postgres`, where the layer is there."""
+        self.disks: dict[str, ProcessDisk] = {}
+        """The same."""
+        self.well = asyncio.Event()
+        """Cleared during an outage: the next steps wait for its end."""
+        self.well.set()
         self.time = ServerTime()
         self.database = ""
         """The name of the server's database in PostgreSQL."""
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        address = str(self.folder / "torture.db")
+        files = self.folder / DATA_FOLDER
+        files.mkdir()
+        address = str(files / "torture.db")
         self._make_layers()
         if self.store == "postgres":
             self.postgres = PostgresServer(self._environment("postgres"))
@@ -160,21 +172,28 @@ class Site:
         self.server = Server(address, self.folder, settings, self._environment("server"))
         self._stack.callback(self.server.kill)
         await self.server.start()
-        for clock in self.clocks.values():
-            clock.layer.check()
+        for layer in (layer for process in PROCESSES for layer in self._layers(process)):
+            layer.check()
+        for process, disk in self.disks.items():
+            disk.holds(files if self.postgres is None or process == "server" else self.postgres.folder / "data")
         self.receiver = await self._stack.enter_async_context(Receiver(self.store))
         self.proxy = await self._stack.enter_async_context(Proxy(self.server.url))
         return self
 
     def _make_layers(self) -> None:
-        processes = ("server", "postgres") if self.store == "postgres" else ("server",)
+        processes = PROCESSES if self.store == "postgres" else PROCESSES[:1]
         if self.layers:
             folder = self._stack.enter_context(open_folder())
             if "clock" in self.layers:
                 self.clocks = {process: ProcessClock(process, folder) for process in processes}
+            if "disk" in self.layers:
+                self.disks = {process: ProcessDisk(process, folder) for process in processes}
+
+    def _layers(self, process: str) -> list[Layer]:
+        return [one[process].layer for one in (self.clocks, self.disks) if process in one]
 
     def _environment(self, process: str) -> dict[str, str]:
-        return environment([self.clocks[process].layer] if process in self.clocks else [])
+        return environment(self._layers(process))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -186,6 +205,22 @@ class Site:
         path.touch(mode=0o600)
         path.write_text(new_master_line("torture"), encoding="utf-8")
         return path
+
+    @property
+    def disk(self) -> ProcessDisk:
+        """The disk that has the store."""
+        return self.disks["server" if self.postgres is None else "postgres"]
+
+    async def recover(self) -> None:
+        """Start what has ended, and wait until all is well again; the next steps wait meanwhile."""
+        self.well.clear()
+        try:
+            if self.postgres is not None:
+                await asyncio.to_thread(revive, self.postgres)
+            if self.server.has_ended:
+                await self.server.start()
+        finally:
+            self.well.set()
 
     @property
     def url(self) -> str:
@@ -200,3 +235,19 @@ class Site:
         """Run statements in PostgreSQL, by default in the server's database, and return what they print."""
         assert self.postgres is not None
         return await asyncio.to_thread(self.postgres.execute, sql, database or self.database)
+
+
+def revive(postgres: PostgresServer) -> None:
+    """Wait until PostgreSQL answers, and start it when it has ended."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        if postgres.pid is None:
+            postgres.start()
+        try:
+            postgres.execute("SELECT 1")
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
+        else:
+            return

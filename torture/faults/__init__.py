@@ -17,6 +17,7 @@ from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
+from torture.faults.sync_fails import SyncFails
 from torture.faults.worker import HitWorker
 
 MENU: dict[str, Fault] = {
@@ -34,6 +35,7 @@ MENU: dict[str, Fault] = {
         MoveClock(),
         EndSessions(),
         ReadOnly(),
+        SyncFails(),
     )
 }
 
