@@ -38,3 +38,9 @@ async def async_client(server: RunningServer, tenant: str) -> AsyncIterator[skep
     """An asynchronous client of the same tenant."""
     async with skep.AsyncClient(server.url, tenant=tenant) as made:
         yield made
+
+
+@pytest.fixture
+def worker(client: skep.Client) -> skep.Worker:
+    """A worker of that client."""
+    return skep.Worker(client)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import logging
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any
 
-import msgspec
 import pytest
 
 import skep
@@ -24,20 +17,7 @@ from skep.client.worker.keeping import Keeping
 from skep.errors import Code
 from skep.model import Ordering
 from skep.testing.server import RunningServer
-
-
-@dataclasses.dataclass
-class Order:
-    number: int
-
-
-@pytest.fixture
-def worker(client: skep.Client) -> skep.Worker:
-    return skep.Worker(client)
-
-
-def left_in(client: skep.Client, queue: str) -> int:
-    return client.stats(queue).stats.depth
+from tests.client.working import left_in
 
 
 def test_a_message_is_acked_when_its_function_returns(client: skep.Client, worker: skep.Worker) -> None:
@@ -142,38 +122,6 @@ def test_a_function_may_say_how_long_to_wait(client: skep.Client, worker: skep.W
     assert left_in(client, "orders") == 1
 
 
-def test_a_payload_comes_as_the_type_that_is_wanted(client: skep.Client, worker: skep.Worker) -> None:
-    client.push("orders", [Order(7)])
-    seen: list[Any] = []
-
-    @worker.on("orders", group="one", type=Order)
-    def plain(order: Order) -> None:
-        seen.append(order)
-
-    @worker.on("orders", group="two", type=Order)
-    async def with_message(order: Order, message: skep.AsyncMessage) -> None:
-        seen.append((order, message.seq))
-
-    worker.run(until_empty=True)
-
-    assert Order(7) in seen
-    assert (Order(7), 1) in seen
-
-
-def test_a_payload_that_does_not_fit_is_rejected_at_once(client: skep.Client, worker: skep.Worker) -> None:
-    client.push("orders", [{"number": "seven"}])
-
-    @worker.on("orders", type=Order)
-    def handle(order: Order) -> None:
-        raise AssertionError("it must not be called")
-
-    worker.run(until_empty=True)
-
-    [letter] = client.dead_letters("orders")
-    assert letter.reason == "rejected"
-    assert "does not fit Order" in (letter.error or "")
-
-
 def test_a_function_may_settle_its_message_itself(client: skep.Client, worker: skep.Worker) -> None:
     client.push("orders", [1])
 
@@ -276,149 +224,6 @@ def test_I9_a_lease_is_kept_while_its_function_runs(
     assert left_in(client, "orders") == 0
 
 
-class Running:
-    """A worker in a thread of its own."""
-
-    def __init__(self, worker: skep.Worker) -> None:
-        self._worker = worker
-        self._result: int | BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._result = self._worker.run()
-        except BaseException as error:
-            self._result = error
-
-    def result(self) -> int:
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-        if isinstance(self._result, BaseException):
-            raise self._result
-        assert self._result is not None
-        return self._result
-
-    def stop(self) -> int:
-        self._worker.stop()
-        return self.result()
-
-
-@pytest.fixture
-def start(worker: skep.Worker) -> Iterator[Callable[[], Running]]:
-    started: list[Running] = []
-
-    def begin() -> Running:
-        started.append(Running(worker))
-        return started[-1]
-
-    yield begin
-    for running in started:
-        worker.stop()
-        running._thread.join(30)
-
-
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_a_stop_finishes_what_runs_and_gives_back_what_was_not_begun(
-    client: skep.Client, worker: skep.Worker, start: Callable[[], Running], concurrency: int
-) -> None:
-    client.push("orders", [1, 2, 3])
-    begun, go_on = threading.Event(), threading.Event()
-    seen = []
-
-    @worker.on("orders", batch=3, concurrency=concurrency)
-    def handle(message: skep.Message) -> None:
-        begun.set()
-        assert go_on.wait(30)
-        seen.append(message.json())
-
-    running = start()
-    assert begun.wait(30)
-    worker.stop()
-    go_on.set()
-
-    assert running.result() == 1
-    assert seen == [1]
-    [again] = client.pop("orders")
-    assert again.json() == 2
-
-
-async def test_a_cancelled_run_finishes_what_runs_and_gives_back_what_was_not_begun(
-    client: skep.Client, worker: skep.Worker
-) -> None:
-    """As `stop` does: nobody waits for the rest of a batch who wants the worker to end."""
-    client.push("orders", [1, 2, 3])
-    begun, go_on = asyncio.Event(), asyncio.Event()
-    seen = []
-
-    @worker.on("orders", batch=3)
-    async def handle(message: skep.AsyncMessage) -> None:
-        begun.set()
-        await go_on.wait()
-        seen.append(message.json())
-
-    running = asyncio.create_task(worker.run_async())
-    await begun.wait()
-    running.cancel()
-    for _ in range(20):  # until it has come to all of its parts
-        await asyncio.sleep(0)
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-    assert seen == [1]
-    [again] = await asyncio.to_thread(client.pop, "orders")
-    assert again.json() == 2
-
-
-def test_a_stop_before_the_first_run_is_remembered(client: skep.Client, worker: skep.Worker) -> None:
-    client.push("orders", [1])
-    worker.on("orders")(lambda _: None)
-
-    worker.stop()
-
-    assert worker.run() == 0
-    assert worker.run(until_empty=True) == 1
-
-
-def test_a_worker_that_waits_for_messages_stops(
-    client: skep.Client, worker: skep.Worker, server: RunningServer, start: Callable[[], Running]
-) -> None:
-    client.push("orders", [1])
-    handled = threading.Event()
-
-    @worker.on("orders")
-    def handle(message: skep.Message) -> None:
-        handled.set()
-
-    running = start()
-    assert handled.wait(30)
-
-    assert running.stop() == 1
-
-
-def test_a_queue_that_is_not_there_yet_is_waited_for(
-    client: skep.Client, worker: skep.Worker, start: Callable[[], Running]
-) -> None:
-    handled, waited_for = threading.Event(), threading.Event()
-
-    @worker.on("not-there-yet")
-    def handle(message: skep.Message) -> None:
-        handled.set()
-
-    @worker.on("there")
-    def there(message: skep.Message) -> None:
-        waited_for.set()
-
-    client.push("there", [1])
-    running = start()
-    assert waited_for.wait(30)
-    client.push("not-there-yet", [1])
-
-    assert handled.wait(30)
-    assert running.stop() == 2
-
-
 def test_a_worker_that_may_not_pop_says_so(client: skep.Client, worker: skep.Worker) -> None:
     client.push("orders", [1])
 
@@ -479,33 +284,6 @@ async def test_a_worker_runs_in_a_loop_that_is_there(async_client: skep.AsyncCli
     assert seen == [1]
 
 
-PROGRAM = """
-import sys, time, skep
-worker = skep.Worker(sys.argv[1], tenant=sys.argv[2])
-
-@worker.on("orders", batch=2)
-def handle(message):
-    print("begun", message.json(), flush=True)
-    while not worker.stopping:
-        time.sleep(0.01)
-
-print("handled", worker.run())
-"""
-
-
-def test_sigterm_drains(client: skep.Client, server: RunningServer, tenant: str) -> None:
-    client.push("orders", [1, 2])
-    command = [sys.executable, "-c", PROGRAM, server.url, tenant]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun 1\n"
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.stdout.read() == "handled 1\n"
-        assert process.wait(30) == 0
-
-    assert [message.json() for message in client.pop("orders")] == [2]
-
-
 @pytest.mark.parametrize("raised", [ValueError, skep.Reject, skep.Retry])
 def test_an_error_that_is_no_unicode_keeps_no_message_from_being_settled(
     client: skep.Client, worker: skep.Worker, raised: type[Exception]
@@ -524,27 +302,6 @@ def test_an_error_that_is_no_unicode_keeps_no_message_from_being_settled(
     [letter] = client.dead_letters("files")
     assert "is not there" in (letter.error or "")
     assert left_in(client, "files") == 0
-
-
-def test_I10_a_last_attempt_that_comes_while_stopping_is_no_dead_letter(
-    client: skep.Client, worker: skep.Worker, start: Callable[[], Running]
-) -> None:
-    client.configure("orders", max_attempts=1)
-    client.push("orders", 1)
-    seen: list[int] = []
-
-    @worker.on("orders", concurrency=2)
-    def handle(message: skep.Message) -> None:
-        seen.append(message.json())
-        if message.json() == 1:
-            threading.Timer(0.2, worker.stop).start()
-            while not worker.stopping:
-                threading.Event().wait(0.01)
-            client.push("orders", 2, partition="p")  # the poll that is under way gets it
-
-    assert start().result() == len(seen)
-    assert list(client.dead_letters("orders")) == []
-    assert len(seen) + left_in(client, "orders") == 2
 
 
 def test_a_message_is_nacked_when_what_its_function_waited_for_was_cancelled(
@@ -612,173 +369,6 @@ def test_a_log_that_cannot_be_written_keeps_no_worker_from_going_on(client: skep
     finally:
         log.removeFilter(fail)
     assert left_in(client, "orders") == 0
-
-
-def test_an_interrupt_in_a_function_stops_the_worker_as_ctrl_c_does(client: skep.Client, worker: skep.Worker) -> None:
-    client.configure("orders", max_attempts=1)
-    client.push("orders", "a")
-
-    @worker.on("orders")
-    def handle(_: skep.Message) -> None:
-        raise KeyboardInterrupt
-
-    assert worker.run() == 1
-
-
-def test_an_annotation_may_name_a_type_of_the_enclosing_function_that_the_function_uses(
-    client: skep.Client, worker: skep.Worker
-) -> None:
-    class Order(msgspec.Struct):
-        number: int
-
-    seen: list[Order] = []
-
-    @worker.on("orders")
-    def handle(order: Order) -> None:
-        assert isinstance(order, Order)
-        seen.append(order)
-
-    client.push("orders", {"number": 7})
-
-    assert worker.run(until_empty=True) == 1
-    assert seen == [Order(7)]
-
-
-class Total(TypedDict):
-    total: float
-
-
-class Placed(msgspec.Struct):
-    number: int
-
-
-class Model:
-    """What a pydantic model looks like to those who decode."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Model) and other.number == self.number
-
-    __hash__ = None  # type: ignore[assignment] # as models that may change have it
-
-    @classmethod
-    def model_validate_json(cls, payload: bytes) -> Model:
-        return cls(int(json.loads(payload)["number"]))
-
-
-@pytest.mark.parametrize(
-    ("kind", "pushed", "wanted"),
-    [
-        (Order, {"number": 7}, Order(7)),
-        (Placed, {"number": 7}, Placed(7)),
-        (Total, {"total": 7}, {"total": 7.0}),
-        (Model, {"number": 7}, Model(7)),
-        (dict, {"number": 7}, {"number": 7}),
-        (list[int], [1, 2], [1, 2]),
-        (int | None, None, None),
-        (bytes, {"number": 7}, b'{"number":7}'),
-    ],
-    ids=["dataclass", "struct", "typed-dict", "model", "dict", "list", "union", "bytes"],
-)
-@pytest.mark.parametrize("with_message", [False, True], ids=["alone", "with-message"])
-def test_a_payload_comes_as_the_type_that_the_argument_is_annotated_with(
-    client: skep.Client, worker: skep.Worker, kind: Any, pushed: Any, wanted: Any, with_message: bool
-) -> None:
-    client.push("orders", [skep.NewMessage(pushed)])
-    seen: list[Any] = []
-
-    def alone(order: Any) -> None:
-        seen.append(order)
-
-    async def both(order: Any, message: skep.AsyncMessage) -> None:
-        assert message.seq == 1
-        seen.append(order)
-
-    function: Any = both if with_message else alone
-    function.__annotations__["order"] = kind
-    worker.on("orders")(function)
-
-    worker.run(until_empty=True)
-
-    assert seen == [wanted]
-
-
-@pytest.mark.parametrize("payload", [{"number": "seven"}, {}, [1], None, "text"])
-def test_a_payload_that_does_not_fit_the_annotation_is_a_dead_letter_at_once_with_the_reason(
-    client: skep.Client, worker: skep.Worker, payload: Any
-) -> None:
-    client.push("orders", [skep.NewMessage(payload)])
-
-    @worker.on("orders")
-    def handle(order: Order) -> None:
-        raise AssertionError("it must not be called")
-
-    worker.run(until_empty=True)
-
-    [letter] = client.dead_letters("orders")
-    assert letter.reason == "rejected"
-    assert "the payload does not fit Order: " in (letter.error or "")
-
-
-def test_bytes_that_are_no_json_are_a_dead_letter_for_a_type_and_themselves_for_bytes(
-    client: skep.Client, worker: skep.Worker
-) -> None:
-    client.push("orders", b"\xff\x00", content_type="application/octet-stream")
-    seen = []
-
-    @worker.on("orders", group="typed")
-    def typed(order: Order) -> None:
-        raise AssertionError("it must not be called")
-
-    @worker.on("orders", group="raw")
-    def raw(order: bytes) -> None:
-        seen.append(order)
-
-    worker.run(until_empty=True)
-
-    assert seen == [b"\xff\x00"]
-    assert ["does not fit Order" in (one.error or "") for one in client.dead_letters("orders")] == [True]
-
-
-class Opaque:
-    def __init__(self, socket: object) -> None:
-        self.socket = socket
-
-
-@dataclasses.dataclass
-class Holds:
-    inner: list[Opaque]
-
-
-@pytest.mark.parametrize("kind", [Opaque, Holds, dict[str, Opaque], threading.Lock, int | str | Order | Placed])
-def test_a_type_that_nothing_can_be_decoded_to_is_refused_when_it_is_registered(worker: skep.Worker, kind: Any) -> None:
-    def handle(order: Any) -> None: ...
-
-    handle.__annotations__["order"] = kind
-
-    with pytest.raises(skep.SkepError, match=r"a payload cannot be decoded to .* or take a skep\.Message"):
-        worker.on("orders")(handle)
-    with pytest.raises(skep.SkepError, match="a payload cannot be decoded to"):
-        worker.on("orders", type=kind)(lambda order: None)
-
-
-def test_a_type_that_nobody_can_find_is_refused_with_the_cure(worker: skep.Worker) -> None:
-    def handle(order: Any) -> None: ...
-
-    handle.__annotations__["order"] = "Nowhere"
-
-    with pytest.raises(skep.SkepError, match="nobody knows the type 'Nowhere' of its argument 'order'"):
-        worker.on("orders")(handle)
-    worker.on("orders", type=Order)(handle)
-
-
-def test_a_type_and_an_argument_that_wants_the_message_contradict_each_other(worker: skep.Worker) -> None:
-    def handle(message: skep.Message) -> None: ...
-
-    with pytest.raises(skep.SkepError, match="takes the message, and type= asks for the payload"):
-        worker.on("orders", type=Order)(handle)
 
 
 class Speechless(skep.Reject):

@@ -27,23 +27,15 @@ from skep.model import (
     QUEUE_MODE_GROUP,
     WHOLE_LEASE,
     ClearScope,
-    DeadLetter,
     DeadLetterFilter,
-    DeadLetterOrigin,
-    DeadReason,
     Delivery,
-    GroupStats,
-    MessageFilter,
-    MessageState,
     NewMessage,
-    Ordering,
     Outcome,
     PopRequest,
     PopResult,
     PushBatch,
     QueueKey,
     QueueSettings,
-    QueueStats,
     Renewal,
     Retry,
     Seq,
@@ -58,63 +50,27 @@ from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from tests.contract.driver import check_account, check_depth, check_entity
-from tests.support.reference import EXPIRED_LEASE, Group, Log
+from tests.contract.alike import brief, compare, follow_burials, plain, told_alike
+from tests.contract.strategies import (
+    COUNTERS,
+    EFFECTS,
+    GRAVE_SETTINGS,
+    GROUP_NAMES,
+    MESSAGES,
+    NAMES,
+    OUTCOMES,
+    PARTITIONS,
+    PICKS,
+    PLENTY,
+    RECEIPTS,
+    SETTINGS,
+)
 from tests.support.reference_store import ReferenceStore
 
 T = TypeVar("T")
+
+
 TENANTS = (f"machine-{number}" for number in itertools.count(1))
-PLENTY = 1000
-
-# Ages end between whole seconds, on which everything here happens, so that nothing hangs on a boundary.
-SETTINGS = st.builds(
-    QueueSettings,
-    ordering=st.sampled_from([Ordering.PER_KEY, Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]),
-    lease_seconds=st.sampled_from([5.0, 20.0]),
-    max_attempts=st.sampled_from([0, 1, 2, 3]),
-    dead_letter_queue=st.sampled_from([None, None, "grave", "grave", "none"]),
-    max_depth=st.sampled_from([0, 0, 0, 0, 0, 9]),
-    dedup_window_seconds=st.sampled_from([86_400.0, 30.5]),
-    delayed_processing_seconds=st.sampled_from([0.0, 0.0, 0.0, 0.0, 3.0]),
-    retention_seconds=st.sampled_from([0.0, 10.5]),
-    max_wait_seconds=st.sampled_from([0.0, 0.0, 0.0, 25.5]),
-    max_age_seconds=st.sampled_from([0.0, 0.0, 0.0, 35.5]),
-)
-# Where some of them bury: nobody reads there to begin with, and age, retention and depth have their say.
-GRAVE_SETTINGS = st.builds(
-    QueueSettings,
-    ordering=st.sampled_from([Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED]),
-    lease_seconds=st.just(5.0),
-    max_attempts=st.just(0),
-    dead_letter_queue=st.just("none"),
-    max_depth=st.sampled_from([0, 3]),
-    max_age_seconds=st.sampled_from([0.0, 15.5]),
-    retention_seconds=st.sampled_from([0.0, 10.5]),
-    retention_ignores_groups=st.booleans(),
-)
-NAMES = ("a", "b")
-PARTITIONS = st.sampled_from(["Default", "p", "r"])
-GROUP_NAMES = st.sampled_from([QUEUE_MODE_GROUP, QUEUE_MODE_GROUP, "g"])
-PICKS = st.integers(0, 1_000)
-MESSAGES = st.lists(
-    st.tuples(
-        PARTITIONS, st.sampled_from([None, None, None, "t1", "t2"]), st.sampled_from([None, None, None, None, 4])
-    ),
-    min_size=1,
-    max_size=4,
-)
-OUTCOMES = st.lists(
-    st.tuples(PICKS, st.sampled_from(list(Outcome)), st.sampled_from(list(Retry)), st.booleans()),
-    min_size=1,
-    max_size=5,
-)
-
-COUNTERS = ("x", "y")
-RECEIPTS = ("k1", "k2", "k3")
-# Which counter, how many events, and by how much its version is mistaken.
-EFFECTS = st.lists(
-    st.tuples(st.sampled_from(COUNTERS), st.integers(1, 2), st.sampled_from([0, 0, 0, 0, 1])), max_size=3
-)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -175,8 +131,8 @@ class StoreMachine(RuleBasedStateMachine):
         for model, agree in candidates:
             try:
                 agree(model)
-                self.follow_burials(model)
-                self.compare(model)
+                follow_burials(self, model)
+                compare(self, model)
                 kept.setdefault(repr(model.logs), model)
             except AssertionError as problem:
                 problems.append(problem)
@@ -603,173 +559,8 @@ class StoreMachine(RuleBasedStateMachine):
         wanted = DeadLetterFilter(queue=self.pick(self.queues[len(NAMES) :], queue), partition=partition)
         self.both(lambda store: store.purge(wanted, count, self.now))
 
-    # comparison
-
     def pick(self, things: list[T], pick: int) -> T:
         return things[pick % len(things)]
-
-    def follow_burials(self, model: ReferenceStore) -> None:
-        """Take over the order in which the store buried what it buried at once, and find new dead-letter queues."""
-        for key in sorted(set(model.logs) - set(self.queues)):
-            self.queues.append(key)
-        for key in self.queues[len(NAMES) :]:
-            letters = self.see(self.store.dead_letters, DeadLetterFilter(queue=key), None, PLENTY)
-            grave = model.log(key)
-            places = {which(letter): seq for seq, letter in grave.dead.items()}
-            order = [places.get(which(letter)) for letter in letters]
-            found = [seq for seq in order if seq is not None]
-            if sorted(grave.dead) == sorted(found) == [int(letter.seq) for letter in letters]:
-                model.renumber(grave, found)
-
-    def compare(self, model: ReferenceStore) -> None:
-        """Everything that can be seen of every queue."""
-        for key in self.queues:
-            actual = self.see(self.store.queue_stats, key, self.now)
-            expected = self.run(model.queue_stats(key, self.now))
-            groups = [g.group for g in actual.groups], [g.group for g in expected.groups]
-            assert groups[0] == groups[1], f"{key.name}: the groups of (store, reference) are {groups}"
-            # Whether a dead-letter queue counts what it holds as dead letters of its own is the store's choice.
-            names = ["first_seq", "last_seq", "depth", "scheduled"] + ["dead_letters"] * (key.name in NAMES)
-            for name in names:
-                values = getattr(actual, name), getattr(expected, name)
-                assert values[0] == values[1], f"{key.name}: {name} of (store, reference) is {values}"
-            log = model.log(key)
-            self.compare_log(model, key, actual)
-            for ours, theirs in zip(actual.groups, expected.groups, strict=True):
-                check_account(ours)
-                mine, wanted = figures(ours, log, self.now), figures(theirs, log, self.now)
-                different = {name: (mine[name], wanted[name]) for name in mine if mine[name] != wanted[name]}
-                assert not different, f"{key.name}, {ours.group}: (store, reference) are {different}"
-        self.compare_records(model)
-        for key in self.queues[len(NAMES) :]:
-            letters = self.see(self.store.dead_letters, DeadLetterFilter(queue=key), None, PLENTY)
-            expected_letters = self.run(model.dead_letters(DeadLetterFilter(queue=key), None, PLENTY))
-            assert len(letters) == len(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
-            expected_letters = [
-                msgspec.structs.replace(wanted, error=error_of(found, wanted))
-                for found, wanted in zip(letters, expected_letters, strict=True)
-            ]
-            assert plain(letters) == plain(expected_letters), f"(store, reference) hold {letters}, {expected_letters}"
-
-    def compare_log(self, model: ReferenceStore, key: QueueKey, stats: QueueStats) -> None:
-        """What is in the log, and that depth and lag count nothing that is not."""
-        everything = MessageFilter(queue=key, limit=PLENTY)
-        pages = [self.see(self.store.messages, everything, self.now), self.run(model.messages(everything, self.now))]
-        there, wanted = [[int(message.seq) for message in page.messages] for page in pages]
-        assert there == wanted, f"{key.name}: (store, reference) hold {there}, {wanted}"
-        check_depth(stats)
-        assert stats.groups or stats.depth == len(there) + stats.scheduled, f"{key.name}: the depth of {stats}"
-        for group in stats.groups:
-            if model.log(key).groups[group.group].leases:
-                continue  # what is held may be gone
-            waiting = MessageFilter(queue=key, group=group.group, state=MessageState.PENDING, limit=PLENTY)
-            page = self.see(self.store.messages, waiting, self.now)
-            # What was replayed for another group counts until the group has come by it.
-            others = model.log(key).for_others(group.group)
-            assert len(page.messages) + others == group.pending, f"{key.name}: not all of {group} is there"
-
-    def compare_records(self, model: ReferenceStore) -> None:
-        """Counters with their events, and receipts."""
-        records = self.store.records
-        for id_ in COUNTERS:
-            key = self.counter(id_)
-            states = [self.see(records.entities, [key]), self.run(model.records.entities([key]))]
-            assert states[0] == states[1], f"(store, reference) hold {states}"
-            events = [
-                self.see(records.entity_events, key, 0, PLENTY), self.run(model.records.entity_events(key, 0, PLENTY)),
-            ]  # fmt: skip
-            assert events[0] == events[1], f"(store, reference) hold {events}"
-            if states[0][0] is not None:
-                check_entity(states[0][0], events[0])
-        keys = [ReceiptKey("machine", key, self.tenant) for key in RECEIPTS]
-        receipts = [self.see(records.receipts, keys, self.now), self.run(model.records.receipts(keys, self.now))]
-        assert receipts[0] == receipts[1], f"(store, reference) hold {receipts}"
-
-
-def told_alike(found: list[Delivery], wanted: list[Delivery]) -> list[Delivery]:
-    """The wanted deliveries, whose dead letters tell of the errors that the found ones may tell of."""
-    if len(found) != len(wanted):
-        return wanted
-    return [
-        other
-        if one.dead_letter is None or other.dead_letter is None
-        else msgspec.structs.replace(
-            other,
-            dead_letter=msgspec.structs.replace(other.dead_letter, error=error_of(one.dead_letter, other.dead_letter)),
-        )
-        for one, other in zip(found, wanted, strict=True)
-    ]
-
-
-def error_of(found: DeadLetter | DeadLetterOrigin, wanted: DeadLetter | DeadLetterOrigin) -> str | None:
-    """Return the error that the found dead letter should tell.
-
-    A partition remembers the error of its head alone, so what dies of its age behind the head may tell of none.
-    """
-    if found.error == EXPIRED_LEASE or (found.error is None and wanted.reason is DeadReason.EXPIRED):
-        return found.error
-    return wanted.error
-
-
-def which(letter: DeadLetter) -> tuple[object, ...]:
-    """What tells a dead letter from all others: a message can die again, after a seek, but not twice at once."""
-    return letter.source_queue, letter.source_seq, letter.group, letter.failed_at
-
-
-def figures(stats: GroupStats, log: Log, now: int) -> dict[str, object]:
-    """What is comparable: whether a lease that ran out was retried already is not told.
-
-    Nor how old a message is that was deleted while it was leased.
-    """
-    group: Group = log.groups[stats.group]
-    names = [
-        "progress_seq",
-        "pushed",
-        "completed",
-        "dead",
-        "expired",
-        "lag_messages",
-        "created_at",
-        "active_at",
-        "idle",
-    ]
-    if log.entries.keys() >= set(group.unsettled()):
-        names.append("oldest_at")
-    if log.is_ordered:
-        names += ["pending", "in_flight", "partitions_pending", "partitions_leased"]
-        if not any(lease.deadline <= now for lease in group.leases):
-            names.append("retried")
-    return {name: getattr(stats, name) for name in names}
-
-
-def brief(deliveries: list[Delivery]) -> list[tuple[str, int, int]]:
-    return [(delivery.partition, delivery.seq, delivery.attempt) for delivery in deliveries]
-
-
-def plain(answer: object) -> object:
-    """An answer without what is not promised: ids of queues, messages for people, rates, when a chore comes next."""
-    if isinstance(answer, SkepError):
-        return answer.code
-    if isinstance(answer, list):
-        return [plain(one) for one in answer]
-    if isinstance(answer, dict):
-        return {key: plain(value) for key, value in answer.items()}
-    if isinstance(answer, msgspec.Struct):
-        hidden = HIDDEN.get(type(answer).__name__, ())
-        return {name: plain(getattr(answer, name)) for name in answer.__struct_fields__ if name not in hidden}
-    return answer
-
-
-HIDDEN: dict[str, tuple[str, ...]] = {
-    "SettleResult": ("frees",),
-    "Queue": ("id",),
-    "PushResult": ("reason", "trace_id", "code"),
-    "Chore": ("next_at", "more", "done"),
-    "Delivery": ("priority",),
-    "GroupStats": ("rates",),
-    # Whether a pop has taken a lease over that ran out is not told.
-    "DeletedMessage": ("leases",),
-}
 
 
 def machine(make: Callable[[], Store]) -> type[StoreMachine]:

@@ -220,14 +220,14 @@ MUTANTS = [
         "store/rules.py",
         "    waiting |= places\n    return True",
         "    return True",
-        "tests/contract/test_operations.py -k sqlite",
+        "tests/contract/test_operations.py tests/contract/test_operations_claims.py tests/contract/test_operations_failing.py -k sqlite",
     ),
     Mutant(
         "rules: an operation is performed while one is ahead in its partition",
         "store/rules.py",
         "        if ahead is None or ahead in free:\n            free.add(position)",
         "        free.add(position)",
-        "tests/contract/test_operations.py tests/contract/test_operations_order.py -k sqlite",
+        "tests/contract/test_operations.py tests/contract/test_operations_claims.py tests/contract/test_operations_failing.py tests/contract/test_operations_order.py -k sqlite",
     ),
     Mutant(
         "rules: groups count as idle right after a start",

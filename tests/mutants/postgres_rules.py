@@ -17,7 +17,7 @@ MUTANTS = [
         "store/postgres/functions/push.sql",
         "        IF FOUND THEN\n            RETURN;\n        END IF;\n    END IF;\n    SELECT m.seq",
         "    END IF;\n    SELECT m.seq",
-        'tests/contract/test_operations.py -k "postgres and I13"',
+        'tests/contract/test_operations.py tests/contract/test_operations_failing.py -k "postgres and I13"',
     ),
     Mutant(
         "push_plain: a seq is given again after the end was deleted",
@@ -80,14 +80,14 @@ MUTANTS = [
         "store/postgres/operations.sql",
         " AND o.token = $2 ORDER BY o.position LIMIT 1 FOR UPDATE) o",
         " ORDER BY o.position LIMIT 1 FOR UPDATE) o",
-        'tests/contract/test_operations.py -k "postgres and claim"',
+        'tests/contract/test_operations_claims.py tests/contract/test_operations_failing.py -k "postgres and claim"',
     ),
     Mutant(
         "operations: one is performed before the one before it",
         "store/postgres/operations.py",
         '    return in_turn({row["position"]: row["before"] for row in before})\n',
         '    return {row["position"] for row in before}\n',
-        "tests/contract/test_operations.py tests/contract/test_operations_order.py -k postgres",
+        "tests/contract/test_operations.py tests/contract/test_operations_claims.py tests/contract/test_operations_failing.py tests/contract/test_operations_order.py -k postgres",
     ),
     Mutant(
         "acks: a lease with more to come is deleted",

@@ -110,7 +110,7 @@ MUTANTS = [
         "store/postgres/operations.sql",
         "AND o.status IN ('pending', 'blocked')\nRETURNING 1",
         "AND o.processed_at IS NULL\nRETURNING 1",
-        "tests/contract/test_operations.py tests/contract/test_operations_looking.py -k 'postgres and cancel'",
+        "tests/contract/test_operations_failing.py tests/contract/test_operations_looking.py -k 'postgres and cancel'",
     ),
     Mutant(
         "staging: chunks are not locked while they are published",

@@ -24,14 +24,14 @@ MUTANTS = [
         "engine/push/entrance.py",
         "if spool is not None and spool.takes(batch):",
         "if spool is not None and spool.away:",
-        "tests/spool/test_spool.py -k 'not postgres'",
+        "tests/spool/test_spool.py tests/spool/test_spool_refused.py tests/spool/test_spool_damage.py -k 'not postgres'",
     ),
     Mutant(
         "entrance: a push that may be stored is spooled as if it was not",
         "engine/push/entrance.py",
         "        return await self._spool.push_tried(batch, since)\n",
         "        return await self._spool.push(batch)\n",
-        "tests/spool/test_spool.py -k 'not postgres'",
+        "tests/spool/test_spool.py tests/spool/test_spool_refused.py tests/spool/test_spool_damage.py -k 'not postgres'",
     ),
     Mutant(
         "entrance: a buffered push is refused for load when it is flushed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 LEASES = "tests/client/test_worker_leases.py"
-WORKER = "tests/client/test_worker.py -k 'not postgres'"
+WORKER = "tests/client/test_worker.py tests/client/test_worker_stopping.py tests/client/test_worker_types.py -k 'not postgres'"
 COMMITTING = "tests/worker/test_committing.py -k 'not postgres'"
 ENTITIES = "tests/worker/test_entities.py -k 'not postgres'"
 SINK = "tests/spark/test_sink.py -k 'rows_are or other_rows or rows_of or rows_that or portion or pushes_are'"
@@ -58,35 +58,35 @@ MUTANTS = [
         "client/worker/loop.py",
         "start is MessageStart.NOT_YET or (self._stopping.is_set() and len(messages) > 1):",
         "start is MessageStart.NOT_YET:",
-        "tests/client/test_worker.py -k 'gives_back and not postgres'",
+        "tests/client/test_worker_stopping.py -k 'gives_back and not postgres'",
     ),
     Mutant(
         "worker: a stop gives back a message on its last attempt",
         "client/worker/loop.py",
         "(self._stopping.is_set() and len(messages) > 1):",
         "self._stopping.is_set():",
-        "tests/client/test_worker.py -k 'I10 and not postgres'",
+        "tests/client/test_worker_stopping.py -k 'I10 and not postgres'",
     ),
     Mutant(
         "worker: a stop keeps the leases of what was not begun",
         "client/worker/loop.py",
         "                chain.told += [source.give_back(rest) for rest in messages[position:]]\n",
         "",
-        "tests/client/test_worker.py -k 'gives_back and not postgres'",
+        "tests/client/test_worker_stopping.py -k 'gives_back and not postgres'",
     ),
     Mutant(
         "worker: what a stop gives back goes to its own poll",
         "client/worker/loop.py",
         "                await self._popping_ended.wait()\n",
         "",
-        "tests/client/test_worker.py tests/worker/test_flow.py -k 'gives_back and not postgres'",
+        "tests/client/test_worker_stopping.py tests/worker/test_flow.py -k 'gives_back and not postgres'",
     ),
     Mutant(
         "worker: a stop does not wait for what runs",
         "client/worker/loop.py",
         "            await asyncio.gather(*self._tasks)\n            self._stopped.cancel()\n",
         "            self._stopped.cancel()\n",
-        "tests/client/test_worker.py -k '(stop or drains or cancelled) and not postgres'",
+        "tests/client/test_worker.py tests/client/test_worker_stopping.py -k '(stop or drains or cancelled) and not postgres'",
     ),
     Mutant(
         "worker: after a failed message its lease goes on",
@@ -136,7 +136,7 @@ MUTANTS = [
         "client/worker/slots.py",
         "        return max(0, self.count - self._taken - len(self._line))\n",
         "        return max(0, self.count - self._taken)\n",
-        "tests/worker/test_flow.py tests/client/test_worker.py -k 'not postgres'",
+        "tests/worker/test_flow.py tests/client/test_worker.py tests/client/test_worker_stopping.py tests/client/test_worker_types.py -k 'not postgres'",
         equivalent="While a chain is in line every slot is taken, as `wait_for_one` and `give_back` see to, so the difference is 0 anyway.",
     ),
     Mutant(

@@ -5,56 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
 
 import pytest
-from structlog.testing import capture_logs
 
 from skep.config import HttpLimits
-from skep.http.connection.cycle import CONTINUE, UNREAD_BYTES, Cycle
-from skep.http.request.call import Answer, Receive, Scope, Send
-from skep.http.request.endpoint import send_answer
+from skep.http.connection.cycle import CONTINUE, UNREAD_BYTES
+from skep.http.request.call import Receive, Scope, Send
 from skep.http.request.scope import CYCLE
 from tests.support.connection import Connected
 from tests.support.waiting import until_so
-
-GET = b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
-POST = b"POST /push HTTP/1.1\r\nHost: localhost\r\n"
-START = {"type": "http.response.start", "status": 200, "headers": [(b"x", b"1")]}
-
-
-def answer(scope: Scope, body: bytes = b"") -> None:
-    cycle: Cycle = scope[CYCLE]
-    cycle.answer(200, (), [], body)
-
-
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with the body."""
-    pieces = []
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            return
-        pieces.append(event["body"])
-        if not event["more_body"]:
-            break
-    answer(scope, b"".join(pieces))
-
-
-def body_of(connected: Connected) -> bytes:
-    return connected.recorder.sent.rpartition(b"\r\n\r\n")[2]
-
-
-def is_read(connected: Connected) -> bool:
-    """Whether what the client sends is taken from the kernel."""
-    return connected.recorder.is_read
-
-
-async def turn() -> None:
-    """Let what is ready run until it waits."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
+from tests.unit.http.connection.talking import GET, POST, START, answer, body_of, echo, in_pieces, is_read, turn
 
 # requests
 
@@ -296,169 +256,6 @@ async def test_what_comes_after_a_wish_for_another_protocol_is_refused_for_its_o
     connected.send(b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
 
     assert b"The header Host is missing" in connected.recorder.sent
-
-
-# answers in pieces
-
-
-async def in_pieces(scope: Scope, receive: Receive, send: Send) -> None:
-    await send(dict(START))
-    await send({"type": "http.response.body", "body": b"a" * 26, "more_body": True})
-    await send({"type": "http.response.body", "body": memoryview(b"end")})
-
-
-async def test_an_answer_in_pieces_goes_out_in_chunks() -> None:
-    connected = Connected(in_pieces)
-    connected.send(GET % 1)
-    await connected.until_quiet()
-
-    head = b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\ntransfer-encoding: chunked\r\n\r\n"
-    assert connected.recorder.sent == head + b"1a\r\n" + b"a" * 26 + b"\r\n3\r\nend\r\n0\r\n\r\n"
-    assert not connected.recorder.closed
-
-
-async def test_http_1_0_gets_an_answer_in_pieces_without_chunks_and_its_end() -> None:
-    connected = Connected(in_pieces)
-    connected.send(b"GET / HTTP/1.0\r\n\r\n")
-    await connected.until_quiet()
-
-    head = b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\nconnection: close\r\n\r\n"
-    assert connected.recorder.sent == head + b"a" * 26 + b"end"
-    assert connected.recorder.closed
-    assert not connected.recorder.aborted
-
-
-async def test_who_asks_for_the_head_gets_no_pieces() -> None:
-    connected = Connected(in_pieces)
-    connected.send(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    await connected.until_quiet()
-
-    assert connected.recorder.sent == b"HTTP/1.1 200 OK\r\ndate: today\r\nx: 1\r\n\r\n"
-
-
-@pytest.mark.parametrize("body", [b"ab", b"abcd"])
-async def test_an_answer_of_another_length_than_it_says_is_broken_off(body: bytes) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({**START, "headers": [(b"content-length", b"3")]})
-        await send({"type": "http.response.body", "body": body})
-
-    connected = Connected(app)
-    with capture_logs() as logged:
-        connected.send(GET % 1)
-        await connected.until_quiet()
-
-    assert connected.recorder.aborted
-    assert "has not the length" in logged[0]["traceback"]
-
-
-async def test_pieces_wait_for_a_client_that_takes_them_slowly() -> None:
-    sent = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send(dict(START))
-        for number in range(3):
-            await send({"type": "http.response.body", "body": b"x", "more_body": number < 2})
-            sent.append(number)
-
-    connected = Connected(app)
-    connected.send(GET % 1)
-    connected.protocol.pause_writing()
-    await turn()
-    assert connected.recorder.calls == []
-
-    connected.protocol.resume_writing()
-    await connected.until_quiet()
-
-    assert sent == [0, 1, 2]
-
-
-async def test_a_whole_answer_waits_for_one_who_has_not_taken_the_last() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send_answer(scope, send, Answer(200, b"body"))
-
-    connected = Connected(app)
-    connected.protocol.pause_writing()
-    connected.send(GET % 1)
-    await turn()
-    assert connected.recorder.calls == []
-
-    connected.protocol.resume_writing()
-    await connected.until_quiet()
-
-    assert body_of(connected) == b"body"
-
-
-# applications that fail
-
-
-async def fails(scope: Scope, receive: Receive, send: Send) -> None:
-    raise ValueError("secret")
-
-
-async def says_nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    pass
-
-
-@pytest.mark.parametrize("app", [fails, says_nothing])
-async def test_a_request_that_gets_no_answer_is_told_so(app: Callable[..., object]) -> None:
-    connected = Connected(app)
-    with capture_logs() as logged:
-        connected.send(GET % 1)
-        await connected.until_quiet()
-
-    assert connected.recorder.sent.startswith(b"HTTP/1.1 500 ")
-    assert b'"INTERNAL"' in connected.recorder.sent
-    assert b"secret" not in connected.recorder.sent
-    assert connected.recorder.closed
-    assert [entry["event"] for entry in logged] == ["a request failed unexpectedly"]
-
-
-@pytest.mark.parametrize(("version", "aborted"), [(b"1.1", False), (b"1.0", True)])
-async def test_an_answer_that_breaks_off_is_never_taken_for_whole(version: bytes, aborted: bool) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send(dict(START))
-        await send({"type": "http.response.body", "body": b"half", "more_body": True})
-
-    connected = Connected(app)
-    connected.send(b"GET / HTTP/%s\r\nHost: localhost\r\n\r\n" % version)
-    await connected.until_quiet()
-
-    assert connected.recorder.sent.endswith(b"half" if aborted else b"half\r\n")
-    assert connected.recorder.closed
-    assert connected.recorder.aborted is aborted, "without chunks, only a reset tells it from a whole one"
-
-
-async def test_events_out_of_turn_are_refused() -> None:
-    told = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for event in ({"type": "http.response.body"}, START, START):
-            try:
-                await send(dict(event))
-            except RuntimeError as error:
-                told.append(str(error))
-        await send({"type": "http.response.body"})
-
-    connected = Connected(app)
-    connected.send(GET % 1)
-    await connected.until_quiet()
-
-    assert told == ["http.response.body came out of turn", "http.response.start came out of turn"]
-
-
-async def test_a_request_that_is_cancelled_ends_its_connection() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    connected = Connected(app)
-    connected.send(GET % 1)
-    await turn()
-    [task] = connected.state.tasks
-    task.cancel()
-    await connected.until_quiet()
-
-    assert task.cancelled()
-    assert connected.recorder.aborted
 
 
 # clients that leave
