@@ -1,5 +1,5 @@
-"""What the house style asks of every file, as far as a machine can tell: functions fit a screen, a class's name is its own, and no comment
-is a banner.
+"""What the house style asks of every file, as far as a machine can tell: functions fit a screen, files have 600 lines at most, a class's
+name is its own, and no comment is a banner.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ FOLDERS = ("src", "tests", "bench", "torture", "dev")
 COMMENTED = {".py": "#", ".sql": "--", ".js": "//", ".java": "//", ".sh": "#"}
 MOST_LINES = 60
 """Of a function, with its signature and its docstring."""
+MOST_LINES_OF_A_FILE = 600
 
 
 SAME_THING = {
@@ -46,6 +47,17 @@ def test_every_function_fits_a_screen() -> None:
     found = {name for path in SOURCE.rglob("*.py") for name, lines in lengths(path) if lines > MOST_LINES}
 
     assert found == set()
+
+
+def test_no_file_is_too_long_to_be_read_at_once() -> None:
+    files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if path.read_text(encoding="utf-8").count("\n") > MOST_LINES_OF_A_FILE
+    ]
+
+    assert found == []
 
 
 def test_no_two_classes_have_the_same_name_for_different_things() -> None:
