@@ -21,6 +21,8 @@ torture_app = App(
 )
 
 MOST_SEED = 1_000_000
+MOST_BULK = 100
+"""A drain pops so many hundreds at once: as many as the server gives."""
 
 
 @torture_app.default
@@ -38,6 +40,7 @@ def torture(
     processes: Annotated[
         int | None, Parameter(help="So many of the clients are processes of their own: 0, or 2 with the fault client.")
     ] = None,
+    bulk: Annotated[int, Parameter(help="Batches so many times as large, for long histories; up to 100.")] = 1,
     shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
     as_json: Annotated[
         bool, Parameter(name="--json", help="Print the result as one JSON object and nothing else on stdout.")
@@ -60,11 +63,13 @@ def torture(
     chosen = chosen_faults(faults, store)
     if faults == "all" and (missing := left_out(store)):
         console.print(f"left out: {', '.join(missing)}; {CURE}", highlight=False)
+    if not 1 <= bulk <= MOST_BULK:
+        raise SkepError(Code.INVALID_REQUEST, f"--bulk is {bulk}: choose from 1 to {MOST_BULK}")
     if seed is None:
         seed = random.randrange(MOST_SEED)
     if processes is None:
         processes = 2 if "client" in chosen else 0
-    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes)
+    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes, bulk)
     console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
     progress = report.Progress(console)
     try:

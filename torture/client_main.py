@@ -58,7 +58,7 @@ async def main() -> None:
     order: ClientOrder = read()
     caller = Caller(order.url, order.name)
     telling = Telling(caller)
-    client = LoadClient(caller, Queues.of_round(order.round, is_shared=True), order.seed)
+    client = LoadClient(caller, Queues.of_round(order.round, order.bulk, is_shared=True), order.seed)
     while (what := read()) is not None:
         if what[0] == "step":
             telling.tell(await do_step(client, what[1]))

@@ -31,6 +31,7 @@ class ClientOrder(Struct, frozen=True):
     name: str
     round: int
     seed: str
+    bulk: int = 1
 
 
 class Told(Struct):

@@ -17,6 +17,7 @@ from torture.queues import LEASE_SECONDS, Queues, RoundQueue, groups_of
 
 PAUSE_SECONDS = 0.05
 MOST_TRIES = 200
+DRAIN_BATCH = 100
 MOST_PASSES = 50
 """How often a queue is popped before its ordering is left as it is: leases of others run out meanwhile."""
 
@@ -78,7 +79,11 @@ async def _configured(caller: Caller, name: str, wanted: Ordering) -> bool:
 
 async def empty(caller: Caller, queue: RoundQueue, queues: Queues) -> None:
     """Pop for each group, and ack what comes."""
-    options: dict[str, Any] = {"batch": 100, "wait_seconds": 0.1, "lease_seconds": 10 * LEASE_SECONDS}
+    options: dict[str, Any] = {
+        "batch": DRAIN_BATCH * queues.bulk,
+        "wait_seconds": 0.1,
+        "lease_seconds": 10 * LEASE_SECONDS,
+    }
     for group in groups_of(queue):
         if popped := await caller.pop(queue.key, group, keys=queues.key_of, **options):
             await caller.ack(popped)

@@ -16,6 +16,8 @@ from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE, Queues, RoundQueue,
 PARTITIONS = 6
 PAUSE_SECONDS = 0.05
 BURST = 12
+MOST_AT_RISK = 50
+"""How many messages of a batch a handler may fail with."""
 MOST_HELD = 40
 """How many messages a client keeps for later before it forgets the oldest."""
 LONG_SECONDS = 30 * 86_400.0
@@ -83,7 +85,7 @@ class LoadClient:
         await self._push(1)
 
     async def push_batch(self) -> None:
-        await self._push(self.chance.randint(2, 40))
+        await self._push(self.chance.randint(2, 40 * self.queues.bulk))
 
     async def push_burst(self) -> None:
         """Pushes of one message each at the same time: the server takes itself to be busy, and queues some as operations."""
@@ -124,7 +126,7 @@ class LoadClient:
     async def pop(self) -> None:
         queue = self.some_queue()
         async with queue.calling():
-            options: dict[str, Any] = {"batch": self.chance.choice((1, 5, 20, 50))}
+            options: dict[str, Any] = {"batch": self.queues.bulk * self.chance.choice((1, 5, 20, 50))}
             if self.chance.random() < 0.3:
                 options["partitions"] = 1
             if self.chance.random() < 0.3:
@@ -138,17 +140,28 @@ class LoadClient:
         async with named[0].calling(), named[1].calling():
             group = self.chance.choice(GROUPS)
             found = await self.caller.pop(
-                QueueKey(""), group, keys=self.queues.key_of, namespace=NAMESPACE, batch=10, lease_seconds=LEASE_SECONDS
+                QueueKey(""),
+                group,
+                keys=self.queues.key_of,
+                namespace=NAMESPACE,
+                batch=10 * self.queues.bulk,
+                lease_seconds=LEASE_SECONDS,
             )
             of_key = {queue.key: queue for queue in named}
             await self._treat([Held(message, delivery, of_key[delivery.queue]) for message, delivery in found])
 
     async def pop_auto_ack(self) -> None:
         async with self.some_queue("loose", "swept").calling() as key:
-            await self.caller.pop(key, "auto", keys=self.queues.key_of, batch=20, auto_ack=True)
+            await self.caller.pop(key, "auto", keys=self.queues.key_of, batch=20 * self.queues.bulk, auto_ack=True)
 
     async def _treat(self, popped: list[Held]) -> None:
-        """What a handler does: all well, some of it, a crash, or later."""
+        """What a handler does: all well, some of it, a crash, or later. Of a large batch all but the last messages go well.
+
+        What is delivered again comes alone, so a whole large batch that comes again would take a call for each message.
+        """
+        done, popped = popped[:-MOST_AT_RISK], popped[-MOST_AT_RISK:]
+        if done:
+            await self.caller.ack([(held.message, held.delivery) for held in done])
         if not popped:
             return
         fate = self.chance.random()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.model import Ordering, QueueKey, QueueSettings
 
@@ -62,10 +62,11 @@ class RoundQueue:
     Nobody calls between two lives: a call that overlaps would be of either.
     """
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(self, kind: str, name: str, bulk: int = 1) -> None:
         self.kind = kind
         self.name = name
-        self.lives = [(KINDS | WORKED)[kind]]
+        usual = (KINDS | WORKED)[kind]
+        self.lives = [structs.replace(usual, max_depth=bulk * usual.max_depth)]
         """The settings of each life."""
         self.floor = 0
         """The last seq of the life before, in a log that goes on."""
@@ -119,14 +120,18 @@ class Queues(Struct):
     number: int
     of_kind: dict[str, RoundQueue]
     worked: dict[str, RoundQueue]
+    bulk: int = 1
+    """How many times as large as usual batches are."""
 
     @classmethod
-    def of_round(cls, number: int, *, is_shared: bool = False) -> Queues:
+    def of_round(cls, number: int, bulk: int = 1, *, is_shared: bool = False) -> Queues:
         """``is_shared``: with other processes, which cannot agree on the lives of a queue."""
-        made = [{kind: RoundQueue(kind, f"round{number}-{kind}") for kind in kinds} for kinds in (KINDS, WORKED)]
+        of_kind, worked = (
+            {kind: RoundQueue(kind, f"round{number}-{kind}", bulk) for kind in kinds} for kinds in (KINDS, WORKED)
+        )
         if is_shared:
-            made[0] = {kind: queue for kind, queue in made[0].items() if kind not in SEVERAL_LIVES}
-        return cls(number, *made)
+            of_kind = {kind: queue for kind, queue in of_kind.items() if kind not in SEVERAL_LIVES}
+        return cls(number, of_kind, worked, bulk)
 
     @property
     def all(self) -> list[RoundQueue]:

@@ -26,7 +26,9 @@ from torture.site import Site
 from torture.steps import do_step
 
 DRAIN_SECONDS = 90.0
-"""How long everything may take to be delivered once the faults are over; what is left then is stranded."""
+"""How long everything may take to be delivered once the faults are over, beside a second for every `DRAINED_A_SECOND` messages; what is left then is stranded."""
+DRAINED_A_SECOND = 100
+"""Far less than any machine does."""
 MOST_PUSHES_MEANWHILE = 6
 FIRST_PAUSE_SECONDS = 0.02
 """After the first push of an outage; each further pause is twice as long, so that pushes come early in the outage and late."""
@@ -48,6 +50,7 @@ class Plan(Struct, frozen=True):
     injections: int = 3
     processes: int = 0
     """So many of the clients are processes of their own."""
+    bulk: int = 1
 
     @property
     def name(self) -> str:
@@ -77,7 +80,7 @@ class Round:
         self.site = site
         self.plan = plan
         self.menu = menu
-        self.queues = Queues.of_round(plan.number)
+        self.queues = Queues.of_round(plan.number, plan.bulk)
         self.app = RoundApp(site, self.queues, workers=2 if "worker" in plan.faults else 1)
         self.callers = [Caller(site.url, f"client{n}") for n in range(plan.clients + 1)]
         self.outcome = Outcome(plan)
@@ -117,7 +120,7 @@ class Round:
         """Queues and groups before the first push: a group that comes late does not see what retention took."""
         await self.app.begin(self._observer)
         orders = [
-            ClientOrder(self.site.url, f"process{number}", self.plan.number, self._seed(number))
+            ClientOrder(self.site.url, f"process{number}", self.plan.number, self._seed(number), self.plan.bulk)
             for number in range(self._processes)
         ]
         self.site.clients = [ClientProcess(order, self.site.folder / f"{order.name}.log") for order in orders]
@@ -170,7 +173,7 @@ class Round:
     async def _drain(self) -> None:
         """Pop and ack until nothing is left, in the queues or on its way to them, or it takes far too long."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS):
+            async with asyncio.timeout(DRAIN_SECONDS + self._asked() / DRAINED_A_SECOND):
                 while True:
                     # What was taken for later first, so that the queues are empty after it; a full queue takes it only when it has room.
                     is_stored = await self._is_stored()
@@ -187,6 +190,13 @@ class Round:
             operations = await self._observer.again.operation_stats()
             return found.spool.pending == found.qos0.pending == operations.depth == 0
         return False
+
+    def _asked(self) -> int:
+        """How many messages the clients asked the server to store."""
+        calls = [call for caller in self.callers for call in caller.calls]
+        calls += [call for process in self.site.clients for call in process.calls]
+        pushes = (call for call in calls if call.verb in ("push", "accept"))
+        return sum(len(call.request[0].messages) for call in pushes)
 
     def _shared_out(self) -> list[tuple[RoundQueue, Caller]]:
         queues = list(self.queues.of_kind.values())

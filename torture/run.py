@@ -40,9 +40,11 @@ class Order(Struct, frozen=True):
     steps: int = 60
     injections: int = 3
     processes: int = 0
+    bulk: int = 1
 
     def plan(self, number: int) -> Plan:
-        return Plan(self.seed, number, self.clients, self.steps, self.faults, self.injections, self.processes)
+        given = (self.clients, self.steps, self.faults, self.injections, self.processes, self.bulk)
+        return Plan(self.seed, number, *given)
 
 
 class Totals(Struct):
@@ -164,7 +166,8 @@ def replay_command(order: Order, plan: Plan) -> str:
     """The command that runs a plan again."""
     faults = f" --faults {','.join(plan.faults)} --injections {plan.injections}" if plan.faults else ""
     processes = f" --processes {plan.processes}" if plan.processes else ""
+    bulk = f" --bulk {plan.bulk}" if plan.bulk > 1 else ""
     return (
         f"./skep torture --store {order.store} --seed {plan.seed}{faults} --first-round {plan.number} --rounds 1"
-        f" --clients {plan.clients} --steps {plan.steps}{processes}"
+        f" --clients {plan.clients} --steps {plan.steps}{processes}{bulk}"
     )

@@ -15,10 +15,12 @@ import pytest
 
 from skep.errors import Code, SkepError
 from tests.mutants.tables import TABLES
-from torture.app import chosen_faults
+from torture.app import MOST_BULK, chosen_faults
+from torture.app import torture as torture_command
 from torture.faults import MENU
 from torture.history import Violation
 from torture.machine import commit
+from torture.queues import Queues
 from torture.report import result_of, verdict
 from torture.result import Machine, Result
 from torture.round import Outcome, Plan
@@ -98,6 +100,29 @@ def test_all_faults_together_keep_all_promises(store: str) -> None:
     assert sum(report["faults"].values()) == 15
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_long_history_with_large_batches_keeps_all_promises(store: str) -> None:
+    report = tortured("--seed", "4", "--store", store, "--faults", "kill", "--rounds", "1", "--bulk", "20")
+
+    assert report["longest_history"] > 5_000
+    assert "--bulk 20" in report["command"]
+
+
+def test_large_batches_find_room_in_the_queue_that_is_full_soon() -> None:
+    usual, large = (Queues.of_round(0, bulk).of_kind for bulk in (1, 20))
+
+    assert [large[kind].settings.max_depth for kind in ("full", "keyed")] == [20 * usual["full"].settings.max_depth, 0]
+
+
+@pytest.mark.parametrize("bulk", [0, MOST_BULK + 1])
+def test_batches_that_the_server_would_refuse_are_refused_at_once(bulk: int) -> None:
+    with pytest.raises(SkepError, match="choose from 1 to 100") as refused:
+        torture_command(bulk=bulk)
+
+    assert refused.value.code is Code.INVALID_REQUEST
+
+
 def check_found_out(name: str, promise: str, folder: Path) -> None:
     """A server of the code with a fault in it is found out, by the promise that the fault breaks."""
     [mutant] = [one for table in TABLES.values() for one in table if one.name == name]
@@ -155,7 +180,7 @@ def test_an_unknown_fault_is_refused_with_the_choice() -> None:
 
 
 def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> None:
-    plan = Plan(seed=7, number=4, clients=3, steps=10, faults=("kill",), injections=2)
+    plan = Plan(seed=7, number=4, clients=3, steps=10, faults=("kill",), injections=2, bulk=5)
     totals = Totals(Order(7, faults=("kill",)), machine=Machine(2, 2048, "Linux", "3.11.7", "3.50.0"))
     totals.add(Outcome(Plan(7, 3), tried={"I1": 5}))  # type: ignore[arg-type] # any mapping will do
     totals.add(Outcome(plan, violations=[Violation("I1", "lost")]))
@@ -165,7 +190,10 @@ def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> N
     assert [verdict(totals, promise) for promise in ("I1", "I2")] == ["BROKEN, 1 times", "not tried"]
     assert report["promises"]["I1"] == {"verdict": "broken", "tried": 5, "violations": 1}
     assert report["again"] == replay_command(totals.order, plan)
-    assert "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10" in report["again"]
+    assert (
+        "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10 --bulk 5"
+        in report["again"]
+    )
 
 
 def test_a_result_has_one_line_per_field_and_the_command_that_makes_it_again() -> None:
