@@ -19,6 +19,7 @@ from skep.model import (
 from tests.support.reference_store import ReferenceStore
 from tests.unit.test_history_checker import LEASE_SECONDS, SETTINGS, Q, Session, message, settlement
 from torture.check import check
+from torture.history import History
 
 
 async def session_on(*queues: QueueKey) -> Session:
@@ -121,3 +122,16 @@ async def test_I9_a_pop_that_began_earlier_may_have_waited_and_taken_over() -> N
     assert await session.pop() == []
 
     assert check(session.history()) == []
+
+
+async def test_I9_what_has_expired_does_not_come_again() -> None:
+    aging = structs.replace(SETTINGS, max_age_seconds=LEASE_SECONDS / 2)
+    session = Session(ReferenceStore())
+    await session.store.create_queue(Q, aging, session.now)
+    await session.push("a")
+    await session.pop()
+    session.clock.advance(LEASE_SECONDS)
+    assert await session.pop() == []
+
+    assert {violation.promise for violation in check(session.history())} == {"I9"}
+    assert check(History(session.recorder.calls, {Q: aging})) == []

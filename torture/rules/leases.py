@@ -166,10 +166,11 @@ def forgotten(track: Track) -> list[Holding]:
 
 
 def is_left(track: Track, holding: Holding, call: Call) -> bool:
-    """Whether a lease had certainly run out when the call was made."""
+    """Whether a lease had certainly run out when the call was made, and its messages are still to be delivered."""
     return (
         holding.call.is_before(call)
         and track.deadline_before(holding, call) <= call.now
+        and not track.may_expire
         and not track.moves.may_lie_between(holding.call, call)
     )
 
