@@ -19,6 +19,7 @@ from torture.app import MOST_BULK, chosen_faults
 from torture.app import torture as torture_command
 from torture.faults import MENU
 from torture.history import Violation
+from torture.layers import CURE, can_compile
 from torture.machine import commit
 from torture.queues import Queues
 from torture.report import result_of, verdict
@@ -83,9 +84,21 @@ def test_a_postgres_that_takes_no_writes_and_ends_sessions_keeps_all_promises() 
     assert report["promises"]["I1"]["verdict"] == "kept"
 
 
+@pytest.mark.skipif(not can_compile(), reason=CURE)
+def test_a_round_with_clocks_that_jump_and_a_blocked_loop_keeps_all_promises() -> None:
+    report = tortured(
+        "--seed", "11", "--faults", "clock,suspend,block,memory", "--injections", "4", "--rounds", "1", "--clients", "4",
+        "--steps", "12",
+    )  # fmt: skip
+
+    assert report["faults"] == {"clock": 1, "suspend": 1, "block": 1, "memory": 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("store", "fault"), [(store, f.name) for f in MENU.values() for store in f.stores])
 def test_every_fault_keeps_all_promises(store: str, fault: str) -> None:
+    if MENU[fault].layers and not can_compile():
+        pytest.skip(CURE)
     report = tortured("--seed", "2", "--store", store, "--faults", fault, "--rounds", "2")
 
     assert report["faults"][fault] == 6

@@ -5,18 +5,22 @@ A fault is injected at a point of the plan, and is over when `inject` returns: t
 
 from collections.abc import Iterable
 
+from torture.faults.block import Block
 from torture.faults.client import HitClient
 from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
+from torture.faults.drift import Drift
 from torture.faults.end_sessions import EndSessions
 from torture.faults.fault import Fault
 from torture.faults.freeze import FreezePostgres
 from torture.faults.kill import Kill
+from torture.faults.memory import Memory
 from torture.faults.postgres import KillPostgres
 from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
+from torture.faults.suspend import Suspend
 from torture.faults.sync_fails import SyncFails
 from torture.faults.worker import HitWorker
 
@@ -36,6 +40,10 @@ MENU: dict[str, Fault] = {
         EndSessions(),
         ReadOnly(),
         SyncFails(),
+        Drift(),
+        Suspend(),
+        Block(),
+        Memory(),
     )
 }
 
