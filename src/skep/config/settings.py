@@ -81,14 +81,14 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="dead letters that one transaction replays or purges at most; fewer if so many would take long",
+            description="the most dead letters that one transaction replays or purges; fewer when that would take long",
         ),
     ] = 500
     replays_listed: Annotated[
         int, Meta(ge=1, description="replayed messages that the answer names; the count is always whole")
     ] = 1_000
     chore_rows: Annotated[
-        int, Meta(ge=1, description="rows that one pass of a chore touches at most; fewer if so many would take long")
+        int, Meta(ge=1, description="the most rows that one pass of a chore touches; fewer when that would take long")
     ] = 1_000
     chores_in_flight: Annotated[int, Meta(ge=1, description="chores that run at once")] = 4
 
