@@ -26,4 +26,6 @@ async def driver(store: CutOff, tmp_path: Path) -> AsyncIterator[SpoolDriver]:
     driver = SpoolDriver(store, ManualClock(), tmp_path / "spool")
     await driver.start()
     yield driver
+    if store.held is not None:
+        store.held.set()
     await driver.stop()

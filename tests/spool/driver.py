@@ -18,7 +18,7 @@ from skep.model import MessageFilter, NewMessage, PushOutcome, PushResult, Queue
 from tests.spool.outage import CutOff
 from tests.support.waiting import until_so
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 30
 
 
 class SpoolDriver:
@@ -103,9 +103,8 @@ class SpoolDriver:
 
     async def until(self, condition: Callable[[], bool], passing: float = 0.0) -> None:
         """Let the loop turn, and time pass, until something is so."""
-        if passing:
-            await until_so(condition, lambda: self.clock.advance(passing))
-            return
         async with asyncio.timeout(PATIENCE_SECONDS):
+            if passing:
+                await until_so(condition, lambda: self.clock.advance(passing))
             while not condition():  # noqa: ASYNC110 - nothing to wait for but a turn of the loop
                 await asyncio.sleep(0)
