@@ -62,13 +62,15 @@ def main(arguments: list[str]) -> int:
             print(f"{table}: {mutant.name} ({mutant.file})")
         return 0
     started = time.monotonic()
+    verdicts: list[Verdict] = []
     with copies() as free, ThreadPoolExecutor(COPIES) as threads:
-        verdicts = list(threads.map(lambda one: judged(free, *one), chosen))
+        for verdict in threads.map(lambda one: judged(free, *one), chosen):
+            verdicts.append(verdict)
+            if asked.json is not None:  # each time, so that a run that is cut off has told what it found
+                asked.json.write_text(as_json(verdicts), encoding="utf-8")
     outcomes = [verdict.outcome for verdict in verdicts]
     print(f"\n{len(verdicts)} mutants in {time.monotonic() - started:.0f} s: ", end="")
     print(", ".join(f"{outcomes.count(kind)} {kind}" for kind in (KILLED, EQUIVALENT, SURVIVED, BROKEN)))
-    if asked.json is not None:
-        asked.json.write_text(as_json(verdicts), encoding="utf-8")
     return int(SURVIVED in outcomes or BROKEN in outcomes or not outcomes)
 
 
