@@ -1,15 +1,17 @@
 """A test that does not end fails, and says what its tasks wait for.
 
 A signal interrupts the test, or its fixtures, wherever they are. It comes again while they go on: what it raises may have ended only a
-task of the test's loop.
+task of the test's loop. Threads cannot be interrupted: with one that does not end either, the process ends without it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,6 +26,8 @@ class Longest:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._interrupted = False
+        self._status: int = pytest.ExitCode.INTERNAL_ERROR
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -40,20 +44,35 @@ class Longest:
         with self._bound(item):
             return (yield)
 
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self._status = exitstatus
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        left = [thread.name for thread in threading.enumerate() if not thread.daemon]
+        if self._interrupted and len(left) > 1:
+            print(f"left behind: {', '.join(left)}", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(self._status)
+
+    def _note(self) -> None:
+        self._interrupted = True
+
     @contextmanager
     def _bound(self, item: pytest.Item) -> Iterator[None]:
         if item.get_closest_marker("slow") or threading.current_thread() is not threading.main_thread():
             yield
             return
-        with at_most(self._seconds):
+        with at_most(self._seconds, self._note):
             yield
 
 
 @contextmanager
-def at_most(seconds: float) -> Iterator[None]:
+def at_most(seconds: float, on_interrupt: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Fail what takes longer, in the main thread."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        on_interrupt()
         pytest.fail(f"it did not end within {seconds:g} s{waiting()}")
 
     handler = signal.signal(signal.SIGALRM, interrupt)
