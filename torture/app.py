@@ -41,6 +41,8 @@ def torture(
         int | None, Parameter(help="So many of the clients are processes of their own: 0, or 2 with the fault client.")
     ] = None,
     bulk: Annotated[int, Parameter(help="Batches so many times as large, for long histories; up to 100.")] = 1,
+    servers: Annotated[int, Parameter(help="Servers of one store: several need PostgreSQL.")] = 1,
+    workers: Annotated[int | None, Parameter(help="Processes of each server: 1, or 2 with the fault process.")] = None,
     shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
     as_json: Annotated[
         bool, Parameter(name="--json", help="Print the result as one JSON object and nothing else on stdout.")
@@ -51,6 +53,7 @@ def torture(
     from rich.console import Console
 
     from torture import report
+    from torture.faults import OF_SEVERAL_PROCESSES
     from torture.run import Order
     from torture.run import run as run_rounds
     from torture.run import shrink as shrink_plan
@@ -60,7 +63,9 @@ def torture(
         return 0
     logging.getLogger("skep").setLevel(logging.CRITICAL)  # retries are what is wanted here
     console = Console(stderr=True)
-    chosen = chosen_faults(faults, store)
+    if servers > 1 and store == "sqlite":
+        raise SkepError(Code.INVALID_REQUEST, "several servers need a PostgreSQL: add --store postgres")
+    chosen = chosen_faults(faults, store, has_workers=(workers or 1) > 1)
     if faults == "all" and (missing := left_out(store)):
         console.print(f"left out: {', '.join(missing)}; {CURE}", highlight=False)
     if not 1 <= bulk <= MOST_BULK:
@@ -69,7 +74,11 @@ def torture(
         seed = random.randrange(MOST_SEED)
     if processes is None:
         processes = 2 if "client" in chosen else 0
-    order = Order(seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes, bulk)
+    if workers is None:
+        workers = 2 if OF_SEVERAL_PROCESSES & {*chosen} else 1
+    order = Order(
+        seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes, bulk, servers, workers
+    )  # fmt: skip
     console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
     progress = report.Progress(console)
     try:
@@ -86,14 +95,18 @@ def torture(
     return 1 if totals.failing is not None else 0
 
 
-def chosen_faults(text: str, store: StoreName) -> tuple[str, ...]:
-    """The faults that a list of names means; INVALID_REQUEST for one that is not there, or not for this store."""
-    from torture.faults import MENU
+def chosen_faults(text: str, store: StoreName, *, has_workers: bool = False) -> tuple[str, ...]:
+    """The faults that a list of names means; INVALID_REQUEST for one that is not there, or not for this store.
+
+    All are those that need no other server than the usual one, unless it ``has_workers``.
+    """
+    from torture.faults import MENU, OF_SEVERAL_PROCESSES
 
     fitting = [name for name, fault in MENU.items() if store in fault.stores]
     missing = left_out(store)
     if text == "all":
-        return tuple(name for name in fitting if name not in missing)
+        unfit = OF_SEVERAL_PROCESSES if not has_workers else frozenset[str]()
+        return tuple(name for name in fitting if name not in missing and name not in unfit)
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in fitting:

@@ -36,7 +36,7 @@ class RoundApp:
         await until_done(lambda: caller.again.apply(app))
         for queue in self._queues.worked.values():
             await until_done(partial(caller.again.configure, queue.name, **changed(queue)))
-        arguments = ["skep", "work", str(self._spec), "--url", self._site.url, "--allow-private"]
+        arguments = ["skep", "work", str(self._spec), "--url", ",".join(self._site.urls()), "--allow-private"]
         self._site.workers = [
             Process(arguments, self._site.folder / f"worker{number}.log", {SECRET_VARIABLE: SECRET})
             for number in range(self._workers)

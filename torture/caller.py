@@ -70,8 +70,10 @@ OUTCOMES = {
 class Caller:
     """One client of a server. ``once`` makes one request per call, ``again`` repeats what may be repeated, and waits for operations."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self.url = url
+    def __init__(self, urls: Sequence[str], name: str) -> None:
+        self._urls = urls
+        self._at = 0
+        """The server that ``once`` asks: the next one, when this one cannot be reached."""
         self.name = name
         self.calls: list[Call] = []
         self.clock = SystemClock()
@@ -82,17 +84,26 @@ class Caller:
         self.end: Callable[[int], None] = lambda _: None
         """Called when the call with the number is noted."""
         never = 10**9
-        self.once = AsyncClient(
-            url, attempts=1, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, retry_on_429=False
-        )
+        self.each = [
+            AsyncClient(url, attempts=1, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, retry_on_429=False)
+            for url in urls
+        ]
         self.again = AsyncClient(
-            url, attempts=6, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, backoff_seconds=0.02,
+            list(urls), attempts=6, timeout_seconds=TIMEOUT_SECONDS, breaker_failures=never, backoff_seconds=0.02,
             max_retry_delay=0.5, retry_on_429=False, queued_operation="poll",
         )  # fmt: skip
 
     async def close(self) -> None:
-        await self.once.close()
-        await self.again.close()
+        for client in (*self.each, self.again):
+            await client.close()
+
+    @property
+    def once(self) -> AsyncClient:
+        return self.each[self._at]
+
+    @property
+    def url(self) -> str:
+        return self._urls[self._at]
 
     async def note(
         self,
@@ -113,6 +124,8 @@ class Caller:
         try:
             answer = await asked
         except SkepError as error:
+            if error.code is Code.SERVER_UNREACHABLE:
+                self._at = (self._at + 1) % len(self._urls)
             if repeats or may_have_happened(error):
                 self.calls.append(call)
             elif refusal is not None:

@@ -56,7 +56,7 @@ def read() -> Any:
 
 async def main() -> None:
     order: ClientOrder = read()
-    caller = Caller(order.url, order.name)
+    caller = Caller(order.urls, order.name)
     telling = Telling(caller)
     client = LoadClient(caller, Queues.of_round(order.round, order.bulk, is_shared=True), order.seed)
     while (what := read()) is not None:

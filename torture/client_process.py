@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 class ClientOrder(Struct, frozen=True):
     """What a process needs to know to be a client."""
 
-    url: str
+    urls: list[str]
     name: str
     round: int
     seed: str

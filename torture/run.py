@@ -41,6 +41,13 @@ class Order(Struct, frozen=True):
     injections: int = 3
     processes: int = 0
     bulk: int = 1
+    servers: int = 1
+    workers: int = 1
+
+    def site(self, folder: Path) -> Site:
+        """What it runs on."""
+        layers = layers_of(self.faults)
+        return Site(self.store, folder, layers, servers=self.servers, server_workers=self.workers)
 
     def plan(self, number: int) -> Plan:
         given = (self.clients, self.steps, self.faults, self.injections, self.processes, self.bulk)
@@ -87,7 +94,7 @@ async def run(order: Order, tell: Callable[[Outcome, Totals], None]) -> Totals:
     """Run rounds until the time is over or a promise is broken; at least one."""
     totals = Totals(order, datetime.now(UTC).isoformat(timespec="seconds"))
     with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
-        async with Site(order.store, Path(folder), layers_of(order.faults)) as site:
+        async with order.site(Path(folder)) as site:
             totals.machine = await asyncio.to_thread(machine, site)
             watching = asyncio.create_task(totals.scale.watch(site))
             try:
@@ -136,7 +143,7 @@ TRIES = 3
 async def _fails(order: Order, plan: Plan, tell: Callable[[str], None]) -> bool:
     for _ in range(TRIES):
         with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
-            async with Site(order.store, Path(folder), layers_of(order.faults)) as site:
+            async with order.site(Path(folder)) as site:
                 outcome = await Round(site, plan, MENU).run()
         tell(f"{plan.clients} clients, {plan.steps} steps: {len(outcome.violations)} violations")
         if outcome.violations:
@@ -165,9 +172,10 @@ def command(order: Order) -> str:
 def replay_command(order: Order, plan: Plan) -> str:
     """The command that runs a plan again."""
     faults = f" --faults {','.join(plan.faults)} --injections {plan.injections}" if plan.faults else ""
-    processes = f" --processes {plan.processes}" if plan.processes else ""
-    bulk = f" --bulk {plan.bulk}" if plan.bulk > 1 else ""
+    usual = Order(plan.seed)
+    given = {"processes": plan.processes, "bulk": plan.bulk, "servers": order.servers, "workers": order.workers}
+    others = "".join(f" --{name} {value}" for name, value in given.items() if value != getattr(usual, name))
     return (
         f"./skep torture --store {order.store} --seed {plan.seed}{faults} --first-round {plan.number} --rounds 1"
-        f" --clients {plan.clients} --steps {plan.steps}{processes}{bulk}"
+        f" --clients {plan.clients} --steps {plan.steps}{others}"
     )

@@ -16,6 +16,8 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
+import psutil
+
 from skep.client import AsyncClient
 from skep.crypto.master import new_master_line
 from skep.errors import SkepError
@@ -46,10 +48,16 @@ class Server:
     """`skep serve` as a process. Its port and its store stay the same from the first start to the last."""
 
     def __init__(
-        self, store: str, folder: Path, settings: Mapping[str, str], layers: Mapping[str, str] | None = None
+        self,
+        store: str,
+        folder: Path,
+        settings: Mapping[str, str],
+        layers: Mapping[str, str] | None = None,
+        workers: int = 1,
     ) -> None:
-        """``layers`` is what its environment has for them."""
+        """``layers`` is what its environment has for them, ``workers`` how many processes it serves with."""
         self._store = store
+        self._workers = workers
         self._settings = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._layers = dict(layers or {})
         self._folder = folder
@@ -79,7 +87,7 @@ class Server:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "skep", "serve", "--store", self._store, "--port", str(self.port)),
-                    *self._settings,
+                    *("--workers", str(self._workers), *self._settings),
                 ],
                 cwd=self._folder,
                 env={**plain_environment(), SECRET_VARIABLE: SECRET, **self._layers},
@@ -112,10 +120,22 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.kill()
 
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The processes below the first one: workers, and the owner of the file. None, when it serves by itself."""
+        with suppress(psutil.NoSuchProcess):
+            return [] if self.pid is None else psutil.Process(self.pid).children(recursive=True)
+        return []
+
     def kill(self) -> None:
-        """End it at once, in the midst of whatever it does."""
+        """End it at once, in the midst of whatever it does, with all its processes."""
         if self._process is not None:
+            others = self.processes
             self._process.kill()
+            for one in others:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            psutil.wait_procs(others)
             self._process.wait()
 
 
@@ -135,10 +155,22 @@ def open_folder() -> Iterator[Path]:
 
 
 class Site:
-    """Server, proxy and, for that store, PostgreSQL. Clients connect by way of the proxy."""
+    """Servers, a proxy before each and, for that store, PostgreSQL. Clients connect by way of the proxies."""
 
-    def __init__(self, store: StoreName, folder: Path, layers: Collection[str] = ()) -> None:
-        """``layers``: those that the faults of the run need, by name."""
+    def __init__(
+        self,
+        store: StoreName,
+        folder: Path,
+        layers: Collection[str] = (),
+        *,
+        servers: int = 1,
+        server_workers: int = 1,
+    ) -> None:
+        """``layers``: those that the faults of the run need, by name. Several servers need PostgreSQL."""
+        self.servers: list[Server] = []
+        self.proxies: list[Proxy] = []
+        self._wanted_servers = servers
+        self.server_workers = server_workers
         self.store = store
         self.folder = folder
         self.layers = layers
@@ -168,17 +200,25 @@ class Site:
             self.postgres.start()
             address = self.postgres.create_database()
             self.database = urlsplit(address).path.removeprefix("/")
-        settings = {"encryption.master_keys": f"file:{self._master_keys()}", **SOON_BUSY}
-        self.server = Server(address, self.folder, settings, self._environment("server"))
-        self._stack.callback(self.server.kill)
-        await self.server.start()
+        await self._start_servers(address)
         for layer in (layer for process in PROCESSES for layer in self._layers(process)):
             layer.check()
         for process, disk in self.disks.items():
             disk.holds(files if self.postgres is None or process == "server" else self.postgres.folder / "data")
         self.receiver = await self._stack.enter_async_context(Receiver(self.store))
-        self.proxy = await self._stack.enter_async_context(Proxy(self.server.url))
+        for server in self.servers:
+            self.proxies.append(await self._stack.enter_async_context(Proxy(server.url)))
         return self
+
+    async def _start_servers(self, address: str) -> None:
+        settings = {"encryption.master_keys": f"file:{self._master_keys()}", **SOON_BUSY}
+        for number in range(self._wanted_servers):
+            folder = self.folder / f"server{number}" if number else self.folder
+            folder.mkdir(exist_ok=True)
+            server = Server(address, folder, settings, self._environment("server"), self.server_workers)
+            self._stack.callback(server.kill)
+            await server.start()
+            self.servers.append(server)
 
     def _make_layers(self) -> None:
         processes = PROCESSES if self.store == "postgres" else PROCESSES[:1]
@@ -223,8 +263,25 @@ class Site:
             self.well.set()
 
     @property
+    def server(self) -> Server:
+        """The first server, which is the only one unless several were asked for."""
+        return self.servers[0]
+
+    @property
+    def proxy(self) -> Proxy:
+        """The one before the first server."""
+        return self.proxies[0]
+
+    @property
     def url(self) -> str:
+        """The first server as clients know it."""
         return self.proxy.dsn
+
+    def urls(self, first: int = 0) -> list[str]:
+        """The servers as clients know them, beginning with one of them."""
+        found = [proxy.dsn for proxy in self.proxies]
+        first %= len(found)
+        return found[first:] + found[:first]
 
     @property
     def followed(self) -> str:

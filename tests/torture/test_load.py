@@ -21,7 +21,7 @@ from torture.resolve import resolved
 
 async def load_client(url: str, *kinds: str) -> LoadClient:
     """A client of a round whose queues of these kinds are there."""
-    client = LoadClient(Caller(url, "client"), Queues.of_round(0), "seed")
+    client = LoadClient(Caller([url], "client"), Queues.of_round(0), "seed")
     for kind in kinds:
         queue = client.queues.of_kind[kind]
         await client.caller.again.configure(queue.name, **changed(queue))
@@ -85,7 +85,7 @@ async def test_a_call_that_its_process_did_not_survive_has_no_answer(tmp_path: P
 
     async with await asyncio.start_server(ask, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        client = ClientProcess(ClientOrder(url, "process0", 0, "seed"), tmp_path / "log")
+        client = ClientProcess(ClientOrder([url], "process0", 0, "seed"), tmp_path / "log")
         step = asyncio.create_task(client.step(0))
         await asked.wait()
         client.send(signal.SIGKILL)

@@ -17,7 +17,7 @@ from skep.errors import Code, SkepError
 from tests.mutants.tables import TABLES
 from torture.app import MOST_BULK, chosen_faults
 from torture.app import torture as torture_command
-from torture.faults import MENU
+from torture.faults import MENU, OF_SEVERAL_PROCESSES
 from torture.history import Violation
 from torture.layers import CURE, can_compile
 from torture.machine import commit
@@ -106,6 +106,16 @@ def test_every_fault_keeps_all_promises(store: str, fault: str) -> None:
 
 
 @pytest.mark.slow
+def test_two_servers_of_which_one_fails_keep_all_promises() -> None:
+    report = tortured(
+        "--seed", "4", "--store", "postgres", "--servers", "2", "--workers", "2", "--faults", "kill,stop,cut,process",
+        "--rounds", "2",
+    )  # fmt: skip
+
+    assert sum(report["faults"].values()) == 6
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_all_faults_together_keep_all_promises(store: str) -> None:
     report = tortured("--seed", "3", "--store", store, "--faults", "all", "--rounds", "3", "--injections", "5")
@@ -189,7 +199,16 @@ def test_an_unknown_fault_is_refused_with_the_choice() -> None:
 
     assert refused.value.code is Code.INVALID_REQUEST
     assert "kill, restart, stop, cut" in refused.value.message
-    assert chosen_faults("all", "sqlite") == tuple(name for name, fault in MENU.items() if "sqlite" in fault.stores)
+    fitting = tuple(name for name, fault in MENU.items() if "sqlite" in fault.stores)
+    assert chosen_faults("all", "sqlite", has_workers=True) == fitting
+    assert chosen_faults("all", "sqlite") == tuple(name for name in fitting if name not in OF_SEVERAL_PROCESSES)
+
+
+def test_several_servers_on_sqlite_are_refused() -> None:
+    done = torture("--servers", "2", "--rounds", "1")
+
+    assert done.returncode != 0
+    assert "Several servers need a PostgreSQL: add --store postgres" in done.stderr
 
 
 def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> None:

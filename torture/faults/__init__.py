@@ -16,6 +16,7 @@ from torture.faults.freeze import FreezePostgres
 from torture.faults.kill import Kill
 from torture.faults.memory import Memory
 from torture.faults.postgres import KillPostgres
+from torture.faults.process import HitProcess
 from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.stall import Stall
@@ -34,6 +35,7 @@ MENU: dict[str, Fault] = {
         Stall(),
         HitClient(),
         HitWorker(),
+        HitProcess(),
         KillPostgres(),
         FreezePostgres(),
         MoveClock(),
@@ -48,9 +50,15 @@ MENU: dict[str, Fault] = {
 }
 
 
+OF_ONE_SERVER = frozenset(("kill", "restart"))
+"""Outages of one server: where there are several, the others go on."""
+OF_SEVERAL_PROCESSES = frozenset(("process",))
+"""Faults that need a server with several processes (`--workers`)."""
+
+
 def layers_of(names: Iterable[str]) -> set[str]:
     """The layers that processes need for these faults."""
     return {layer for name in names for layer in MENU[name].layers}
 
 
-__all__ = ["MENU", "Fault", "layers_of"]
+__all__ = ["MENU", "OF_ONE_SERVER", "OF_SEVERAL_PROCESSES", "Fault", "layers_of"]

@@ -21,16 +21,17 @@ class Cut:
     layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
+        proxy = chance.choice(site.proxies)
         size = chance.randrange(MOST_BYTES)
         is_answer = chance.random() < 0.7
-        site.proxy.was_cut.clear()
-        site.proxy.cut_after(*((None, size) if is_answer else (size, None)))
+        proxy.was_cut.clear()
+        proxy.cut_after(*((None, size) if is_answer else (size, None)))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await site.proxy.was_cut.wait()
+                await proxy.was_cut.wait()
         except TimeoutError:
             pass
         finally:
-            site.proxy.count()
-        site.proxy.cut()
+            proxy.count()
+        proxy.cut()
         return f"cut connections after {size} bytes of {'answers' if is_answer else 'requests'}"

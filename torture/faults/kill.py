@@ -16,7 +16,8 @@ class Kill:
     takes_pushes = False
     layers = ()
 
-    async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
-        site.server.kill()
-        await site.server.start()
+    async def inject(self, site: Site, chance: random.Random) -> str:
+        server = chance.choice(site.servers)
+        server.kill()
+        await server.start()
         return "killed the server"

@@ -17,8 +17,9 @@ class Restart:
     takes_pushes = False
     layers = ()
 
-    async def inject(self, site: Site, chance: random.Random) -> str:  # noqa: ARG002 - the moment is the plan's
-        site.server.send(signal.SIGTERM)
-        await site.server.ended()
-        await site.server.start()
+    async def inject(self, site: Site, chance: random.Random) -> str:
+        server = chance.choice(site.servers)
+        server.send(signal.SIGTERM)
+        await server.ended()
+        await server.start()
         return "restarted the server"

@@ -19,10 +19,11 @@ class Stall:
     layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
+        proxy = chance.choice(site.proxies)
         seconds = LEASE_SECONDS * chance.uniform(1.1, 2.0)
-        site.proxy.stall()
+        proxy.stall()
         try:
             await asyncio.sleep(seconds)
         finally:
-            site.proxy.resume()
+            proxy.resume()
         return f"held back all bytes for {seconds:.1f} s"

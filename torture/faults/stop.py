@@ -21,9 +21,10 @@ class Stop:
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         seconds = LEASE_SECONDS * chance.uniform(1.1, 1.5)
-        site.server.send(signal.SIGSTOP)
+        server = chance.choice(site.servers)
+        server.send(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            site.server.send(signal.SIGCONT)
+            server.send(signal.SIGCONT)
         return f"stopped the server for {seconds:.1f} s"
