@@ -18,7 +18,7 @@ from torture.app_round import RoundApp
 from torture.caller import Caller
 from torture.check import check, occasions
 from torture.client_process import ClientOrder, ClientProcess
-from torture.faults import OF_ONE_SERVER, Fault
+from torture.faults import OF_ONE_SERVER, Fault, Prepared
 from torture.history import Call, History, Violation
 from torture.load_client import LoadClient
 from torture.queues import Queues, RoundQueue, groups_of
@@ -156,11 +156,13 @@ class Round:
         total = self.plan.clients * self.plan.steps
         points = sorted(chance.randrange(total) for _ in range(self.plan.injections if self.plan.faults else 0))
         for point in points:
+            name = chance.choice(self.plan.faults)
+            fault = self.menu[name]
+            if isinstance(fault, Prepared):
+                await fault.prepare(self.site)
             async with self._moved:
                 while self._done < point:
                     await self._moved.wait()
-            name = chance.choice(self.plan.faults)
-            fault = self.menu[name]
             self._takes_pushes = fault.takes_pushes
             if fault.is_outage and not (name in OF_ONE_SERVER and len(self.site.servers) > 1):
                 self.site.well.clear()

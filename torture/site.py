@@ -22,7 +22,7 @@ from skep.client import AsyncClient
 from skep.crypto.master import new_master_line
 from skep.errors import SkepError
 from skep.testing.binaries import temporary_root, unprivileged_account
-from skep.testing.postgres import PostgresServer
+from skep.testing.postgres import USER, PostgresServer
 from torture.app_of_round import SECRET, SECRET_VARIABLE
 from torture.client_process import ClientProcess
 from torture.layers import Layer, environment
@@ -177,6 +177,8 @@ class Site:
         self.workers: list[Process] = []
         self.clients: list[ClientProcess] = []
         self.postgres: PostgresServer | None = None
+        self.spare: PostgresServer | None = None
+        """Another PostgreSQL, which does not run. Where the layer is there, the server's address names both."""
         self.clocks: dict[str, ProcessClock] = {}
         """Of `server` and `postgres`, where the layer is there."""
         self.disks: dict[str, ProcessDisk] = {}
@@ -195,11 +197,14 @@ class Site:
         address = str(files / "torture.db")
         self._make_layers()
         if self.store == "postgres":
-            self.postgres = PostgresServer(self._environment("postgres"))
-            self._stack.callback(self.postgres.close)
-            self.postgres.start()
+            self.postgres = self._new_postgres()
             address = self.postgres.create_database()
             self.database = urlsplit(address).path.removeprefix("/")
+            if "spare" in self.layers:
+                self.spare = self._new_postgres()
+                self.spare.stop()
+                hosts = ",".join(f"127.0.0.1:{postgres.port}" for postgres in (self.postgres, self.spare))
+                address = f"postgresql://{USER}@{hosts}/{self.database}?target_session_attrs=read-write"
         await self._start_servers(address)
         for layer in (layer for process in PROCESSES for layer in self._layers(process)):
             layer.check()
@@ -231,6 +236,20 @@ class Site:
 
     def _layers(self, process: str) -> list[Layer]:
         return [one[process].layer for one in (self.clocks, self.disks) if process in one]
+
+    def _new_postgres(self) -> PostgresServer:
+        postgres = PostgresServer(self._environment("postgres"))
+        self._stack.callback(postgres.close)
+        postgres.start()
+        return postgres
+
+    def take_over(self) -> None:
+        """From now on the spare PostgreSQL, which was promoted, is the one in use."""
+        assert self.postgres is not None
+        assert self.spare is not None
+        self.postgres, self.spare = self.spare, self.postgres
+        if "postgres" in self.disks:
+            self.disks["postgres"].holds(self.postgres.folder / "data")
 
     def _environment(self, process: str) -> dict[str, str]:
         return environment(self._layers(process))

@@ -6,23 +6,27 @@ A fault is injected at a point of the plan, and is over when `inject` returns: t
 from collections.abc import Iterable
 
 from torture.faults.block import Block
+from torture.faults.busy import BusyPostgres
 from torture.faults.client import HitClient
 from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
 from torture.faults.drift import Drift
 from torture.faults.end_sessions import EndSessions
-from torture.faults.fault import Fault
+from torture.faults.fault import Fault, Prepared
 from torture.faults.freeze import FreezePostgres
 from torture.faults.kill import Kill
 from torture.faults.memory import Memory
 from torture.faults.postgres import KillPostgres
 from torture.faults.process import HitProcess
+from torture.faults.promote import Promote
 from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
+from torture.faults.restore import Restore
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 from torture.faults.suspend import Suspend
 from torture.faults.sync_fails import SyncFails
+from torture.faults.vacuum import VacuumPostgres
 from torture.faults.worker import HitWorker
 
 MENU: dict[str, Fault] = {
@@ -46,6 +50,10 @@ MENU: dict[str, Fault] = {
         Suspend(),
         Block(),
         Memory(),
+        BusyPostgres(),
+        VacuumPostgres(),
+        Promote(),
+        Restore(),
     )
 }
 
@@ -61,4 +69,4 @@ def layers_of(names: Iterable[str]) -> set[str]:
     return {layer for name in names for layer in MENU[name].layers}
 
 
-__all__ = ["MENU", "OF_ONE_SERVER", "OF_SEVERAL_PROCESSES", "Fault", "layers_of"]
+__all__ = ["MENU", "OF_ONE_SERVER", "OF_SEVERAL_PROCESSES", "Fault", "Prepared", "layers_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torture.site import Site, StoreName
 
@@ -35,7 +35,15 @@ class Fault(Protocol):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers (`torture.layers`) that processes must have been started with for it."""
+        """The layers (`torture.layers`) that processes must have been started with for it; `spare` is a second PostgreSQL."""
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         """Do it, undo it, and say what was done."""
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A fault for which something is made ready before its point of the plan, while the load goes on."""
+
+    async def prepare(self, site: Site) -> None:
+        """Make it ready."""
