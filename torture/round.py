@@ -23,7 +23,7 @@ from torture.history import Call, History, Violation
 from torture.load_client import LoadClient
 from torture.queues import Queues, RoundQueue, groups_of
 from torture.resolve import resolved
-from torture.site import Site
+from torture.site import NotBackError, Site
 from torture.steps import do_step
 
 DRAIN_SECONDS = 90.0
@@ -104,6 +104,10 @@ class Round:
                 tasks.create_task(self._inject())
             self._judge(await self._drained_history())
             await self._clean_up()
+        except* NotBackError as lost:
+            self.outcome.violations = [
+                Violation("I1", f"the store did not come back after a fault: {lost.exceptions[0]}")
+            ]
         finally:
             self.app.stop()
             for process in self.site.clients:

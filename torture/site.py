@@ -154,6 +154,10 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
+class NotBackError(Exception):
+    """Server or PostgreSQL cannot be started after a fault."""
+
+
 class Site:
     """Servers, a proxy before each and, for that store, PostgreSQL. Clients connect by way of the proxies."""
 
@@ -271,13 +275,15 @@ class Site:
         return self.disks["server" if self.postgres is None else "postgres"]
 
     async def recover(self) -> None:
-        """Start what has ended, and wait until all is well again; the next steps wait meanwhile."""
+        """Start what has ended, and wait until all is well again; the next steps wait meanwhile. NotBackError when that fails."""
         self.well.clear()
         try:
             if self.postgres is not None:
                 await asyncio.to_thread(revive, self.postgres)
             if self.server.has_ended:
                 await self.server.start()
+        except (RuntimeError, TimeoutError) as error:
+            raise NotBackError(str(error)) from error
         finally:
             self.well.set()
 

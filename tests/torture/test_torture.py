@@ -176,6 +176,31 @@ def test_a_server_with_a_fault_in_its_code_is_found_out(name: str, promise: str,
     check_found_out(name, promise, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not can_compile(), reason="layers need Linux and a C compiler")
+@pytest.mark.parametrize(
+    ("store", "file", "synced", "not_synced"),
+    [
+        ("sqlite", "store/sqlite/connection.py", '"synchronous", "FULL"', '"synchronous", "NORMAL"'),
+        ("postgres", "testing/postgres.py", '"fsync": "on"', '"fsync": "off"'),
+    ],
+)
+def test_I1_one_power_cut_finds_out_a_store_that_does_not_sync(
+    store: str, file: str, synced: str, not_synced: str, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = copy / "skep" / file
+    text = changed.read_text(encoding="utf-8")
+    assert text.count(synced) == 1
+    changed.write_text(text.replace(synced, not_synced), encoding="utf-8")
+    one = ("--seed", "1", "--store", store, "--faults", "power", "--rounds", "1", "--injections", "1")
+
+    done = torture("--json", "--no-shrink", *one, source=copy)
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert json.loads(done.stdout)["promises"]["I1"]["verdict"] == "broken"
+
+
 def test_the_menu_is_shown() -> None:
     done = torture("--list")
 

@@ -14,9 +14,11 @@ from torture.faults.drift import Drift
 from torture.faults.end_sessions import EndSessions
 from torture.faults.fault import Fault, Prepared
 from torture.faults.freeze import FreezePostgres
+from torture.faults.full import Full
 from torture.faults.kill import Kill
 from torture.faults.memory import Memory
 from torture.faults.postgres import KillPostgres
+from torture.faults.power import Power
 from torture.faults.process import HitProcess
 from torture.faults.promote import Promote
 from torture.faults.read_only import ReadOnly
@@ -26,6 +28,7 @@ from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 from torture.faults.suspend import Suspend
 from torture.faults.sync_fails import SyncFails
+from torture.faults.sync_slow import SyncSlow
 from torture.faults.vacuum import VacuumPostgres
 from torture.faults.worker import HitWorker
 
@@ -54,6 +57,9 @@ MENU: dict[str, Fault] = {
         VacuumPostgres(),
         Promote(),
         Restore(),
+        SyncSlow(),
+        Full(),
+        Power(),
     )
 }
 

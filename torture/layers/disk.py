@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import mmap
 import os
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from torture.layers import Layer
+from torture.power_cut import Loss, cut_power
 
 CELLS = (
     "root_length", "failures_left", "delay_ms", "full", "room", "journaling", "journal_bytes", "tail", "overflowed", "clock", "failed",
@@ -23,6 +25,9 @@ JOURNAL_BYTES = 512 * 1024 * 1024
 LOOK_SECONDS = 0.01
 PATIENCE_SECONDS = 5.0
 """How long a fault waits for the load to meet it."""
+
+NO_GROWTH, NO_WRITES = 1, 2
+"""Which writes a full disk refuses: those that make a file longer, or all."""
 
 Meeting = Literal["failed", "delayed", "refused"]
 
@@ -55,10 +60,52 @@ class ProcessDisk:
         finally:
             self.layer.write(failures_left=0)
 
-    async def met(self, meeting: Meeting, times: int) -> int:
+    @contextmanager
+    def slow_syncs(self, delay_ms: int) -> Iterator[None]:
+        """Let all syncs take longer."""
+        self.layer.write(delayed=0, delay_ms=delay_ms)
+        try:
+            yield
+        finally:
+            self.layer.write(delay_ms=0)
+
+    @contextmanager
+    def full(self, how: int, room: int) -> Iterator[None]:
+        """Let the disk be full once it has taken ``room`` more bytes; the write that does not fit is cut short."""
+        self.layer.write(refused=0, room=room, full=how)
+        try:
+            yield
+        finally:
+            self.layer.write(full=0)
+
+    def begin_journal(self) -> None:
+        """Note from now on what is written and what is synced, for a power cut."""
+        used = min(self.layer.read("tail"), JOURNAL_BYTES)
+        self._journal[ROOT_BYTES : ROOT_BYTES + used] = bytes(used)
+        self.layer.write(tail=0, overflowed=0, journaling=1)
+
+    async def noted(self, times: int) -> None:
+        """Wait until so many more writes and syncs are in the journal, but not for ever."""
+        await self._reached("clock", self.layer.read("clock") + times, PATIENCE_SECONDS)
+
+    def cut_power(self, chance: random.Random) -> Loss:
+        """Take back what was not synced since the journal began. All processes that have the files open must have ended."""
+        return cut_power(self.root, self.end_journal(), chance)
+
+    def end_journal(self) -> bytes:
+        """What was noted since the journal began."""
+        self.layer.write(journaling=0)
+        if self.layer.read("overflowed"):
+            raise RuntimeError(f"more was written before the power cut than {JOURNAL_BYTES} bytes")
+        return self._journal[ROOT_BYTES : ROOT_BYTES + self.layer.read("tail")]
+
+    async def met(self, meeting: Meeting, times: int, seconds: float = PATIENCE_SECONDS) -> int:
         """Wait until the process has met a fault so many times, but not for ever; how often it has."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while self.layer.read(meeting) < times:  # noqa: ASYNC110 - nobody tells us
-                    await asyncio.sleep(LOOK_SECONDS)
+        await self._reached(meeting, times, seconds)
         return self.layer.read(meeting)
+
+    async def _reached(self, cell: str, value: int, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.layer.read(cell) < value:  # noqa: ASYNC110 - nobody tells us
+                    await asyncio.sleep(LOOK_SECONDS)
