@@ -111,10 +111,11 @@ async def until_done(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def until_seen(caller: Caller, look: Callable[[], Awaitable[object]]) -> None:
-    """Repeat a look until it has an answer."""
+    """Repeat a look until it has an answer. One that was refused is not noted."""
     for _ in range(MOST_TRIES):
+        noted = len(caller.calls)
         await look()
-        if caller.calls[-1].ended is not None:
+        if len(caller.calls) > noted and caller.calls[-1].ended is not None:
             return
         await asyncio.sleep(PAUSE_SECONDS)
 
