@@ -162,7 +162,11 @@ def store_error(error: apsw.Error, path: str) -> SkepError:
     text = f"{path}: {error}"
     if isinstance(error, apsw.BusyError | apsw.LockedError | apsw.ProtocolError):
         return SkepError(Code.STORE_BUSY, f"{text}; another process holds the file: stop it, or try again")
-    if isinstance(error, apsw.FullError | apsw.NoMemError) or "disk is full" in str(error):
+    if isinstance(error, apsw.NoMemError):
+        return SkepError(
+            Code.STORE_FULL, f"{text}; nothing was written: give the server more memory, or send less at a time"
+        )
+    if isinstance(error, apsw.FullError) or "disk is full" in str(error):
         return SkepError(Code.STORE_FULL, f"{text}; nothing was written: free some space and try again")
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return SkepError(
