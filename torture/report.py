@@ -9,7 +9,6 @@ from rich.table import Table
 
 from skep import __version__
 from torture.faults import MENU
-from torture.machine import commit
 from torture.result import Broken, PromiseResult, Result
 from torture.round import Outcome
 from torture.run import PROMISES, Totals, command, replay_command, told
@@ -86,7 +85,7 @@ def result_of(totals: Totals) -> Result:
     """The same for programs, and for the ledger."""
     assert totals.machine is not None
     figures = ("rounds", "calls", "unanswered", "pushed", "longest_history", "delivered", "settled")
-    found, is_modified = commit()
+    found, is_modified = totals.code
     return Result(
         version=__version__,
         commit=found,

@@ -16,7 +16,7 @@ from msgspec import Struct, field, structs
 from torture.check import shortest
 from torture.faults import MENU, layers_of
 from torture.history import Call, Violation
-from torture.machine import machine
+from torture.machine import commit, machine
 from torture.memory import Scale
 from torture.result import Machine
 from torture.round import Outcome, Plan, Round
@@ -60,6 +60,8 @@ class Totals(Struct):
     order: Order
     began_at: str = ""
     machine: Machine | None = None
+    code: tuple[str | None, bool] = (None, False)
+    """The commit at the start, and whether the code was another."""
     scale: Scale = field(default_factory=Scale)
     rounds: int = 0
     seconds: float = 0.0
@@ -96,6 +98,7 @@ async def run(order: Order, tell: Callable[[Outcome, Totals], None]) -> Totals:
     with TemporaryDirectory(prefix="skep-torture-", ignore_cleanup_errors=True) as folder:
         async with order.site(Path(folder)) as site:
             totals.machine = await asyncio.to_thread(machine, site)
+            totals.code = await asyncio.to_thread(commit)
             watching = asyncio.create_task(totals.scale.watch(site))
             try:
                 await _rounds(site, totals, tell)
