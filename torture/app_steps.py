@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.05
 TAKEN = 202
 
 
-async def push_misfit(client: LoadClient) -> None:
+async def push_misfit(client: LoadClient[Caller]) -> None:
     """A push of which one message fits no type: nothing of it may ever be seen."""
     async with client.queues.of_kind["typed"].calling() as key:
         messages = client.messages(key, client.chance.randint(1, 5))
@@ -36,14 +36,14 @@ async def push_misfit(client: LoadClient) -> None:
         await client.caller.push_in_vain(key, messages)
 
 
-async def push_for_workers(client: LoadClient) -> None:
+async def push_for_workers(client: LoadClient[Caller]) -> None:
     queue, fate = client.queues.worked[client.chance.choice(("counted", "sent"))], client.chance.random()
     async with queue.calling() as key:
         messages = client.messages(key, client.chance.randint(1, 10), plain=fate < 0.3)
         await client.caller.push(key, messages, repeats=fate > 0.5)
 
 
-async def post_to_hook(client: LoadClient) -> None:
+async def post_to_hook(client: LoadClient[Caller]) -> None:
     """A request from outside, repeated until it is answered, and at times once more; at times with a wrong signature."""
     fate, caller, path = client.chance.random(), client.caller, hook_path(client.queues)
     async with client.queues.of_kind["hooked"].calling() as key:

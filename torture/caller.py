@@ -29,7 +29,6 @@ from skep.model import (
     ClearScope,
     Delivery,
     NewMessage,
-    Outcome,
     PopRequest,
     PopResult,
     PushBatch,
@@ -51,6 +50,7 @@ from skep.model.transaction import Transaction, TransactionOutcome
 from skep.wire.messages import Ack, AckResult, AckStatus, PushedMessage
 from skep.wire.times import to_datetime, to_instant
 from torture.history import Call
+from torture.load_caller import OUTCOMES
 
 T = TypeVar("T")
 
@@ -59,12 +59,6 @@ SLACK_US = 50_000
 TIMEOUT_SECONDS = 15.0
 MOST_LOOKS = 200
 LOOK_SECONDS = 0.05
-OUTCOMES = {
-    AckStatus.COMPLETED: Outcome.ACK,
-    AckStatus.FAILED: Outcome.NACK,
-    AckStatus.RETRY: Outcome.NACK,
-    AckStatus.DLQ: Outcome.REJECT,
-}
 
 
 class Caller:
@@ -273,15 +267,16 @@ class Caller:
 
     # settlements
 
-    async def settle(self, said: Sequence[tuple[AsyncMessage, Delivery, Ack]], *, repeats: bool = True) -> None:
+    async def settle(self, said: Sequence[tuple[AsyncMessage, Delivery, AckStatus]], *, repeats: bool = True) -> None:
         """Settle messages, each with its own outcome."""
         client = self.again if repeats else self.once
-        request = [delivery.settlement(OUTCOMES[ack.status]) for _, delivery, ack in said]
+        request = [delivery.settlement(OUTCOMES[status]) for _, delivery, status in said]
+        acks = [Ack(message.lease_id, delivery.seq, status) for message, delivery, status in said]
 
         def read(results: list[AckResult]) -> list[SettleResult]:
             return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=True)]
 
-        results = await self.note("settle", request, client.settle([ack for *_, ack in said]), read, repeats=repeats)
+        results = await self.note("settle", request, client.settle(acks), read, repeats=repeats)
         if any(result.status is SettleStatus.QUEUED for result in results or ()):
             # It takes effect later than its answer.
             self.calls[-1] = structs.replace(self.calls[-1], ended=None, answer=None)

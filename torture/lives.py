@@ -12,6 +12,7 @@ from skep.errors import Code, SkepError
 from skep.model import Ordering, QueueStats
 from torture import looks
 from torture.caller import Caller
+from torture.load_caller import LoadCaller
 from torture.load_client import LoadClient
 from torture.queues import LEASE_SECONDS, Queues, RoundQueue, groups_of
 
@@ -22,7 +23,7 @@ MOST_PASSES = 50
 """How often a queue is popped before its ordering is left as it is: leases of others run out meanwhile."""
 
 
-async def remake(client: LoadClient) -> None:
+async def remake(client: LoadClient[Caller]) -> None:
     queue = client.queues.of_kind["remade"]
     async with queue.alone() as key:
         await client.caller.note("delete_queue", (key,), _delete(client.caller, queue.name), lambda _: None)
@@ -43,7 +44,7 @@ async def _delete(caller: Caller, name: str) -> None:
     await until_done(delete)
 
 
-async def turn(client: LoadClient) -> None:
+async def turn(client: LoadClient[Caller]) -> None:
     """Give a queue another ordering, which needs all of it to be settled."""
     queue, caller = client.queues.of_kind["turned"], client.caller
     others = [ordering for ordering in Ordering if ordering is not queue.settings.ordering]
@@ -77,7 +78,7 @@ async def _configured(caller: Caller, name: str, wanted: Ordering) -> bool:
     return not refused
 
 
-async def empty(caller: Caller, queue: RoundQueue, queues: Queues) -> None:
+async def empty(caller: LoadCaller, queue: RoundQueue, queues: Queues) -> None:
     """Pop for each group, and ack what comes."""
     options: dict[str, Any] = {
         "batch": DRAIN_BATCH * queues.bulk,

@@ -1,41 +1,35 @@
-"""A client of the load: what it can do in a step, and the messages that it keeps from one step to another."""
+"""A client of the load: what it can do in a step, on a server or a store, and the messages that it keeps from one step to another."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from skep.client.async_message import AsyncMessage
 from skep.model import ClearScope, Delivery, NewMessage, QueueKey, Start, StartMode
-from skep.wire.messages import Ack, AckStatus
-from torture import looks
-from torture.caller import Caller
-from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE, Queues, RoundQueue, payload_of
+from skep.wire.messages import AckStatus
+from torture.load_caller import LoadCaller
+from torture.queues import GROUPS, LEASE_SECONDS, Queues, RoundQueue, payload_of
 
 PARTITIONS = 6
-PAUSE_SECONDS = 0.05
-BURST = 12
 MOST_AT_RISK = 50
 """How many messages of a batch a handler may fail with."""
 MOST_HELD = 40
 """How many messages a client keeps for later before it forgets the oldest."""
-LONG_SECONDS = 30 * 86_400.0
-"""Longer than all that clocks are put ahead by."""
+C = TypeVar("C", bound=LoadCaller)
 
 
 class Held(NamedTuple):
-    """A message that was popped."""
+    """A message that was popped, as its caller knows it, and as the history does."""
 
-    message: AsyncMessage
+    message: Any
     delivery: Delivery
     queue: RoundQueue
 
 
-class LoadClient:
+class LoadClient(Generic[C]):
     """One client of the load. It keeps some of the messages that it pops, to settle, renew or release them later or never."""
 
-    def __init__(self, caller: Caller, queues: Queues, seed: str) -> None:
+    def __init__(self, caller: C, queues: Queues, seed: str) -> None:
         self.caller = caller
         self.queues = queues
         self.seed = seed
@@ -87,12 +81,6 @@ class LoadClient:
     async def push_batch(self) -> None:
         await self._push(self.chance.randint(2, 40 * self.queues.bulk))
 
-    async def push_burst(self) -> None:
-        """Pushes of one message each at the same time: the server takes itself to be busy, and queues some as operations."""
-        async with self.some_queue("keyed", "single", "loose", "typed").calling() as key:
-            messages = self.messages(key, BURST)
-            await asyncio.gather(*(self.caller.push(key, [message]) for message in messages))
-
     async def push_scheduled(self) -> None:
         async with self.some_queue("keyed", "loose", "single", "swept").calling() as key:
             due = self.caller.clock.now() + self.chance.randint(0, 800_000)
@@ -101,10 +89,6 @@ class LoadClient:
                 for m in self.messages(key, self.chance.randint(1, 5))
             ]
             await self.caller.push(key, messages, repeats=True)
-
-    async def push_buffered(self) -> None:
-        async with self.some_queue("keyed", "loose", "single").calling() as key:
-            await self.caller.push(key, self.messages(key, self.chance.randint(1, 5), plain=True), buffered=True)
 
     async def transact(self) -> None:
         source = self.some_queue("keyed", "loose", "single")
@@ -133,28 +117,13 @@ class LoadClient:
                 options["wait_seconds"] = self.chance.choice((0.05, 0.3))
             if self.chance.random() < 0.1:
                 options["partition"] = f"p{self.chance.randrange(PARTITIONS)}"
-            await self._treat(await self._pop(queue, **options))
-
-    async def pop_namespace(self) -> None:
-        named = [self.queues.of_kind[kind] for kind in ("keyed", "loose")]
-        async with named[0].calling(), named[1].calling():
-            group = self.chance.choice(GROUPS)
-            found = await self.caller.pop(
-                QueueKey(""),
-                group,
-                keys=self.queues.key_of,
-                namespace=NAMESPACE,
-                batch=10 * self.queues.bulk,
-                lease_seconds=LEASE_SECONDS,
-            )
-            of_key = {queue.key: queue for queue in named}
-            await self._treat([Held(message, delivery, of_key[delivery.queue]) for message, delivery in found])
+            await self.treat(await self._pop(queue, **options))
 
     async def pop_auto_ack(self) -> None:
         async with self.some_queue("loose", "swept").calling() as key:
             await self.caller.pop(key, "auto", keys=self.queues.key_of, batch=20 * self.queues.bulk, auto_ack=True)
 
-    async def _treat(self, popped: list[Held]) -> None:
+    async def treat(self, popped: list[Held]) -> None:
         """What a handler does: all well, some of it, a crash, or later. Of a large batch all but the last messages go well.
 
         What is delivered again comes alone, so a whole large batch that comes again would take a call for each message.
@@ -186,7 +155,7 @@ class LoadClient:
                 status = AckStatus.FAILED
             elif fate < 0.36:
                 status = AckStatus.DLQ
-            said.append((held.message, held.delivery, Ack(held.message.lease_id, held.delivery.seq, status)))
+            said.append((held.message, held.delivery, status))
         if said:
             await self.caller.settle(said, repeats=self.chance.random() < 0.5)
 
@@ -241,48 +210,3 @@ class LoadClient:
     async def delete_message(self) -> None:
         async with self.some_queue("moved", "strewn").calling() as key:
             await self.caller.delete_message(key, self.chance.randint(1, 60))
-
-    async def pause(self) -> None:
-        queue = self.some_queue("windowed", "delayed")
-        async with queue.calling():
-            await self.caller.note("pause", queue.key, self.caller.again.pause(queue.name), lambda _: None)
-            await asyncio.sleep(PAUSE_SECONDS)
-            await self.caller.note("resume", queue.key, self.caller.again.resume(queue.name), lambda _: None)
-
-    async def configure(self) -> None:
-        """Change settings that change no promise, under load."""
-        queue = self.some_queue("keyed", "loose", "single")
-        async with queue.calling():
-            backoff = self.chance.choice((5, 10, 20))
-            asked = self.caller.again.configure(queue.name, initial_backoff_ms=backoff, retention_seconds=LONG_SECONDS)
-            await self.caller.note("update", queue.key, asked, lambda _: None)
-
-    async def rotate(self) -> None:
-        """Give the encrypted queue a new key, or wrap all keys anew."""
-        queue = self.queues.of_kind["sealed"]
-        async with queue.calling() as key:
-            if self.chance.random() < 0.8:
-                await self.caller.note("rotate", key, self.caller.again.rotate_data_key(queue.name), lambda _: None)
-            else:
-                await self.caller.note("rewrap", None, self.caller.again.rewrap_data_keys(), lambda _: None)
-
-    async def replay(self) -> None:
-        async with self.some_queue("keyed", "loose").calling() as key:
-            letters = await looks.look_at_dead_letters(self.caller, key)
-            if letters:
-                await looks.replay(self.caller, key, letters[:5])
-
-    async def purge(self) -> None:
-        async with self.some_queue("aging").calling() as key:
-            letters = await looks.look_at_dead_letters(self.caller, key)
-            if letters:
-                await looks.purge(self.caller, key, letters[:5])
-
-    async def look(self) -> None:
-        async with self.some_queue().calling() as key:
-            await looks.look_at_figures(self.caller, key)
-
-    async def look_at_log(self) -> None:
-        queue = self.some_queue()
-        async with queue.calling() as key:
-            await looks.look_at_log(self.caller, key, after=queue.floor)

@@ -120,6 +120,9 @@ class Recorder:
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> None:
         await self._record("delete_group", now, (key, group), self.store.delete_group(key, group, now))
 
+    async def delete_message(self, key: QueueKey, seq: Seq, now: Instant) -> None:
+        await self._record("delete_message", now, (key, seq), self.store.delete_message(key, seq, None, now))
+
     async def release(self, delivery: Delivery, now: Instant) -> None:
         request = (delivery.queue, delivery.group, delivery.partition, delivery.token)
         await self._record("release", now, request, self.store.release_lease(*request, now))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from torture import app_steps, lives
+from torture import app_steps, lives, server_steps
+from torture.caller import Caller
 from torture.load_client import LoadClient
 
-STEPS: dict[str, tuple[float, Callable[[LoadClient], Awaitable[None]]]] = {
+STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] = {
     "push": (14, LoadClient.push_one),
     "push_batch": (10, LoadClient.push_batch),
-    "push_burst": (3, LoadClient.push_burst),
+    "push_burst": (3, server_steps.push_burst),
     "push_scheduled": (3, LoadClient.push_scheduled),
-    "push_buffered": (3, LoadClient.push_buffered),
+    "push_buffered": (3, server_steps.push_buffered),
     "push_misfit": (1, app_steps.push_misfit),
     "push_for_workers": (6, app_steps.push_for_workers),
     "post_to_hook": (3, app_steps.post_to_hook),
     "transact": (4, LoadClient.transact),
     "pop": (40, LoadClient.pop),
-    "pop_namespace": (4, LoadClient.pop_namespace),
+    "pop_namespace": (4, server_steps.pop_namespace),
     "pop_auto_ack": (2, LoadClient.pop_auto_ack),
     "settle_late": (5, LoadClient.settle_late),
     "settle_twice": (2, LoadClient.settle_twice),
@@ -30,13 +31,13 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient], Awaitable[None]]]] = {
     "delete_group": (0.7, LoadClient.delete_group),
     "remake": (0.5, lives.remake),
     "turn": (0.5, lives.turn),
-    "rotate": (1, LoadClient.rotate),
-    "pause": (0.7, LoadClient.pause),
-    "configure": (1, LoadClient.configure),
-    "replay": (1, LoadClient.replay),
-    "purge": (0.5, LoadClient.purge),
-    "look": (3, LoadClient.look),
-    "look_at_log": (0.5, LoadClient.look_at_log),
+    "rotate": (1, server_steps.rotate),
+    "pause": (0.7, server_steps.pause),
+    "configure": (1, server_steps.configure),
+    "replay": (1, server_steps.replay),
+    "purge": (0.5, server_steps.purge),
+    "look": (3, server_steps.look),
+    "look_at_log": (0.5, server_steps.look_at_log),
 }
 """Each step by name: its weight, and what it does."""
 
@@ -44,7 +45,7 @@ NEEDS = {"remake": "remade", "turn": "turned"}
 """Steps that are possible only for those who have a queue of that kind."""
 
 
-async def do_step(client: LoadClient, number: int) -> str:
+async def do_step(client: LoadClient[Caller], number: int) -> str:
     """Do one step of the plan; its name."""
     client.begin(str(number))
     possible = {

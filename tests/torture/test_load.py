@@ -19,7 +19,7 @@ from torture.receiver import MOST_FAILURES_IN_A_ROW, Receiver
 from torture.resolve import resolved
 
 
-async def load_client(url: str, *kinds: str) -> LoadClient:
+async def load_client(url: str, *kinds: str) -> LoadClient[Caller]:
     """A client of a round whose queues of these kinds are there."""
     client = LoadClient(Caller([url], "client"), Queues.of_round(0), "seed")
     for kind in kinds:
@@ -30,13 +30,13 @@ async def load_client(url: str, *kinds: str) -> LoadClient:
     return client
 
 
-async def push(client: LoadClient, kind: str, step: str) -> None:
+async def push(client: LoadClient[Caller], kind: str, step: str) -> None:
     client.begin(step)
     async with client.queues.of_kind[kind].calling() as key:
         await client.caller.push(key, client.messages(key, 3, plain=True))
 
 
-def history_of(client: LoadClient) -> History:
+def history_of(client: LoadClient[Caller]) -> History:
     return History(resolved(client.caller.calls), client.queues.settings())
 
 
