@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
+from skep.clock import ManualClock
 from skep.errors import Code
 from skep.model import Delivery, Ordering, Outcome, Retry, SettleStatus
 from tests.contract.driver import Driver, attempts, payloads, seqs
@@ -390,3 +392,14 @@ async def test_a_lease_of_no_time_is_claimed_once_by_its_pop(unordered: Driver) 
     await unordered.push("a", "b")
 
     assert seqs(await unordered.pop(lease_seconds=0)) == [1, 2]
+
+
+@pytest.mark.parametrize("ahead", [0.000_001, 0.5, 4.0])
+async def test_a_message_from_a_clock_that_is_a_little_ahead_is_delivered_at_once(driver: Driver, ahead: float) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_wait_seconds=60)
+    right = driver.now
+    driver.clock.advance(ahead)
+    await driver.push("early")
+
+    driver.clock = ManualClock(right)
+    assert payloads(await driver.pop()) == ["early"]

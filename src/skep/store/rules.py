@@ -202,10 +202,11 @@ def ready_at(settings: QueueSettings, oldest_at: int, newest_at: int) -> Instant
 def is_visible(created_at: int, delay: int, now: Instant) -> bool:
     """Whether a message has waited for its delay.
 
-    If the clock was put back since, the message's age is unknown. It is delivered with the first message of its partition or set,
-    whose own wait began when it was discovered.
+    Without a delay every message is visible, also one that a clock a little ahead of this one has stamped. If the clock was put back
+    since, the message's age is unknown. It is delivered with the first message of its partition or set, whose own wait began when it
+    was discovered.
     """
-    return created_at + delay <= now or created_at > now + AHEAD_MICROS
+    return delay == 0 or created_at + delay <= now or created_at > now + AHEAD_MICROS
 
 
 def is_exhausted(settings: QueueSettings, attempts: int) -> bool:
