@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from skep.clock import Instant
+from skep.clock import Instant, seconds
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import Id
@@ -26,6 +27,7 @@ from skep.model import (
     PushResult,
     PushStatus,
     QueueKey,
+    QueueSettings,
     QueueStats,
     Renewal,
     RenewResult,
@@ -35,15 +37,21 @@ from skep.model import (
     Start,
 )
 from skep.model.transaction import Transaction, TransactionOutcome
+from tests.simulation.expiry import may_remove
+from tests.simulation.lives import renamed
 from tests.simulation.network import ClientCall, NoAnswerError
+from tests.simulation.plan import GROUPS
 from tests.simulation.world import EPOCH_NS, MINTED, World
-from torture.history import Call
+from torture.history import Call, Violation
 
 T = TypeVar("T")
 
 OPEN = (Code.STORE_UNAVAILABLE, Code.INTERNAL)
 """After these errors nobody knows whether the call took effect."""
 PATIENCE_SECONDS = 2.0
+
+
+Asking = Callable[[Callable[[Engine], Awaitable[Any]]], Awaitable[Any]]
 
 
 def _kept(_: object) -> None:
@@ -58,17 +66,29 @@ class Client:
         self.name = name
         self.random = random
         self.process = world.loop.process(name)
+        world.clients.append(self)
+        self.found: list[Violation] = []
+        """What only the client sees."""
         self._calls: list[Call] = []
         self._unknown: list[tuple[Call, list[Any], Callable[[list[Id]], Any]]] = []
         self.unanswered: list[str] = []
+        self._most_off = seconds(world.plan.most_off_seconds)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let it work, in its own process."""
         return self.world.loop.create_task(work, context=self.process.context())
 
-    def now(self) -> Instant:
-        """The time that the servers' clocks show, too."""
+    def time(self) -> Instant:
+        """The right time."""
         return Instant((EPOCH_NS + self.world.loop.nanoseconds()) // 1_000)
+
+    def now(self) -> Instant:
+        """The earliest time that a server's clock may show."""
+        return Instant(self.time() - self._most_off)
+
+    def latest_now(self) -> Instant:
+        """The latest time that a server's clock may show."""
+        return Instant(self.time() + self._most_off)
 
     def tick(self) -> int:
         """A number for the history that rises with every callback of anybody."""
@@ -80,9 +100,28 @@ class Client:
         minted: list[Any] | None = None,
         undo: Callable[[Engine, T], None] | None = None,
         wait_seconds: float = 0.0,
+        place: tuple[QueueKey, str] | None = None,
     ) -> T:
-        """Ask any server; NoAnswerError when none answers. ``minted`` gets the ids that the server mints for the call."""
+        """Ask any server; NoAnswerError when none answers. ``minted`` gets the ids that the server mints for the call.
+
+        What is pushed to a ``place`` goes to one server if servers spool: no server knows what another has in its spool.
+        """
+        async with self.world.lives.calling():
+            return await self.ask_now(work, minted, undo, wait_seconds, place)
+
+    async def ask_now(
+        self,
+        work: Callable[[Engine], Awaitable[T]],
+        minted: list[Any] | None = None,
+        undo: Callable[[Engine, T], None] | None = None,
+        wait_seconds: float = 0.0,
+        place: tuple[QueueKey, str] | None = None,
+    ) -> T:
+        """Ask, also while others must not."""
         machine = self.random.choice(self.world.servers)
+        if place is not None and self.world.plan.spools:
+            partitions = self.world.plan.partitions[place[0]]
+            machine = self.world.servers[partitions.index(place[1]) % len(self.world.servers)]
         engine = machine.engine
         if engine is None:
             await self.world.loop.passed(self.random.random())
@@ -106,13 +145,23 @@ class Client:
     def note(self, verb: str, started: int, now: Instant, request: Any, answer: Any) -> None:
         """Put a call into the history; without an answer when this is None."""
         ended = None if answer is None else self.tick()
-        self._calls.append(Call(self.name, verb, started, ended, now, request, answer, self.now()))
+        names = self.world.lives.names
+        request, answer = renamed(request, names), renamed(answer, names)
+        self._calls.append(Call(self.name, verb, started, ended, now, request, answer, self.latest_now()))
 
     def note_unknown(
         self, verb: str, started: int, now: Instant, minted: list[Any], request: Callable[[list[Id]], Any]
     ) -> None:
         """Note a call that mints ids, without an answer. Its server may be slow, and mint its ids only later; if it never does, nothing was done."""
-        self._unknown.append((Call(self.name, verb, started, None, now, None), minted, request))
+        names = self.world.lives.names
+        self._unknown.append((
+            Call(self.name, verb, started, None, now, None), minted, lambda ids: renamed(request(ids), names)
+        ))  # fmt: skip
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the outcome of every call is known."""
+        return not self.unanswered and not self._unknown
 
     @property
     def calls(self) -> list[Call]:
@@ -127,15 +176,21 @@ class Client:
         started, now, minted = self.tick(), self.now(), list[Any]()
         outcome: PushOutcome | None = None
         try:
-            outcome = await self.ask(lambda e: e.push_buffered(messages) if buffered else e.push(messages), minted)
+            outcome = await self.ask(
+                lambda e: e.push_buffered(messages) if buffered else e.push(messages),
+                minted,
+                place=place_of(messages[0]),
+            )
         except NoAnswerError:
             pass
         except SkepError as error:
             if error.code not in OPEN and minted:
                 outcome = PushOutcome([PushResult(PushStatus.REFUSED, id_, code=error.code) for id_ in minted[0]], {})
+        if outcome is not None and any(result.code is Code.NOT_ENCRYPTED for result in outcome.results):
+            self.found.append(Violation("encryption", "a server did not encrypt a push, which was refused"))
         statuses = set() if outcome is None else {result.status for result in outcome.results}
         plain = all(message.transaction_id is None and message.deliver_at is None for message in messages)
-        if statuses == {PushStatus.QUEUED} and plain:
+        if plain and not buffered and statuses in ({PushStatus.QUEUED}, {PushStatus.BUFFERED}):
             self.note("accept", started, now, [PushBatch(messages, minted[0])], True)
         elif outcome is None or statuses & {PushStatus.BUFFERED, PushStatus.QUEUED}:
             self.note_unknown("push", started, now, minted, lambda ids: [PushBatch(messages, ids)])
@@ -177,7 +232,7 @@ class Client:
         started, now, minted = self.tick(), self.now(), list[Any]()
         outcome: TransactionOutcome | None = None
         try:
-            outcome = await self.ask(lambda e: e.transact(settlements, messages), minted)
+            outcome = await self.ask(lambda e: e.transact(settlements, messages), minted, place=place_of(messages[0]))
         except NoAnswerError:
             pass
         except SkepError as error:
@@ -223,9 +278,7 @@ class Client:
             done = True
         self.note("seek", started, now, (queue, group, start), done)
 
-    async def look(
-        self, queue: QueueKey, ask: Callable[[Callable[[Engine], Awaitable[Any]]], Awaitable[Any]] | None = None
-    ) -> QueueStats:
+    async def look(self, queue: QueueKey, ask: Asking | None = None) -> QueueStats:
         """Note the figures and the log of a queue."""
         ask = self.ask if ask is None else ask
         started, now = self.tick(), self.now()
@@ -236,9 +289,35 @@ class Client:
         self.note("log", started, now, queue, list(page.messages))
         return stats
 
+    async def make(self, queue: QueueKey, settings: QueueSettings, ask: Asking) -> None:
+        """Make a queue, and its groups where they must be there before the first push."""
+        await ask(functools.partial(_made, queue, settings))
+        if may_remove(settings):
+            # A group that comes late does not see what retention took.
+            for group in GROUPS:
+                await ask(functools.partial(_looked, queue, group))
+
     async def clear(self, queue: QueueKey, scope: ClearScope) -> None:
         """Remove messages of all groups."""
         started, now, done = self.tick(), self.now(), None
         with suppress(NoAnswerError, SkepError):
             done = await self.ask(lambda e: e.clear(queue, scope))
         self.note("clear", started, now, (queue, scope), done)
+
+
+def place_of(message: NewMessage) -> tuple[QueueKey, str]:
+    """Queue and partition of a message."""
+    return message.queue, message.partition
+
+
+async def _made(queue: QueueKey, settings: QueueSettings, engine: Engine) -> None:
+    """Make a queue, unless an earlier try did."""
+    try:
+        await engine.create_queue(queue, settings)
+    except SkepError as error:
+        if error.code is not Code.QUEUE_EXISTS:
+            raise
+
+
+async def _looked(queue: QueueKey, group: str, engine: Engine) -> None:
+    await engine.pop(PopRequest(queue, group=group))

@@ -18,6 +18,11 @@ def lifetime_of(settings: QueueSettings) -> int | None:
     return _shortest(settings.max_age_seconds, settings.max_wait_seconds)
 
 
+def may_remove(settings: QueueSettings) -> bool:
+    """Whether retention takes messages from the log."""
+    return settings.retention_seconds > 0 or settings.completed_retention_seconds > 0
+
+
 def old_ones(history: History) -> Iterator[Violation]:
     """All that the rules of this file find."""
     tracks = Tracks(history)

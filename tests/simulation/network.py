@@ -33,12 +33,15 @@ class Weather:
     slow_seconds: float = 1.0
     unnoticed: float = 0.5
     """The share of clients that hang up, which their server does not notice."""
+    store_is_away: bool = False
+    """Whether no server reaches the owner of the store."""
     cut_pairs: set[tuple[Process, Process]] = field(default_factory=set)
     """Who cannot reach whom at present."""
 
     def clear_up(self) -> None:
         """From now on nothing is lost or slow."""
         self.lost_requests = self.lost_answers = self.slow = 0.0
+        self.store_is_away = False
         self.cut_pairs.clear()
 
 
@@ -51,6 +54,9 @@ class Network:
         self.streams: list[Stream] = []
         self._listener: tuple[Process, Callable[[], asyncio.BaseProtocol]] | None = None
         self.listening_as: Process | None = None
+        self.arrivals_left = 0
+        self.at_last_arrival: Callable[[Stream], None] | None = None
+        """Happens instead of the arrival of bytes after so many more: what is under way then gets no answer."""
         loop.connect = self._connect
         loop.listen = self._listen
 
@@ -71,7 +77,7 @@ class Network:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         here = self.loop.current
         await self.loop.passed(self.delay())
-        if self._listener is None or self._listener[0].dead:
+        if self._listener is None or self._listener[0].dead or self.weather.store_is_away:
             raise ConnectionRefusedError("the owner does not listen")
         there, accept = self._listener
         stream = Stream(self, here, there)
@@ -80,6 +86,23 @@ class Network:
         stream.here.protocol = factory()
         stream.here.protocol.connection_made(stream.here)
         return stream.here, stream.here.protocol
+
+    def strikes(self, stream: Stream) -> bool:
+        """Whether a fault comes instead of an arrival."""
+        if self.at_last_arrival is None:
+            return False
+        self.arrivals_left -= 1
+        if self.arrivals_left > 0:
+            return False
+        strike, self.at_last_arrival = self.at_last_arrival, None
+        strike(stream)
+        return True
+
+    def lose_store(self) -> None:
+        """Cut all streams, and let no server connect until further notice."""
+        self.weather.store_is_away = True
+        for stream in list(self.streams):
+            stream.cut()
 
     def lost(self, process: Process) -> None:
         """Cut the streams of a process that died."""
@@ -141,7 +164,7 @@ class End(asyncio.Transport):
 
     def arrived(self, data: bytes) -> None:
         """Hand bytes on, in this end's process; now and then in two parts."""
-        if self.is_cut or self._closing:
+        if self.is_cut or self._closing or self._stream.network.strikes(self._stream):
             return
         random = self._stream.network.loop.random
         parts = random.randrange(len(data)) if random.random() < 0.1 else 0

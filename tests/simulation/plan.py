@@ -10,7 +10,7 @@ from enum import StrEnum
 from random import Random
 
 from skep.config import EngineSettings
-from skep.config.settings import AdmissionSettings, OperationSettings
+from skep.config.settings import AdmissionSettings, OperationSettings, SpoolSettings
 from skep.model import DEFAULT_PARTITION, Ordering, QueueChanges, QueueKey, QueueSettings
 from tests.simulation.network import Weather
 
@@ -18,6 +18,9 @@ GROUPS = ("g", "h")
 NAMESPACE = "simulated"
 SAFETY_POLL_SECONDS = 3.0
 NEVER_SECONDS = 100_000.0
+CLOCK_SECONDS = (-200.0, -3.0, -0.4, 0.0, 0.4, 3.0, 200.0)
+"""By how much the wall clock is ahead when it is set: so little that it is slewed, or so much that it steps."""
+SAMPLE_SECONDS = 30.0
 AGING = (
     QueueChanges(max_wait_seconds=1.5),
     QueueChanges(max_age_seconds=1.5),
@@ -37,6 +40,8 @@ class Fault(StrEnum):
     STOP = "a process stands still for a while"
     PARTITION = "a client and a server do not reach each other for a while"
     RESTART = "a server is stopped in order, and started again"
+    AWAY = "no server reaches the store for a while"
+    CLOCK = "the wall clock is set, ahead or back"
 
 
 class Ability(StrEnum):
@@ -60,10 +65,12 @@ class Ability(StrEnum):
     PAUSE = "pause and resume queues"
     CHANGE = "change settings"
     REPLAY = "replay dead letters"
+    REMAKE = "delete queues, and make them again"
+    ENCRYPT = "have queues encrypted, and give them new keys"
     LOOK = "look at figures and logs"
 
 
-STORE_FAULTS = {Fault.KILL_SERVER, Fault.KILL_OWNER, Fault.CUT, Fault.RESTART}
+STORE_FAULTS = {Fault.KILL_SERVER, Fault.KILL_OWNER, Fault.CUT, Fault.RESTART, Fault.AWAY}
 """After these a lease may stay that no client knows of."""
 
 
@@ -84,19 +91,32 @@ class Plan:
     """The group of each popper."""
     queues_operations: bool
     """Whether pushes of one partition are queued as operations (202), and acks too."""
+    encrypts: bool
+    """Whether the servers have master keys."""
+    spools: bool
+    """Whether servers take pushes while the store is away."""
+    skew_seconds: float
+    """By how much the clock of a process may always be off."""
+
+    @property
+    def most_off_seconds(self) -> float:
+        """No clock is ever off by more."""
+        return self.skew_seconds + (max(CLOCK_SECONDS) if Fault.CLOCK in self.faults else 0.0)
 
     @property
     def engine(self) -> EngineSettings:
         """Timers that cost nothing while nothing happens. In a calm run no waiting pop looks again without a signal."""
         return EngineSettings(
             shared=True,
+            create_queues_on_push=Ability.REMAKE not in self.abilities,
             safety_poll_seconds=NEVER_SECONDS if self.is_calm else SAFETY_POLL_SECONDS,
             follow_seconds=4.0,
             maintain_seconds=60.0,
-            sample_seconds=30.0,
+            sample_seconds=SAMPLE_SECONDS,
             admission=AdmissionSettings(push_load=0.0, ack_load=0.0, pop_load=1_000.0)
             if self.queues_operations
             else AdmissionSettings(enabled=False),
+            spool=SpoolSettings(free_bytes=0),
             operations=OperationSettings(look_seconds=2.0 if self.queues_operations else 10.0, timeout_seconds=5.0),
         )
 
@@ -113,24 +133,39 @@ def drawn(random: Random) -> Plan:
         )
         kinds = [fault for fault in Fault if random.random() < 0.3]
         faults = [random.choice(kinds) for _ in range(random.randrange(1, 5))] if kinds else []
-    queues = {QueueKey(f"q{number}"): _settings(random) for number in range(random.choice((1, 2)))}
+    spools = not is_calm and random.random() < 0.3
+    if spools:
+        # What was tried before it was spooled is looked for around the time of the try, which the clock must not leave by far.
+        faults = [Fault.AWAY, Fault.AWAY, *(fault for fault in faults if fault is not Fault.CLOCK)]
+    elif not is_calm and random.random() < 0.2:
+        faults += [Fault.CLOCK, Fault.CLOCK]
+    encrypts = random.random() < 0.2
+    queues = {QueueKey(f"q{number}"): _settings(random, encrypts) for number in range(random.choice((1, 2)))}
     names = [f"p{number}" for number in range(random.choice((1, 2, 4)))]
     return Plan(
         is_calm,
         weather,
         faults,
-        frozenset(ability for ability in Ability if random.random() < 0.4)
-        | ({Ability.LONG_POLL} if is_calm else set()),
+        _abilities(random, is_calm, spools),
         random.choice((1, 2, 2, 3)),
         queues,
         {key: [DEFAULT_PARTITION] if one.ordering is Ordering.FIFO else names for key, one in queues.items()},
         random.choice((1, 2)),
         random.choice((["g"], ["g", "g"], ["g", "h"], ["g", "g", "g"], ["g", "g", "h"])),
         queues_operations=random.random() < 0.15,
+        encrypts=encrypts,
+        spools=spools,
+        skew_seconds=0.0 if is_calm else random.choice((0.0, 0.0, 0.3)),
     )
 
 
-def _settings(random: Random) -> QueueSettings:
+def _abilities(random: Random, is_calm: bool, spools: bool) -> frozenset[Ability]:
+    """What is spooled may be stored in the next life of its queue, so the two are never together."""
+    found = {ability for ability in Ability if random.random() < 0.4}
+    return frozenset((found | ({Ability.LONG_POLL} if is_calm else set())) - ({Ability.REMAKE} if spools else set()))
+
+
+def _settings(random: Random, encrypts: bool) -> QueueSettings:
     settings = QueueSettings(
         namespace=NAMESPACE,
         ordering=random.choice((Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED)),
@@ -138,5 +173,6 @@ def _settings(random: Random) -> QueueSettings:
         lease_seconds=2.0,
         initial_backoff_ms=100,
         max_backoff_ms=1_000,
+        encryption_enabled=encrypts and random.random() < 0.6,
     )
     return random.choice(AGING).apply(settings) if random.random() < 0.3 else settings

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
+from typing import TypeVar
 
 from msgspec import structs
 
 from skep.clock import Instant, seconds
+from skep.engine import Engine
 from skep.errors import SkepError
 from skep.model import (
     FROM_BEGINNING,
@@ -27,11 +30,18 @@ from skep.model import (
     StartMode,
 )
 from tests.simulation.clients import Client
+from tests.simulation.expiry import may_remove
 from tests.simulation.network import NoAnswerError
 from tests.simulation.plan import GROUPS, NAMESPACE, Ability, Plan
 
+T = TypeVar("T")
+
 TRIES = 3
 """How often a client tries again without an answer."""
+
+
+OVER_SECONDS = 15.0
+"""So long after it was sent, nothing becomes of a call any more."""
 
 
 class Worker(Client):
@@ -43,15 +53,17 @@ class Worker(Client):
         """Whether it does that now: in this share of the cases, if the run has it at all."""
         return ability in self.plan.abilities and self.random.random() < share
 
-    def message(self, queue: QueueKey, text: str, transaction_id: str | None = None) -> NewMessage:
+    def message(
+        self, queue: QueueKey, text: str, transaction_id: str | None = None, partition: str | None = None
+    ) -> NewMessage:
         """A message for any partition, perhaps for later."""
         later = self.can(Ability.SCHEDULE, 0.2)
         return NewMessage(
             queue,
             f'"{text}"'.encode(),
-            self.random.choice(self.plan.partitions[queue]),
+            partition or self.random.choice(self.plan.partitions[queue]),
             transaction_id=transaction_id,
-            deliver_at=Instant(self.now() + seconds(self.random.random() * 3)) if later else None,
+            deliver_at=Instant(self.time() + seconds(self.random.random() * 3)) if later else None,
         )
 
 
@@ -66,8 +78,9 @@ class Pusher(Worker):
             repeats = self.can(Ability.REPEAT, 0.5)
             # Both pushers use the same ids.
             name = f"shared/{number}" if repeats and self.random.random() < 0.3 else f"{self.name}/{number}"
+            partition = self.random.choice(self.plan.partitions[queue]) if self.plan.spools else None
             messages = [
-                self.message(queue, f"{self.name}/{number}/{place}", f"{name}/{place}" if repeats else None)
+                self.message(queue, f"{self.name}/{number}/{place}", f"{name}/{place}" if repeats else None, partition)
                 for place in range(self.random.choice((1, 1, 2, 3)))
             ]
             buffered = not repeats and self.can(Ability.BUFFER, 0.3)
@@ -163,7 +176,8 @@ class Operator(Worker):
         for _ in range(3):
             await self.world.loop.passed(self.random.random() * 2)
             queue = self.random.choice(list(self.plan.queues))
-            if self.can(Ability.SEEK, 0.5):
+            # Retention takes what a group was moved past, so that no later seek brings it back.
+            if self.can(Ability.SEEK, 0.5) and not may_remove(self.plan.queues[queue]):
                 start = self.random.choice(
                     (FROM_BEGINNING, FROM_NOW, Start(StartMode.SEQ, self.random.randrange(1, 9)))
                 )
@@ -178,9 +192,43 @@ class Operator(Worker):
                 await self.change(queue, QueueChanges(paused=False))
             if self.can(Ability.REPLAY, 0.7):
                 await self.replay(queue)
+            if self.plan.encrypts and self.can(Ability.ENCRYPT, 0.7):
+                await self.encrypt(queue)
+            if self.can(Ability.REMAKE, 0.4):
+                await self.remake(queue)
             if self.can(Ability.LOOK, 0.5):
                 with suppress(NoAnswerError, SkepError):
                     await self.look(queue)
+
+    async def remake(self, queue: QueueKey) -> None:
+        """Delete a queue, and make it again. Whatever was asked before is over then."""
+        lives = self.world.lives
+        async with lives.alone():
+            if not all(client.is_certain for client in self.world.clients):
+                await self.world.loop.passed(OVER_SECONDS)
+            started, now = self.tick(), self.now()
+            await self.certainly(lambda e: e.delete_queue(queue))
+            self.note("delete_queue", started, now, (queue,), True)
+            lives.begin(queue)
+            await self.make(queue, self.plan.queues[queue], self.certainly)
+
+    async def certainly(self, work: Callable[[Engine], Awaitable[T]]) -> T:
+        """Ask until there is an answer, and never while an earlier try may still be under way."""
+        while True:
+            try:
+                return await self.ask_now(work)
+            except NoAnswerError:
+                await self.world.loop.passed(OVER_SECONDS)
+            except SkepError as error:
+                if not error.retryable:
+                    raise
+                await self.world.loop.passed(OVER_SECONDS)
+
+    async def encrypt(self, queue: QueueKey) -> None:
+        """Let a queue be encrypted, if it is not yet, and give it a new key."""
+        await self.change(queue, QueueChanges(encryption_enabled=True))
+        with suppress(NoAnswerError, SkepError):
+            await self.ask(lambda e: e.encryption.rotate(queue))
 
     async def change(self, queue: QueueKey, changes: QueueChanges) -> None:
         """Change settings; nobody notes it, since no rule depends on it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from skep.clock import seconds
 from skep.model import QueueKey
@@ -20,6 +21,14 @@ def too_early(history: History) -> Iterator[Violation]:
     for given in history.gives:
         if given.call.latest_now < due.get(given.delivery.id, 0):
             yield Violation("scheduled", f"seq {given.delivery.seq} came before its time", (given.call,))
+
+
+def stamps_fall(history: History) -> Iterator[Violation]:
+    """Messages that are older than the one before them in the log: whatever the clock does, that must not be."""
+    for call, messages in history.logs:
+        for one, following in pairwise(messages):
+            if following.created_at < one.created_at:
+                yield Violation("stamps", f"seq {following.seq} is older than {one.seq}", (call,))
 
 
 def too_late(history: History) -> Iterator[Violation]:

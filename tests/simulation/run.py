@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from msgspec import structs
@@ -16,15 +16,15 @@ from tests.simulation.expiry import old_ones, stayed_too_long
 from tests.simulation.faults import end_faults, inject
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.observer import Observer
-from tests.simulation.plan import STORE_FAULTS, Ability, Plan, drawn
+from tests.simulation.plan import STORE_FAULTS, Ability, Fault, Plan, drawn
 from tests.simulation.roles import Operator, Popper, Pusher
-from tests.simulation.rules import too_early, too_late
+from tests.simulation.rules import stamps_fall, too_early, too_late
 from tests.simulation.world import World, simulated
 from torture.check import check
 from torture.history import Call, History, Violation
 
 disk = functools.cache(Disk)
-MOVING = {Ability.SEEK, Ability.CLEAR, Ability.PAUSE}
+MOVING = {Ability.SEEK, Ability.CLEAR, Ability.PAUSE, Ability.REMAKE}
 """With these a message may be ready and not be for a group, or not now."""
 
 
@@ -70,8 +70,8 @@ def run(seed: int) -> Run:
 def _judged(seed: int, loop: SimulatedLoop, errors: list[str]) -> Run:
     plan = drawn(Random(loop.random.random()))
     history, violations = loop.play(_play(loop, plan))
-    violations = [*check(history), *too_early(history), *old_ones(history), *violations]
-    if not STORE_FAULTS & set(plan.faults):
+    violations = [*check(history), *too_early(history), *stamps_fall(history), *old_ones(history), *violations]
+    if not (STORE_FAULTS | {Fault.CLOCK}) & set(plan.faults):
         violations += stayed_too_long(history)
     if plan.is_calm and not plan.abilities & MOVING:
         violations += too_late(history)
@@ -80,10 +80,17 @@ def _judged(seed: int, loop: SimulatedLoop, errors: list[str]) -> Run:
 
 
 async def _play(loop: SimulatedLoop, plan: Plan) -> tuple[History, list[Violation]]:
-    random = loop.random
-    world = World(loop, plan.servers, replace(plan.weather), plan.engine, disk().emptied())
+    world = World(loop, plan, disk().emptied())
+    try:
+        return await _lived(world)
+    finally:
+        world.close()
+
+
+async def _lived(world: World) -> tuple[History, list[Violation]]:
+    loop, plan, random = world.loop, world.plan, world.loop.random
     observer = Observer(world, "observer", Random(random.random()))
-    await observer.start(observer.make(plan.queues))
+    await observer.start(observer.make_all(plan.queues))
     clients = _workers(world, plan, random)
     working = [client.start(client.work()) for client in clients]
     faults = loop.create_task(inject(world, list(clients), plan.faults, Random(random.random())))
@@ -94,7 +101,7 @@ async def _play(loop: SimulatedLoop, plan: Plan) -> tuple[History, list[Violatio
     everybody: list[Client] = [*clients, observer]
     if plan.is_calm:
         observer.found += [Violation("answered", text) for client in everybody for text in client.unanswered]
-    return _history(plan, everybody), observer.found
+    return _history(world, everybody), [violation for client in everybody for violation in client.found]
 
 
 def _workers(world: World, plan: Plan, random: Random) -> list[Pusher | Popper | Operator]:
@@ -111,13 +118,14 @@ def _workers(world: World, plan: Plan, random: Random) -> list[Pusher | Popper |
     return workers
 
 
-def _history(plan: Plan, clients: list[Client]) -> History:
+def _history(world: World, clients: list[Client]) -> History:
+    plan = world.plan
     calls = [call for client in clients for call in client.calls]
     if STORE_FAULTS & set(plan.faults):
         # A pop that was answered with nothing may have leased messages that could not be given back.
         pops = [call for call in calls if call.verb == "pop"]
         calls += [Call("nobody", "pop", call.started, None, call.now, call.request) for call in pops]
-    settings: dict[QueueKey, QueueSettings] = dict(plan.queues)
+    settings: dict[QueueKey, QueueSettings] = dict(world.lives.settings(plan.queues))
     if Ability.PAUSE in plan.abilities:
         settings = {queue: structs.replace(one, paused=True) for queue, one in settings.items()}
     return History(calls, settings, drained=True)

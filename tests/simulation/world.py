@@ -7,11 +7,15 @@ SQLite store are simulated too: what they are given is done a while later.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -21,7 +25,7 @@ import structlog
 
 from skep import ids
 from skep.clock import SystemClock
-from skep.config import EngineSettings
+from skep.crypto import envelope, master
 from skep.engine import Engine, admission
 from skep.errors import SkepError
 from skep.ids import Id, IdMint
@@ -32,9 +36,12 @@ from skep.store.remote.owner import Owner
 from skep.store.remote.store import RemoteStore
 from skep.store.sqlite import writer
 from tests.simulation.disk import Disk, DiskStore
+from tests.simulation.lives import Lives
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.network import Network, Weather
+from tests.simulation.network import Network
+from tests.simulation.plan import Plan
 
+MASTERS = master.MasterKeys("simulated:" + base64.b64encode(bytes(range(32))).decode())
 EPOCH_NS = 1_750_000_000 * 1_000_000_000
 RESTART_SECONDS = 0.2
 SOCKET = Path("simulated")
@@ -77,6 +84,8 @@ class Machine(ABC):
         self.world = world
         self.name = name
         self.deaths = 0
+        skew = world.plan.skew_seconds
+        self.skew_ns = round((2 * world.loop.random.random() - 1) * skew * 1_000_000_000) if skew else 0
         self.process = self._born()
 
     def _born(self) -> Process:
@@ -104,39 +113,76 @@ class Machine(ABC):
         """Lose what was in memory."""
 
     def clock(self) -> SystemClock:
-        """The real clock, on simulated time."""
-        loop = self.world.loop
-        return SystemClock(lambda: EPOCH_NS + loop.nanoseconds(), loop.nanoseconds)
+        """The real clock, on simulated time, and as wrong as this machine's."""
+        loop, wall = self.world.loop, self.world.wall
+        return SystemClock(lambda: EPOCH_NS + loop.nanoseconds() + wall.ahead_ns + self.skew_ns, loop.nanoseconds)
 
 
 class OwnerMachine(Machine):
     """The process that has the file."""
 
-    store: DiskStore | None = None
+    _owner: Owner | None = None
 
     async def run(self) -> None:
         store = DiskStore(self.world.disk)
         await store.open()
-        self.store = store
         self.world.network.listening_as = self.process
-        await Owner(store, self.clock()).listen(cast(Any, None))
+        self._owner = Owner(store, self.clock())
+        await self._owner.listen(cast(Any, None))
+
+    def calls(self) -> list[asyncio.Task[None]]:
+        """The calls that it has begun, and not finished."""
+        return [] if self._owner is None else list(self._owner._tasks)
 
     def forget(self) -> None:
-        self.store = None
+        self._owner = None
         self.world.disk.crash()
+
+
+class SessionStore(RemoteStore):
+    """The store for workers, with sessions as PostgreSQL has them: what was asked in a session takes no effect once that was ended."""
+
+    def __init__(self, machine: ServerMachine, clock: SystemClock) -> None:
+        super().__init__(SOCKET, clock)
+        self._world = machine.world
+        self._process = machine.process
+
+    @property
+    def session(self) -> str:
+        return self._process.name
+
+    async def resume(self) -> None:
+        self._world.network.lost(self._process)
+        await self.fence([self.session])
+        await self._connected()
+
+    async def fence(self, sessions: Sequence[str]) -> None:
+        """Wait for the calls that the owner has begun: those on their way are lost with their connections."""
+        owner = self._world.owner
+        process, calls = owner.process, owner.calls()
+        while not process.dead and not all(call.done() for call in calls):
+            await self._world.loop.passed(RESTART_SECONDS)
 
 
 class ServerMachine(Machine):
     """A server: an engine on the store for workers."""
 
     engine: Engine | None = None
+    _begun: Engine | None = None
+    """The engine, also while it is being started."""
 
     async def run(self) -> None:
         clock = self.clock()
-        store = RemoteStore(SOCKET, clock)
+        store = SessionStore(self, clock)
         while self.engine is None:
-            engine = Engine(
-                cast(Store, store), clock, Mint(clock), Random(self.world.loop.random.random()), self.world.settings
+            self._begun = engine = Engine(
+                cast(Store, store),
+                clock,
+                Mint(clock),
+                Random(self.world.loop.random.random()),
+                self.world.plan.engine,
+                self.world.folder / self.name if self.world.folder is not None else None,
+                MASTERS if self.world.plan.encrypts else None,
             )
             try:
                 await store.open()
@@ -147,23 +193,46 @@ class ServerMachine(Machine):
                 self.engine = engine
 
     def forget(self) -> None:
-        self.engine = None
+        if self._begun is not None and self._begun.spool is not None:
+            self._begun.spool._close_slots()  # as the kernel does for a process that dies
+        self.engine = self._begun = None
+
+
+@dataclass
+class Wall:
+    """The wall clock of the machine that all processes are on, by so much ahead of the time that has passed."""
+
+    ahead_ns: int = 0
+
+    def put(self, ahead_seconds: float) -> None:
+        """Set the clock."""
+        self.ahead_ns = round(ahead_seconds * 1_000_000_000)
 
 
 class World:
     """The owner, the servers and the network between them."""
 
-    def __init__(
-        self, loop: SimulatedLoop, servers: int, weather: Weather, settings: EngineSettings, disk: Disk
-    ) -> None:
+    def __init__(self, loop: SimulatedLoop, plan: Plan, disk: Disk) -> None:
         self.loop = loop
-        self.settings = settings
+        self.plan = plan
         self.disk = disk
-        self.network = Network(loop, weather)
+        self.wall = Wall()
+        self.lives = Lives()
+        self.folder = Path(tempfile.mkdtemp(prefix="skep-simulated-")) if plan.spools else None
+        """The folder of all spools."""
+        self.clients: list[Any] = []
+        self.network = Network(loop, replace(plan.weather))
         self.owner = OwnerMachine(self, "owner")
-        self.servers = [ServerMachine(self, f"server {number}") for number in range(servers)]
+        self.servers = [ServerMachine(self, f"server {number}") for number in range(plan.servers)]
         for machine in self.machines:
             machine.start()
+
+    def close(self) -> None:
+        """Remove what is left outside of memory."""
+        for server in self.servers:
+            server.forget()
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
 
     @property
     def machines(self) -> list[Machine]:
@@ -183,6 +252,8 @@ def simulated(loop: SimulatedLoop) -> Iterator[list[str]]:
         (pieces, "LEAST", 1_000_000),
         (admission, "time", time),
         (ids, "os", SimpleNamespace(urandom=loop.random.randbytes)),
+        (envelope, "os", SimpleNamespace(urandom=loop.random.randbytes)),
+        (master, "os", SimpleNamespace(urandom=loop.random.randbytes)),
         (events, "secrets", SimpleNamespace(token_hex=lambda count: loop.random.randbytes(count).hex())),
     ]
     before = [(module, name, vars(module)[name]) for module, name, _ in replaced]
