@@ -280,8 +280,9 @@ class Site:
         try:
             if self.postgres is not None:
                 await asyncio.to_thread(revive, self.postgres)
-            if self.server.has_ended:
-                await self.server.start()
+            for server in self.servers:
+                if server.has_ended:
+                    await server.start()
         except (RuntimeError, TimeoutError) as error:
             raise NotBackError(str(error)) from error
         finally:

@@ -14,10 +14,12 @@ import pytest
 
 from skep.client import AsyncClient
 from skep.errors import Code, SkepError
+from torture.faults.fault import BOTH
 from torture.layers import can_compile, environment
 from torture.layers.disk import NO_GROWTH, NO_WRITES, ProcessDisk
 from torture.power_cut import SECTORS, Loss, unsynced
-from torture.site import Site
+from torture.round import Plan, Round
+from torture.site import DATA_FOLDER, Site
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="layers need Linux and a C compiler")
 
@@ -220,6 +222,32 @@ async def refusal(client: AsyncClient, payload: str) -> SkepError:
 async def everything(client: AsyncClient) -> list[str]:
     """The payloads of the queue, in the order of its log."""
     return [json.loads(bytes(message.payload)) async for message in client.messages("orders")]
+
+
+class Ruin:
+    """A fault that no store survives."""
+
+    name = "ruin"
+    description = "overwrites the store"
+    stores = BOTH
+    is_outage = True
+    takes_pushes = False
+    layers = ()
+
+    async def inject(self, site: Site, chance: random.Random) -> str:
+        site.server.kill()
+        for path in (site.folder / DATA_FOLDER).iterdir():
+            path.write_bytes(chance.randbytes(8192))
+        await site.recover()
+        return "ruined the store"
+
+
+@pytest.mark.slow
+async def test_I1_a_store_that_does_not_come_back_is_a_broken_promise(site: Site) -> None:
+    outcome = await Round(site, Plan(1, 0, clients=1, steps=2, faults=("ruin",), injections=1), {"ruin": Ruin()}).run()
+
+    assert [violation.promise for violation in outcome.violations] == ["I1"]
+    assert "STORE_CORRUPT" in outcome.violations[0].text
 
 
 async def test_I1_a_server_on_a_bad_disk_refuses_clearly_and_keeps_what_it_answered(site: Site) -> None:
