@@ -33,8 +33,10 @@ class Power:
             disk.begin_journal()
         await site.disk.noted(int(2 ** chance.uniform(2, 9)))
         # Mostly in the midst of a sync: at any other moment there is little that is not synced.
-        with site.disk.slow_syncs(FOREVER_MS if chance.random() < 0.8 else 0):
-            await site.disk.met("delayed", 1, SYNC_SECONDS)
+        in_sync = chance.random() < 0.8
+        with site.disk.slow_syncs(FOREVER_MS if in_sync else 0):
+            if in_sync:
+                await site.disk.met("delayed", 1, SYNC_SECONDS)
             site.well.clear()
             if has_server:
                 site.server.kill()

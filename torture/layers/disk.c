@@ -44,6 +44,7 @@ struct cells {
     _Atomic int64_t tail;          /* where the next record goes */
     _Atomic int64_t overflowed;
     _Atomic int64_t clock;         /* orders writes and syncs */
+    _Atomic int64_t unsynced;      /* writes in the journal since the last sync of any file */
     _Atomic int64_t failed;        /* how often the process met what */
     _Atomic int64_t delayed;
     _Atomic int64_t refused;
@@ -143,7 +144,9 @@ static struct record *note_write(int fd, const struct stat *file, uint64_t at, u
 }
 
 static void note_done(struct record *record) {
-    if (record) record->done = tick();
+    if (!record) return;
+    record->done = tick();
+    atomic_fetch_add(&cells->unsynced, 1);
 }
 
 /* A file that is about to lose its last name: its inode may soon be another file's. */
@@ -344,7 +347,7 @@ static int sync_with(long call, int fd) {
     bool matters = cells && (cells->failures_left || cells->delay_ms || cells->journaling) && is_on_disk(fd, &file);
     if (!matters) return (int)syscall(call, fd);
     int64_t delay_ms = cells->delay_ms;
-    if (delay_ms > 0) {
+    if (delay_ms > 0 && (!cells->journaling || cells->unsynced)) { /* a power cut waits for a sync that has something to do */
         atomic_fetch_add(&cells->delayed, 1);
         wait_ms(delay_ms);
     }
@@ -355,7 +358,10 @@ static int sync_with(long call, int fd) {
     }
     uint64_t began = tick();
     int done = (int)syscall(call, fd);
-    if (done == 0 && is_journaling()) note(SYNC, fd, &file, 0, 0, began);
+    if (done == 0 && is_journaling()) {
+        note(SYNC, fd, &file, 0, 0, began);
+        cells->unsynced = 0;
+    }
     return done;
 }
 

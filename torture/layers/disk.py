@@ -15,8 +15,8 @@ from torture.layers import Layer
 from torture.power_cut import Loss, cut_power
 
 CELLS = (
-    "root_length", "failures_left", "delay_ms", "full", "room", "journaling", "journal_bytes", "tail", "overflowed", "clock", "failed",
-    "delayed", "refused",
+    "root_length", "failures_left", "delay_ms", "full", "room", "journaling", "journal_bytes", "tail", "overflowed", "clock",
+    "unsynced", "failed", "delayed", "refused",
 )  # fmt: skip
 """As disk.c has them."""
 ROOT_BYTES = 4_096
@@ -82,7 +82,7 @@ class ProcessDisk:
         """Note from now on what is written and what is synced, for a power cut."""
         used = min(self.layer.read("tail"), JOURNAL_BYTES)
         self._journal[ROOT_BYTES : ROOT_BYTES + used] = bytes(used)
-        self.layer.write(tail=0, overflowed=0, journaling=1)
+        self.layer.write(tail=0, overflowed=0, unsynced=0, journaling=1)
 
     async def noted(self, times: int) -> None:
         """Wait until so many more writes and syncs are in the journal, but not for ever."""
