@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from skep.clock import ManualClock, seconds
+from skep.clock import ManualClock, SystemClock, seconds
 from skep.config import EngineSettings
 from skep.model import PopRequest, QueueKey
 from skep.server.compose import open_engine
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, until
 
+NS = 1_000_000_000
 SAMPLE_SECONDS = EngineSettings().sample_seconds
 AHEAD = pytest.mark.parametrize("ahead", [3_600, 86_400, 10 * 365 * 86_400])
 
@@ -106,3 +107,37 @@ async def test_an_engine_that_starts_with_the_right_clock_delivers_what_comes(tm
         found = await engine.pop(PopRequest(key, batch=10))
 
     assert [delivery.payload for delivery in found.deliveries] == [b"2", b"3"]
+
+
+class Machine:
+    """The clocks of a machine, which stand still until they are moved."""
+
+    def __init__(self) -> None:
+        self.wall = 1_795_000_000 * NS
+        self.monotonic = 1_000 * NS
+
+    def pass_time(self, for_seconds: float, *, wall_jumps: float = 0.0) -> None:
+        self.monotonic += round(for_seconds * NS)
+        self.wall += round((for_seconds + wall_jumps) * NS)
+
+
+async def test_I9_a_lease_from_ahead_runs_out_though_the_clock_was_ahead_too_briefly_for_the_store_to_note_it(
+    tmp_path: Path,
+) -> None:
+    machine = Machine()
+    clock = SystemClock(lambda: machine.wall, lambda: machine.monotonic)
+    async with open_engine(str(tmp_path / "s.db"), clock=clock) as engine:
+        await engine.push([message("1", ORDERS)])
+        await until(lambda: engine.is_quiet)
+        machine.pass_time(0.2, wall_jumps=3_600)
+        assert (await engine.pop(PopRequest(ORDERS, lease_seconds=30))).deliveries
+        machine.pass_time(0.2, wall_jumps=-3_600)
+        poll = asyncio.ensure_future(engine.pop(PopRequest(ORDERS), wait_seconds=300))
+        await until(lambda: engine.parked_polls == 1)
+        machine.pass_time(SAMPLE_SECONDS)
+        async with asyncio.timeout(10):
+            while not poll.done():
+                await asyncio.wait([poll], timeout=0.1)
+                machine.pass_time(1)
+
+        assert [delivery.attempt for delivery in poll.result().deliveries] == [2]

@@ -218,6 +218,13 @@ MUTANTS = [
         "tests/engine/test_upkeep.py -k 'not postgres'",
     ),
     Mutant(
+        "upkeep: a clock that was ahead briefly is not told to the store",
+        "engine/upkeep.py",
+        "if back - self._back > NOTICED_MICROS:",
+        "if False:",
+        "tests/engine/test_clock.py -k briefly",
+    ),
+    Mutant(
         "upkeep: a failed chore is never tried again",
         "engine/upkeep.py",
         "            return Instant(self._clock.now() + backoff)\n",

@@ -25,7 +25,7 @@ from skep.model import Queue, QueueKey
 from skep.model.upkeep import Chore
 from skep.store.protocol.chores import ChoreVerbs
 from skep.store.protocol.queues import QueueVerbs
-from skep.store.rules import dead_letter_target, may_lose_messages
+from skep.store.rules import NOTICED_MICROS, dead_letter_target, may_lose_messages
 
 FIRST_BACKOFF = seconds(1)
 MAX_BACKOFF = seconds(60)
@@ -126,10 +126,13 @@ class Upkeep:
         self._discovery = Timed("discover", self._discover)
         self._anew = True
         """Whether the next round over all queues runs their chores at once. Otherwise each queue has its turn within the round."""
+        self._back = 0
+        """By how much the clock had gone back when the store was last told the time."""
 
     def start(self) -> None:
         """Set the first timers: every chore runs once now."""
         now = self._clock.now()
+        self._back = self._clock.steady() - self._clock.now()
         self._due(self._discovery, now)
         for name, run in (
             ("put_right", self._put_right),
@@ -368,6 +371,12 @@ class Upkeep:
             self._due(timed, at)
 
     async def _put_right(self, now: Instant) -> Chore:
+        # In this order, so that a clock that goes ahead between the two does not seem to have gone back.
+        back = self._clock.steady() - self._clock.now()
+        if back - self._back > NOTICED_MICROS:
+            # The clock was ahead, perhaps too briefly for the store to have noted that time.
+            await self._store.put_right(Instant(now + back - self._back), self._limit)
+        self._back = max(self._back, back)
         done = await self._store.put_right(now, self._limit)
         if done.done:
             # All plans and waits were made by another time.
