@@ -25,7 +25,7 @@ from skep.store.statements import load_statements
 SQL = load_statements(__package__, "put_right")
 
 _STAMPED = (
-    "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_failures", "stamp_traces", "stamp_replays", "stamp_letters",
+    "stamp_live_operations", "stamp_operations", "stamp_leases", "stamp_failures", "stamp_traces", "stamp_replays",
     "stamp_audit", "stamp_refusals", "drop_samples", "drop_past", "drop_retention", "cut_keys",
 )  # fmt: skip
 _CUT = ("cut_receipts", "cut_staged")
@@ -59,8 +59,12 @@ async def put_right(connection: Connection, now: Instant, limit: int) -> Chore:
         done += _changed(await connection.execute(SQL[statement], now))
     for statement in _CUT:
         done += _changed(await connection.execute(SQL[statement], now, RECEIPT_MICROS_MAX))
-    # Last: groups come after operations and receipts in the order of locks.
+    # Last: groups come after operations and receipts in the order of locks, and logs after groups.
     done += _changed(await connection.execute(SQL["stamp_groups"], now))
+    queues = [queue["id"] for queue in await connection.fetch(SQL["queues_ahead_by_letters"], now)]
+    for queue in queues:
+        await connection.execute(SQL["lock_log"], queue)
+    done += _changed(await connection.execute(SQL["stamp_letters"], now, queues))
     await connection.execute(SQL["all_right"])
     log.info("what the clock had stamped ahead of time was put right", rows=done)
     return Chore(done)

@@ -42,8 +42,12 @@ UPDATE trace_event SET at = $1 WHERE at > $1
 -- name: stamp_replays
 UPDATE replay_history SET replayed_at = $1 WHERE replayed_at > $1
 
+-- name: queues_ahead_by_letters
+SELECT DISTINCT d.queue_id AS id FROM dead_letter d WHERE d.failed_at > $1 ORDER BY d.queue_id
+
 -- name: stamp_letters
-UPDATE dead_letter SET failed_at = $1, created_at = least(created_at, $1) WHERE failed_at > $1
+-- Of the queues $2, whose logs are locked: who deletes letters finds them by their tids, which an update changes.
+UPDATE dead_letter SET failed_at = $1, created_at = least(created_at, $1) WHERE failed_at > $1 AND queue_id = ANY ($2::integer[])
 
 -- name: stamp_live_operations
 UPDATE operation SET created_at = least(created_at, $1), started_at = CASE WHEN started_at > $1 THEN $1 ELSE started_at END,

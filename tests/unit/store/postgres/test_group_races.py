@@ -24,6 +24,7 @@ from tests.unit.store.postgres.conftest import TENANTS
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
 
 MESSAGES = 20
+DAY = 86_400
 ORPHANS = """
 SELECT (SELECT count(*) FROM {table} l WHERE NOT EXISTS (SELECT 1 FROM consumer_group g WHERE g.id = l.group_id))
 """
@@ -202,6 +203,29 @@ async def test_I12_purging_dead_letters_beside_those_who_read_them_counts_each_o
     left = await other.fetchval("SELECT coalesce(sum(cardinality(seqs)), 0) FROM set_lease WHERE token IS NULL")
     assert left == 0, "nothing that is free is left of what is gone"
     await driver.check_accounts()
+
+
+async def test_I11_purging_dead_letters_beside_a_correction_of_their_times_leaves_none_without_its_message(
+    driver: Driver, second: PostgresStore, other: Session
+) -> None:
+    await driver.create("q", dead_letter_queue="q.dead")
+    await driver.push(*map(str, range(MESSAGES)))
+    right = driver.now
+    driver.clock.advance(DAY)
+    await driver.reject(*await driver.pop())
+    await driver.store.put_right(driver.now, 1000)
+    driver.clock = ManualClock(right)
+    await driver.store.put_right(driver.now, 1000)
+    driver.clock.advance(DAY / 2)
+    assert (await driver.store.put_right(driver.now, 1000)).more, "messages are corrected first, then the rest"
+
+    held = await Held.begin(driver.store, lambda: driver.store.put_right(driver.now, 1000))
+    purging = asyncio.ensure_future(second.purge(driver.dead_filter("q.dead"), MESSAGES, driver.now))
+    await waiting_or_done(other, purging)
+    assert (await held.finish()).done >= MESSAGES
+    assert (await purging).count == MESSAGES
+
+    assert await other.fetchval("SELECT count(*) FROM dead_letter") == 0
 
 
 async def test_I12_retention_that_ignores_groups_beside_a_pop_lets_go_of_all_it_deletes(
