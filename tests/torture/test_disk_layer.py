@@ -17,7 +17,7 @@ from skep.errors import Code, SkepError
 from torture.faults.fault import BOTH
 from torture.layers import can_compile, environment
 from torture.layers.disk import NO_GROWTH, NO_WRITES, ProcessDisk
-from torture.power_cut import SECTORS, Loss, unsynced
+from torture.power_cut import HEADER, MAGIC, SECTORS, SYNC, WRITE, Loss, unsynced
 from torture.round import Plan, Round
 from torture.site import DATA_FOLDER, Site
 
@@ -116,8 +116,9 @@ def test_a_layer_that_is_told_nothing_changes_nothing(program: Program) -> None:
 
 
 def test_so_many_syncs_fail_and_only_those_of_files_under_the_root(program: Program, tmp_path: Path) -> None:
-    (tmp_path / "other").touch()
-    other = program.opened("../other")
+    beside = tmp_path / ("x" * len(program.disk.root.name))
+    beside.mkdir()
+    other = program.opened(f"../{beside.name}/file")
     with program.disk.failing_syncs(2):
         assert program.syncs(other) == "None"
         assert [program.syncs(), program.does(f"os.fdatasync({program.fd})")] == ["Input/output error"] * 2
@@ -137,9 +138,13 @@ def test_a_full_disk_takes_what_it_has_room_for_and_then_no_more(program: Progra
 
 
 def test_a_slow_sync_is_counted_and_done(program: Program) -> None:
+    program.disk.begin_journal()
     with program.disk.slow_syncs(1):
+        assert program.syncs() == "None"  # with nothing to do: a power cut does not wait for this one
+        program.writes(NEW, 0)
         assert program.syncs() == "None"
     assert program.disk.layer.read("delayed") == 1
+    assert unsynced(program.disk.end_journal()) == {}
 
 
 def test_a_power_cut_takes_all_that_was_not_synced(program: Program) -> None:
@@ -155,17 +160,19 @@ def test_a_power_cut_takes_all_that_was_not_synced(program: Program) -> None:
 
 
 def test_a_power_cut_brings_back_what_was_truncated_and_leaves_names(program: Program) -> None:
+    (program.disk.root / "again").write_bytes(OLD)
     program.disk.begin_journal()
     program.does(f"os.ftruncate({program.fd}, 0)")
     program.writes(b"short", 0)
     name = str(program.file)
     program.does(f"os.rename({name!r}, {name + '.moved'!r})")
-    again = program.opened("again", "os.O_WRONLY | os.O_CREAT | os.O_TRUNC")
-    program.writes(NEW, 0, again)
+    for emptied in ("again", "new"):
+        program.writes(b"short", 0, program.opened(emptied, "os.O_WRONLY | os.O_CREAT | os.O_TRUNC"))
     program.loses_power("all")
 
     assert (program.disk.root / "file.moved").read_bytes() == OLD
-    assert (program.disk.root / "again").read_bytes() == b""
+    assert (program.disk.root / "again").read_bytes() == OLD
+    assert (program.disk.root / "new").read_bytes() == b""
 
 
 def test_a_torn_write_leaves_each_sector_old_or_new(program: Program) -> None:
@@ -186,8 +193,16 @@ def test_what_is_lost_from_a_moment_on_is_the_end_of_what_was_written(program: P
 
     found = program.file.read_bytes()
     kept = found.count(b"n")
-    assert kept < len(OLD)
+    assert 0 < kept < len(OLD)
     assert found == NEW[:kept] + OLD[kept:]
+
+
+def test_a_sync_covers_what_was_done_before_it_began_and_nothing_that_was_still_under_way() -> None:
+    journal = b""
+    for kind, done in ((WRITE, 1), (WRITE, 0), (WRITE, 4), (SYNC, 3)):
+        journal += MAGIC + HEADER.pack(0, len(journal), kind, 1, 1, 0, 0, 0, 0, done)[len(MAGIC) :]
+
+    assert [change.done for change in unsynced(journal)[1, 1]] == [0, 4]
 
 
 def test_writes_to_a_file_that_was_removed_or_replaced_are_forgotten_as_another_may_get_its_inode(
