@@ -98,14 +98,14 @@ def torture(
 def chosen_faults(text: str, store: StoreName, *, has_workers: bool = False) -> tuple[str, ...]:
     """The faults that a list of names means; INVALID_REQUEST for one that is not there, or not for this store.
 
-    All are those that need no other server than the usual one, unless it ``has_workers``.
+    All are those that lose nothing, and need no other server than the usual one, unless it ``has_workers``.
     """
-    from torture.faults import MENU, OF_SEVERAL_PROCESSES
+    from torture.faults import LOSING, MENU, OF_SEVERAL_PROCESSES
 
     fitting = [name for name, fault in MENU.items() if store in fault.stores]
     missing = left_out(store)
     if text == "all":
-        unfit = OF_SEVERAL_PROCESSES if not has_workers else frozenset[str]()
+        unfit = LOSING if has_workers else LOSING | OF_SEVERAL_PROCESSES
         return tuple(name for name in fitting if name not in missing and name not in unfit)
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
@@ -123,4 +123,4 @@ def left_out(store: StoreName) -> list[str]:
 
     if can_compile():
         return []
-    return [name for name, fault in MENU.items() if store in fault.stores and fault.layers]
+    return [name for name, fault in MENU.items() if store in fault.stores and {*fault.layers} - {"spare"}]

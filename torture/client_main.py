@@ -58,7 +58,8 @@ async def main() -> None:
     order: ClientOrder = read()
     caller = Caller(order.urls, order.name)
     telling = Telling(caller)
-    client = LoadClient(caller, Queues.of_round(order.round, order.bulk, is_shared=True), order.seed)
+    queues = Queues.of_round(order.round, order.bulk, is_shared=True, may_lose=order.may_lose)
+    client = LoadClient(caller, queues, order.seed)
     while (what := read()) is not None:
         if what[0] == "step":
             telling.tell(await do_step(client, what[1]))

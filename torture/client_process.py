@@ -32,6 +32,7 @@ class ClientOrder(Struct, frozen=True):
     round: int
     seed: str
     bulk: int = 1
+    may_lose: bool = False
 
 
 class Told(Struct):

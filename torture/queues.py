@@ -124,13 +124,16 @@ class Queues(Struct):
     """How many times as large as usual batches are."""
 
     @classmethod
-    def of_round(cls, number: int, bulk: int = 1, *, is_shared: bool = False) -> Queues:
-        """``is_shared``: with other processes, which cannot agree on the lives of a queue."""
+    def of_round(cls, number: int, bulk: int = 1, *, is_shared: bool = False, may_lose: bool = False) -> Queues:
+        """``is_shared``: with other processes, which cannot agree on the lives of a queue.
+
+        ``may_lose``: commits may be lost, with the end of a life among them, or the key of payloads that nobody can read then.
+        """
         of_kind, worked = (
             {kind: RoundQueue(kind, f"round{number}-{kind}", bulk) for kind in kinds} for kinds in (KINDS, WORKED)
         )
-        if is_shared:
-            of_kind = {kind: queue for kind, queue in of_kind.items() if kind not in SEVERAL_LIVES}
+        left_out = {*(SEVERAL_LIVES if is_shared or may_lose else ()), *(("sealed",) if may_lose else ())}
+        of_kind = {kind: queue for kind, queue in of_kind.items() if kind not in left_out}
         return cls(number, of_kind, worked, bulk)
 
     @property

@@ -23,6 +23,7 @@ class Progress:
 
     def tell(self, outcome: Outcome, totals: Totals) -> None:
         done = f", {'; '.join(outcome.injected)}" if outcome.injected else ""
+        done += f"; {outcome.lost} messages lost by failovers, which is not promised otherwise" if outcome.lost else ""
         verdict = f"{len(outcome.violations)} violations" if outcome.violations else "all promises kept"
         line = (
             f"round {outcome.plan.number}: {outcome.calls} calls, {outcome.unanswered} unanswered, "
@@ -49,6 +50,8 @@ def summary(totals: Totals) -> Table:
         table.add_row(name, f"{getattr(totals, name):,}")
     for name, times in sorted(totals.faults.items()):
         table.add_row(f"fault {name}", f"{times:,}")
+    if totals.lost:
+        table.add_row("lost by failovers, not promised", f"{totals.lost:,}")
     table.add_row("violations", f"{totals.broken.total():,}")
     return table
 
@@ -84,7 +87,7 @@ def show(console: Console, totals: Totals) -> None:
 def result_of(totals: Totals) -> Result:
     """The same for programs, and for the ledger."""
     assert totals.machine is not None
-    figures = ("rounds", "calls", "unanswered", "pushed", "longest_history", "delivered", "settled")
+    figures = ("rounds", "calls", "unanswered", "pushed", "longest_history", "delivered", "settled", "lost")
     found, is_modified = totals.code
     return Result(
         version=__version__,

@@ -82,6 +82,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     violations: list[Broken]
     memory_mib: Memory
     again: str | None = None
+    lost: int = 0
+    """Messages answered as stored that failovers to an asynchronous standby lost, which is not promised otherwise."""
 
     def text(self) -> str:
         """The result as JSON, one line per field."""

@@ -18,9 +18,10 @@ from torture.app_round import RoundApp
 from torture.caller import Caller
 from torture.check import check, occasions
 from torture.client_process import ClientOrder, ClientProcess
-from torture.faults import OF_ONE_SERVER, Fault, Prepared
+from torture.faults import LOSING, OF_ONE_SERVER, Fault, Prepared
 from torture.history import Call, History, Violation
 from torture.load_client import LoadClient
+from torture.lost import lost_messages, unpromised
 from torture.queues import Queues, RoundQueue, groups_of
 from torture.resolve import resolved
 from torture.site import NotBackError, Site
@@ -57,6 +58,10 @@ class Plan(Struct, frozen=True):
     def name(self) -> str:
         return f"{self.seed}/{self.number}"
 
+    @property
+    def may_lose(self) -> bool:
+        return not LOSING.isdisjoint(self.faults)
+
 
 class Outcome(Struct):
     """What a round did, and what it showed."""
@@ -70,6 +75,8 @@ class Outcome(Struct):
     pushed: int = 0
     delivered: int = 0
     settled: int = 0
+    lost: int = 0
+    """Messages that a failover lost to an asynchronous standby, which is not promised otherwise."""
     tried: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
 
@@ -81,7 +88,7 @@ class Round:
         self.site = site
         self.plan = plan
         self.menu = menu
-        self.queues = Queues.of_round(plan.number, plan.bulk)
+        self.queues = Queues.of_round(plan.number, plan.bulk, may_lose=plan.may_lose)
         self.app = RoundApp(site, self.queues, workers=2 if "worker" in plan.faults else 1)
         self.callers = [Caller(site.urls(n), f"client{n}") for n in range(plan.clients + 1)]
         self.outcome = Outcome(plan)
@@ -122,10 +129,16 @@ class Round:
 
     async def _prepare(self) -> None:
         """Queues and groups before the first push: a group that comes late does not see what retention took."""
+        self.site.losses.clear()
         await self.app.begin(self._observer)
         orders = [
             ClientOrder(
-                self.site.urls(number), f"process{number}", self.plan.number, self._seed(number), self.plan.bulk
+                self.site.urls(number),
+                f"process{number}",
+                self.plan.number,
+                self._seed(number),
+                self.plan.bulk,
+                self.plan.may_lose,
             )
             for number in range(self._processes)
         ]
@@ -240,7 +253,9 @@ class Round:
         self._received += self.site.receiver.calls()
         calls += self._received
         worked = frozenset(queue.key for queue in self.queues.worked.values())
-        history = History(resolved(calls), self.queues.settings(), drained=True, worked=worked)
+        settings, losses = self.queues.settings(), self.site.losses
+        self.outcome.lost = lost_messages(calls, losses, settings)
+        history = History(resolved(unpromised(calls, losses)), settings, drained=True, worked=worked)
         return self.site.time.steadied(history)
 
     async def _insist(self, queue: RoundQueue) -> None:

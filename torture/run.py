@@ -71,6 +71,7 @@ class Totals(Struct):
     longest_history: int = 0
     delivered: int = 0
     settled: int = 0
+    lost: int = 0
     steps: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     tried: Counter[str] = field(default_factory=Counter)
@@ -80,7 +81,7 @@ class Totals(Struct):
 
     def add(self, outcome: Outcome) -> None:
         self.rounds += 1
-        for name in ("calls", "unanswered", "pushed", "delivered", "settled"):
+        for name in ("calls", "unanswered", "pushed", "delivered", "settled", "lost"):
             setattr(self, name, getattr(self, name) + getattr(outcome, name))
         self.longest_history = max(self.longest_history, outcome.pushed)
         self.steps += outcome.steps

@@ -28,6 +28,7 @@ from torture.client_process import ClientProcess
 from torture.layers import Layer, environment
 from torture.layers.clock import ProcessClock
 from torture.layers.disk import ProcessDisk
+from torture.lost import Loss
 from torture.process import Process, plain_environment
 from torture.proxy import Proxy
 from torture.receiver import Receiver
@@ -191,6 +192,8 @@ class Site:
         """Cleared during an outage: the next steps wait for its end."""
         self.well.set()
         self.time = ServerTime()
+        self.losses: list[Loss] = []
+        """Failovers of the round that lost commits."""
         self.database = ""
         """The name of the server's database in PostgreSQL."""
         self._stack = AsyncExitStack()

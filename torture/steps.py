@@ -41,7 +41,7 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
 }
 """Each step by name: its weight, and what it does."""
 
-NEEDS = {"remake": "remade", "turn": "turned"}
+NEEDS = {"remake": "remade", "turn": "turned", "rotate": "sealed"}
 """Steps that are possible only for those who have a queue of that kind."""
 
 
