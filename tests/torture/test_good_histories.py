@@ -11,9 +11,11 @@ from skep.model import (
     PopRequest,
     PushBatch,
     QueueKey,
+    QueueSettings,
     Renewal,
     Start,
     StartMode,
+    StoredMessage,
     Token,
 )
 from tests.support.reference_store import ReferenceStore
@@ -135,3 +137,21 @@ async def test_I9_what_has_expired_does_not_come_again() -> None:
 
     assert {violation.promise for violation in check(session.history())} == {"I9"}
     assert check(History(session.recorder.calls, {Q: aging})) == []
+
+
+async def test_I15_retention_may_leave_the_rest_of_a_batch() -> None:
+    swept = structs.replace(SETTINGS, completed_retention_seconds=1.0)
+    session = Session(ReferenceStore())
+    await session.store.create_queue(Q, swept, session.now)
+    await session.push("a", "b")
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], ended=None, answer=None)
+    log = await session.recorder.log(Q, session.now)
+    look = session.recorder.calls.pop()
+
+    def broken(settings: QueueSettings, left: list[StoredMessage]) -> set[str]:
+        history = History([*session.recorder.calls, structs.replace(look, answer=left)], {Q: settings})
+        return {violation.promise for violation in check(history)}
+
+    assert broken(swept, log[1:]) == set()
+    assert broken(swept, log[:1]) == {"I15"}
+    assert broken(SETTINGS, log[1:]) == {"I15"}
