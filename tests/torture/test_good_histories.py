@@ -155,3 +155,24 @@ async def test_I15_retention_may_leave_the_rest_of_a_batch() -> None:
     assert broken(swept, log[1:]) == set()
     assert broken(swept, log[:1]) == {"I15"}
     assert broken(SETTINGS, log[1:]) == {"I15"}
+
+
+async def test_I13_retention_may_take_what_an_operation_stored_before_anybody_sees_it() -> None:
+    swept = structs.replace(SETTINGS, completed_retention_seconds=1.0)
+    session = await session_on(Q)
+    stored = (await session.push("a")).results[0]
+    push = session.recorder.calls.pop()
+    session.recorder.calls.append(structs.replace(push, verb="accept", answer=None))
+    told = {"request": push.request[0], "answer": {stored.id: stored}, "ended": next(session.ticks)}
+    session.recorder.calls.append(structs.replace(push, verb="operation", **told))
+    held = await session.pop()
+    await session.recorder.log(Q, session.now)
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], answer=[])
+    assert {v.promise for v in check(History(session.recorder.calls, {Q: swept}))} == {"I13"}
+
+    look = session.recorder.calls.pop()
+    await session.settle(*held)
+    later = {"started": next(session.ticks), "ended": next(session.ticks)}
+    session.recorder.calls.append(structs.replace(look, **later))
+
+    assert check(History(session.recorder.calls, {Q: swept})) == []
