@@ -264,4 +264,11 @@ MUTANTS = [
         "",
         'tests/unit/store/postgres/test_lock_order.py -k "group_or_a_log and count_scheduled"',
     ),
+    Mutant(
+        "put_right: the logs of dead letters are not locked",
+        "store/postgres/put_right.py",
+        '        await connection.execute(SQL["lock_log"], queue)\n',
+        "        pass\n",
+        "tests/unit/store/postgres/test_group_races.py -k correction",
+    ),
 ]
