@@ -34,7 +34,7 @@ class MoveClock:
             site.time.goes(by)
         for process in moved:
             site.clocks[process].put(by)
-        await asyncio.sleep(chance.uniform(1.0, 5.0))
+        await asyncio.sleep(chance.uniform(0.1, 5.0))
         if is_followed:
             site.time.goes(-by)
         for process in moved:
