@@ -146,6 +146,11 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def server_name(number: int) -> str:
+    """What the layers call a server."""
+    return f"server{number}" if number else "server"
+
+
 @contextmanager
 def open_folder() -> Iterator[Path]:
     """A folder that the account of PostgreSQL can reach."""
@@ -185,9 +190,9 @@ class Site:
         self.spare: PostgresServer | None = None
         """Another PostgreSQL, which does not run. Where the layer is there, the server's address names both."""
         self.clocks: dict[str, ProcessClock] = {}
-        """Of `server` and `postgres`, where the layer is there."""
+        """Of each server (`server`, `server1` and so on) and `postgres`, where the layer is there."""
         self.disks: dict[str, ProcessDisk] = {}
-        """The same."""
+        """Of `server` and `postgres`, where the layer is there."""
         self.well = asyncio.Event()
         """Cleared during an outage: the next steps wait for its end."""
         self.well.set()
@@ -213,7 +218,7 @@ class Site:
                 hosts = ",".join(f"127.0.0.1:{postgres.port}" for postgres in (self.postgres, self.spare))
                 address = f"postgresql://{USER}@{hosts}/{self.database}?target_session_attrs=read-write"
         await self._start_servers(address)
-        for layer in (layer for process in PROCESSES for layer in self._layers(process)):
+        for layer in (*(clock.layer for clock in self.clocks.values()), *(disk.layer for disk in self.disks.values())):
             layer.check()
         for process, disk in self.disks.items():
             disk.holds(files if self.postgres is None or process == "server" else self.postgres.folder / "data")
@@ -227,7 +232,7 @@ class Site:
         for number in range(self._wanted_servers):
             folder = self.folder / f"server{number}" if number else self.folder
             folder.mkdir(exist_ok=True)
-            server = Server(address, folder, settings, self._environment("server"), self.server_workers)
+            server = Server(address, folder, settings, self._environment(server_name(number)), self.server_workers)
             self._stack.callback(server.kill)
             await server.start()
             self.servers.append(server)
@@ -237,12 +242,15 @@ class Site:
         if self.layers:
             folder = self._stack.enter_context(open_folder())
             if "clock" in self.layers:
-                self.clocks = {process: ProcessClock(process, folder) for process in processes}
+                others = [server_name(number) for number in range(1, self._wanted_servers)]
+                self.clocks = {process: ProcessClock(process, folder) for process in (*processes, *others)}
             if "disk" in self.layers:
                 self.disks = {process: ProcessDisk(process, folder) for process in processes}
 
     def _layers(self, process: str) -> list[Layer]:
-        return [one[process].layer for one in (self.clocks, self.disks) if process in one]
+        disk = process if process == "postgres" else "server"  # servers share one
+        layers = [self.clocks[process].layer] if process in self.clocks else []
+        return [*layers, self.disks[disk].layer] if disk in self.disks else layers
 
     def _new_postgres(self) -> PostgresServer:
         postgres = PostgresServer(self._environment("postgres"))

@@ -26,7 +26,7 @@ class MoveClock:
     async def inject(self, site: Site, chance: random.Random) -> str:
         # As many jumps by less than a second as by minutes or hours.
         by = chance.choice((1, -1)) * LEAST_SECONDS * (MOST_SECONDS / LEAST_SECONDS) ** chance.random()
-        moved = chance.choice((("server",), ("postgres",), ("server", "postgres")))
+        moved = chance.choice((("server",), ("postgres",), tuple(site.clocks)))
         if site.store == "sqlite":
             moved = ("server",)
         is_followed = site.followed in moved

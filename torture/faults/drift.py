@@ -10,11 +10,11 @@ from torture.site import Site
 class Drift:
     """Lets the wall clock that the server follows go too fast, too slowly, or not at all, and then sets it right.
 
-    With PostgreSQL that is the database's; the server's own is off by seconds meanwhile.
+    With PostgreSQL that is the database's; those of the servers are off by seconds meanwhile, each by others.
     """
 
     name = "drift"
-    description = "the wall clock that the server follows goes up to twice as fast, slower, or stands still for 2 to 6 seconds; with PostgreSQL the server's own is off by seconds, too"
+    description = "the wall clock that the server follows goes up to twice as fast, slower, or stands still for 2 to 6 seconds; with PostgreSQL those of the servers are off by seconds, too"
     stores = BOTH
     is_outage = False
     takes_pushes = False
@@ -23,8 +23,9 @@ class Drift:
     async def inject(self, site: Site, chance: random.Random) -> str:
         rate = chance.choice((0.0, chance.uniform(0.2, 0.98), chance.uniform(1.02, 2.0)))
         seconds = chance.randint(2, 6)
-        if site.store == "postgres":
-            site.clocks["server"].put(chance.uniform(-8.0, 8.0))
+        for process, clock in site.clocks.items():
+            if process != site.followed:
+                clock.put(chance.uniform(-8.0, 8.0))
         site.clocks[site.followed].drift(rate)
         for _ in range(seconds):
             site.time.goes(rate - 1)

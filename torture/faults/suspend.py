@@ -26,11 +26,13 @@ class Suspend:
     async def inject(self, site: Site, chance: random.Random) -> str:
         seconds = LEAST_SECONDS * (MOST_SECONDS / LEAST_SECONDS) ** chance.random()
         asleep = chance.choice((("server",), tuple(site.clocks)))
-        site.server.send(signal.SIGSTOP)
+        for server in site.servers:
+            server.send(signal.SIGSTOP)
         try:
             site.time.goes(seconds)
             for process in asleep:
                 site.clocks[process].suspend(seconds)
         finally:
-            site.server.send(signal.SIGCONT)
+            for server in site.servers:
+                server.send(signal.SIGCONT)
         return f"let {' and '.join(asleep)} sleep for {seconds:.1f} s"
