@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from skep.errors import SkepError
+from skep.model import QUEUE_MODE_GROUP, Start
 from skep.spec import load
 from torture import looks
 from torture.app_of_round import SECRET, SECRET_VARIABLE, app_name, entity_name, spec_of
@@ -51,6 +52,11 @@ class RoundApp:
             while not is_drained(await looks.look_at_figures(caller, key)):
                 self._revive()
                 await asyncio.sleep(PAUSE_SECONDS)
+
+    async def do_again(self, caller: Caller) -> None:
+        """Have all commands delivered once more, and wait: what they did, they do not do again."""
+        await caller.seek(self._queues.worked["counted"].key, QUEUE_MODE_GROUP, Start())
+        await self.drain(caller)
 
     def _revive(self) -> None:
         """Start workers again that have ended, as supervisors do: one that is started while the server is away ends."""

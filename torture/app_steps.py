@@ -12,7 +12,7 @@ from msgspec import structs
 
 from skep.errors import Code, SkepError
 from skep.ids import parse_id
-from skep.model import DEFAULT_PARTITION, NewMessage, PushBatch
+from skep.model import DEFAULT_PARTITION, QUEUE_MODE_GROUP, NewMessage, PushBatch, Start
 from skep.wire.webhooks import HookResponse
 from skep.worker.posting import Target, post
 from torture.app_of_round import SECRET, SIGNATURE_HEADER, hook_path
@@ -43,6 +43,12 @@ async def push_for_workers(client: LoadClient[Caller]) -> None:
         await client.caller.push(key, messages, repeats=fate > 0.5)
 
 
+async def rewind_workers(client: LoadClient[Caller]) -> None:
+    """Have all commands delivered again: what they did, they do not do again."""
+    async with client.queues.worked["counted"].calling() as key:
+        await client.caller.seek(key, QUEUE_MODE_GROUP, Start())
+
+
 async def post_to_hook(client: LoadClient[Caller]) -> None:
     """A request from outside, repeated until it is answered, and at times once more; at times with a wrong signature."""
     fate, caller, path = client.chance.random(), client.caller, hook_path(client.queues)
@@ -50,7 +56,7 @@ async def post_to_hook(client: LoadClient[Caller]) -> None:
         body = f'{{"name":"{client.name}"}}'.encode()
         message = NewMessage(key, payload_of(key, client.name, DEFAULT_PARTITION))
         batch = PushBatch([message], caller.mint_ids(1))
-        if fate < 0.1:
+        if fate < 0.2:
             await caller.note_in_vain(batch, _post(caller, path, body, "0" * 64))
             return
 
@@ -59,7 +65,7 @@ async def post_to_hook(client: LoadClient[Caller]) -> None:
 
         caller.mark("hook", message.payload)
         posted = await caller.note("accept", [batch], _insist(caller, path, body), read, repeats=True)
-        if posted is not None and fate < 0.4:
+        if posted is not None and fate < 0.5:
             with suppress(SkepError):
                 await _insist(caller, path, body)  # as senders do whose answer was lost
 

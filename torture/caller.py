@@ -197,7 +197,7 @@ class Caller:
             for part in queued.parts:
                 places = part.items or range(len(batch.ids))
                 results = await self._results(part.operation_id)
-                found.update((batch.ids[place], one) for place, one in zip(places, results, strict=True))
+                found.update((batch.ids[place], one) for place, one in zip(places, results, strict=False))
             return found
 
         await self.note("operation", batch, ended(), lambda found: found)

@@ -201,6 +201,7 @@ class Round:
                     await asyncio.gather(*(self._drain_queue(queue, caller) for queue, caller in self._shared_out()))
                     await self.app.drain(self._observer)
                     if is_stored:
+                        await self.app.do_again(self._observer)
                         return
                     await asyncio.sleep(PAUSE_SECONDS)
 

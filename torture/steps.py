@@ -16,6 +16,7 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
     "push_buffered": (3, server_steps.push_buffered),
     "push_misfit": (1, app_steps.push_misfit),
     "push_for_workers": (6, app_steps.push_for_workers),
+    "rewind_workers": (0.7, app_steps.rewind_workers),
     "post_to_hook": (3, app_steps.post_to_hook),
     "transact": (4, LoadClient.transact),
     "pop": (40, LoadClient.pop),

@@ -166,6 +166,10 @@ def check_found_out(name: str, promise: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "promise"),
     [
+        ("webhooks: a repeat is stored again", "I3"),
+        ("webhooks: the signature is not verified", "I2"),
+        ("worker: after a failed message its lease goes on", "I4"),
+        ("commands: a command leaves no receipt", "I15"),
         ("settle: any token settles a lease", "I6"),
         ("settle: the completed count of a whole lease is lost", "I9"),
         ("SQLite seek: leases stay", "I6"),

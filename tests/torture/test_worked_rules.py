@@ -150,3 +150,23 @@ def figures(queue: QueueKey, *, pending: int) -> QueueStats:
         queue=queue, first_seq=Seq(1), last_seq=Seq(3), depth=3, scheduled=0, dead_letters=0, in_flight=0,
         oldest_age_seconds=0, rates=Rates(), groups=[group],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("results", "broken"),
+    [
+        ([1, 2, 3], []),
+        ([1, 2], ["I13"]),
+        ([1, 2, 4], ["I13"]),
+    ],
+)
+def test_I13_a_completed_operation_has_stored_what_it_says(results: list[int], broken: list[str]) -> None:
+    notes = Notes(QueueKey("round0-keyed"))
+    stored_as = {
+        id_: PushResult(PushStatus.STORED, id_, Seq(seq)) for id_, seq in zip(notes.ids, results, strict=False)
+    }
+    notes.note("operation", PushBatch(notes.messages, notes.ids), stored_as)
+    log = zip(notes.ids, notes.messages, strict=True)
+    notes.note("log", notes.queue, [stored(notes.queue, seq, id_, m.payload) for seq, (id_, m) in enumerate(log, 1)])
+
+    assert notes.broken() == broken

@@ -180,7 +180,7 @@ def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
 
 
 def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
-    """I13: an operation that is completed has stored its messages, where it says."""
+    """I13: an operation that is completed has stored its messages, where it says, and says it of each."""
     looks = sorted(tracks.history.logs, key=lambda look: look[0].started)
     last = {call.request: (call, {(m.seq, m.id) for m in messages}) for call, messages in looks}
     for call in tracks.history.verb("operation"):
@@ -188,6 +188,8 @@ def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
         if call.ended is None or message.queue not in last:
             continue
         look, found = last[message.queue]
+        if len(call.answer) < len(call.request.messages):
+            yield Violation("I13", "an operation is completed and does not say where its messages are", (call,))
         for id_, result in call.answer.items() if call.is_before(look) else ():
             if result.status is not PushStatus.STORED or (result.seq, result.id) in found:
                 continue
