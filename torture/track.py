@@ -198,7 +198,19 @@ class Track:
             partition, token = call.request[2:]
             if partition == holding.partition and token in (None, holding.token) and holding.call.may_precede(call):
                 last = min(last, call.started)
+        for call in self._deletions.get((holding.token, holding.partition if self.is_ordered else None), ()):
+            if holding.call.may_precede(call):
+                last = min(last, call.started)
         return last
+
+    @cached_property
+    def _deletions(self) -> dict[tuple[Token, str | None], list[Call]]:
+        """Deletions of messages that a lease held: it ends with all that it holds, of that partition or of an unordered queue."""
+        index: dict[tuple[Token, str | None], list[Call]] = defaultdict(list)
+        for (queue, seq), calls in self.history.deletions.items():
+            for given in self.gives.get(seq, ()) if queue == self.queue else ():
+                index[given.delivery.token, given.delivery.partition if self.is_ordered else None] += calls
+        return index
 
 
 class Tracks:

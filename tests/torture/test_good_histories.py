@@ -9,6 +9,7 @@ from skep.model import (
     ClearScope,
     Outcome,
     PopRequest,
+    PopResult,
     PushBatch,
     QueueKey,
     QueueSettings,
@@ -53,6 +54,25 @@ async def test_I5_a_renewal_is_for_one_partition() -> None:
 
     assert [delivery.partition for delivery in await session.pop(2)] == ["o"]
     assert check(session.history()) == []
+
+
+async def test_I5_the_deletion_of_a_held_message_ends_its_lease() -> None:
+    session = await session_on(Q)
+    for name in ("a", "b"):
+        await session.push(name, partition="p")
+    await session.push("c", partition="o")
+    held = await session.pop(3)
+    [first, second, _] = sorted(held, key=lambda delivery: delivery.seq)
+    await session.recorder.delete_message(Q, first.seq, session.now)
+
+    again = await session.pop(3)
+
+    assert [delivery.seq for delivery in again] == [second.seq]
+    assert check(session.history()) == []
+    other = [structs.replace(delivery, token=again[0].token) for delivery in held if delivery.partition == "o"]
+    stolen = structs.replace(session.recorder.calls[-1], answer=[PopResult([*again, *other])])
+    broken = check(History([*session.recorder.calls[:-1], stolen], {Q: SETTINGS}))
+    assert "two live leases on o" in " ".join(one.text for one in broken if one.promise == "I5")
 
 
 def renewal_of(partition: str, token: Token, lease_seconds: float) -> Renewal:
