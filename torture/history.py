@@ -177,6 +177,7 @@ class History:
 
     ``drained``: at the end everything was popped and settled until nothing was left. ``leases_may_last``: clocks were moved, and leases may
     have lasted longer than they were to. ``worked``: queues that workers consume, whose pops and settlements are no calls of the history.
+    ``spools_apart``: several processes accepted pushes, each in a spool of its own; no order between them is promised.
     Each index is made once, when first asked for.
     """
 
@@ -185,6 +186,7 @@ class History:
     drained: bool = False
     leases_may_last: bool = False
     worked: frozenset[QueueKey] = frozenset()
+    spools_apart: bool = False
 
     def settings_of(self, queue: QueueKey) -> QueueSettings:
         found = self.settings.get(queue)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 
 from msgspec import Struct, structs
 
@@ -48,7 +49,7 @@ class ServerTime:
         if not self.is_moved:
             return history
         calls = [self._steadied(call, history) for call in history.calls]
-        return History(calls, history.settings, history.drained, leases_may_last=True, worked=history.worked)
+        return replace(history, calls=calls, leases_may_last=True)
 
     def _steadied(self, call: Call, history: History) -> Call:
         if call.verb == "seek" and call.request[2].mode is StartMode.TIME:

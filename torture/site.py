@@ -300,6 +300,11 @@ class Site:
             self.well.set()
 
     @property
+    def has_several_spools(self) -> bool:
+        """Whether several processes take pushes while PostgreSQL is away."""
+        return self.postgres is not None and len(self.servers) * self.server_workers > 1
+
+    @property
     def server(self) -> Server:
         """The first server, which is the only one unless several were asked for."""
         return self.servers[0]

@@ -196,3 +196,16 @@ async def test_I13_retention_may_take_what_an_operation_stored_before_anybody_se
     session.recorder.calls.append(structs.replace(look, **later))
 
     assert check(History(session.recorder.calls, {Q: swept})) == []
+
+
+async def test_I13_no_order_is_promised_between_the_spools_of_several_servers() -> None:
+    session = await session_on(Q)
+    await session.push("a")
+    await session.push("b")
+    second, first = session.recorder.calls.pop(), session.recorder.calls.pop()
+    for when, push in ((first, second), (second, first)):
+        session.recorder.calls.append(structs.replace(when, verb="accept", request=push.request, answer=None))
+    await session.recorder.log(Q, session.now)
+
+    assert {v.promise for v in check(History(session.recorder.calls, {Q: SETTINGS}))} == {"I13"}
+    assert check(History(session.recorder.calls, {Q: SETTINGS}, spools_apart=True)) == []
