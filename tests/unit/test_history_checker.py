@@ -507,36 +507,6 @@ async def test_I9_what_is_left_after_a_drain_was_stranded() -> None:
     assert check(History(history.calls, history.settings)) == []
 
 
-async def test_I8_a_lost_answer_of_a_pop_that_acks_at_once_excuses_as_many_as_it_asked_for() -> None:
-    session = Session(ReferenceStore())
-    await session.push("a", "b", "c")
-    request = PopRequest(queue=Q, token=Token(bytes(session.mint.mint())), group="g", batch=3, auto_ack=True)
-    await session.recorder.pop([request], session.now)
-    answered = session.recorder.calls.pop()
-    await session.recorder.stats(Q, session.now)
-
-    def promises_when_asked_for(batch: int) -> set[str]:
-        asked = [msgspec.structs.replace(request, batch=batch)]
-        lost = msgspec.structs.replace(answered, ended=None, request=asked, answer=None)
-        return {violation.promise for violation in check(History([*session.recorder.calls, lost], {Q: SETTINGS}))}
-
-    assert promises_when_asked_for(3) == set()
-    assert promises_when_asked_for(2) == {"I8"}
-
-
-async def test_I7_what_a_pop_acked_at_once_does_not_come_again() -> None:
-    session = Session(ReferenceStore())
-    await session.push("a")
-    request = PopRequest(queue=Q, token=Token(bytes(session.mint.mint())), group="g", auto_ack=True)
-    await session.recorder.pop([request], session.now)
-    first = session.recorder.calls[-1]
-    tick = next(session.ticks)
-    again = msgspec.structs.replace(first, started=tick, ended=next(session.ticks))
-
-    assert check(History(session.recorder.calls, {Q: SETTINGS})) == []
-    assert "I7" in {violation.promise for violation in check(History([*session.recorder.calls, again], {Q: SETTINGS}))}
-
-
 def test_I13_an_accepted_message_must_be_in_the_log_once_and_first() -> None:
     a, b = ids(2)
     accepted = call(1, "accept", [PushBatch([message("a")], [a])], None)
