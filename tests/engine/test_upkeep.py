@@ -44,6 +44,31 @@ async def test_a_scheduled_message_enters_the_log_when_it_is_due_and_not_before(
     assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 2
 
 
+async def come_by_schedule(driver: EngineDriver, settings: QueueSettings) -> None:
+    """A queue with a message that has just entered the log, long after its push."""
+    await driver.engine.create_queue(ORDERS, settings)
+    await calm(driver)
+    await driver.pop()
+    await driver.push("1", deliver_at=Instant(driver.clock.now() + seconds(1000)))
+    for _ in range(2):
+        await driver.advance(500)
+    assert (await driver.engine.browse.queue_stats(ORDERS)).last_seq == 1
+
+
+async def test_a_message_that_came_by_schedule_expires_like_any_other(driver: EngineDriver) -> None:
+    await come_by_schedule(driver, QueueSettings(max_age_seconds=60))
+    await driver.advance(60)
+
+    assert (await driver.engine.browse.queue_stats(ORDERS)).dead_letters == 1
+
+
+async def test_a_message_that_came_by_schedule_leaves_the_log_like_any_other(driver: EngineDriver) -> None:
+    await come_by_schedule(driver, QueueSettings(retention_seconds=60, retention_ignores_groups=True))
+    await driver.advance(60)
+
+    assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
+
+
 async def test_messages_past_their_age_expire_to_the_dead_letter_queue(driver: EngineDriver) -> None:
     await driver.engine.create_queue(ORDERS, QueueSettings(max_age_seconds=60))
     await calm(driver)

@@ -314,6 +314,8 @@ class Upkeep:
         if chore.done:
             self._on_ready(timed.key)
         plan = self._plans.get(timed.key)
+        if plan is not None and timed is plan.promote and chore.done:
+            self.pushed(timed.key, now)  # what entered the log grows old like any other message
         if plan is not None and timed is plan.expire and plan.dead_letters is not None:
             if chore.done:
                 self.pushed(plan.dead_letters, now)
