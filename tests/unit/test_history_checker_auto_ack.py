@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skep.model import ClearScope, PopRequest, QueueSettings, Token
+from skep.model import ClearScope, PopRequest, QueueSettings, Seq, Settlement, Token
 from tests.support.reference_store import ReferenceStore
 from tests.unit.test_history_checker import SETTINGS, Q, Session
 from torture.check import check
@@ -71,3 +71,16 @@ async def test_I4_a_lost_answer_may_have_settled_what_was_cleared_later() -> Non
 
     assert promises(session, lost) == set()
     assert "I4" in promises(session)
+
+
+async def test_I4_a_lost_answer_may_have_settled_what_a_stale_token_could_not() -> None:
+    session = Session(ReferenceStore())
+    await session.push("a", "b")
+    lost = without_answer(await acked_at_once(session))
+    await session.pop()
+    stale = Settlement(queue=Q, partition="p", seq=Seq(1), token=Token(bytes(session.mint.mint())), group="g")
+    tick = next(session.ticks)
+    vain = Call("client", "settle", tick, None, session.now, [stale])
+
+    assert promises(session, lost, vain) == set()
+    assert "I4" in promises(session, vain)
