@@ -35,6 +35,8 @@ from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
 from torture.history import Call
 
+PAGE_ROWS = 1_000
+
 
 class Recorder:
     """A store's verbs, with every call and answer noted."""
@@ -139,11 +141,18 @@ class Recorder:
         return answer
 
     async def dead(self, key: QueueKey, dead_letter_queue: QueueKey, now: Instant) -> list[DeadLetter]:
-        """The first thousand dead letters of a queue."""
+        """All dead letters of a queue, page by page."""
         wanted = DeadLetterFilter(queue=dead_letter_queue, source_queue=key.name)
-        call = self.store.dead_letters(wanted, None, 1000)
-        answer: list[DeadLetter] = await self._record("dead", now, key, call)
+        answer: list[DeadLetter] = await self._record("dead", now, key, self._read_dead(wanted))
         return answer
+
+    async def _read_dead(self, wanted: DeadLetterFilter) -> list[DeadLetter]:
+        page = await self.store.dead_letters(wanted, None, PAGE_ROWS)
+        letters = list(page)
+        while len(page) == PAGE_ROWS:
+            page = await self.store.dead_letters(wanted, page[-1].seq, PAGE_ROWS)
+            letters += page
+        return letters
 
     async def stats(self, key: QueueKey, now: Instant) -> QueueStats:
         answer: QueueStats = await self._record("stats", now, key, self.store.queue_stats(key, now))
@@ -155,9 +164,9 @@ class Recorder:
         return answer
 
     async def _read_log(self, key: QueueKey, now: Instant) -> list[StoredMessage]:
-        page = await self.store.messages(MessageFilter(queue=key, limit=1000), now)
+        page = await self.store.messages(MessageFilter(queue=key, limit=PAGE_ROWS), now)
         messages = list(page.messages)
         while page.after is not None:
-            page = await self.store.messages(MessageFilter(queue=key, limit=1000, after=page.after), now)
+            page = await self.store.messages(MessageFilter(queue=key, limit=PAGE_ROWS, after=page.after), now)
             messages += page.messages
         return messages

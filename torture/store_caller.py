@@ -41,6 +41,8 @@ T = TypeVar("T")
 CHORE_ROWS = 1_000
 NOTHING_HAPPENED = frozenset((Code.MESSAGE_NOT_FOUND, Code.MESSAGE_SETTLED))
 """Of deletions: there was nothing to delete."""
+UNKNOWN = frozenset((Code.STORE_BUSY, Code.GROUP_NOT_FOUND))
+"""The call may have taken effect: a seek looks at its group afterwards, which somebody may have deleted."""
 
 
 class StoreCaller:
@@ -65,7 +67,7 @@ class StoreCaller:
         except SkepError as error:
             if error.code in NOTHING_HAPPENED:
                 del self.calls[place:]
-            elif error.code is not Code.STORE_BUSY:
+            elif error.code not in UNKNOWN:
                 raise
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import structs
 
 from skep.model import (
@@ -19,8 +20,10 @@ from skep.model import (
     StoredMessage,
     Token,
 )
+from skep.model.queue import DEAD_LETTER_SUFFIX
 from tests.support.reference_store import ReferenceStore
 from tests.unit.test_history_checker import LEASE_SECONDS, SETTINGS, Q, Session, message, settlement
+from torture import recorder
 from torture.check import check
 from torture.history import History
 
@@ -209,3 +212,16 @@ async def test_I13_no_order_is_promised_between_the_spools_of_several_servers() 
 
     assert {v.promise for v in check(History(session.recorder.calls, {Q: SETTINGS}))} == {"I13"}
     assert check(History(session.recorder.calls, {Q: SETTINGS}, spools_apart=True)) == []
+
+
+async def test_I11_all_dead_letters_are_seen_however_many_pages_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "PAGE_ROWS", 2)
+    session = await session_on(Q)
+    for text in ("a", "b", "c", "d", "e"):
+        await session.push(text, partition=text)
+    await session.settle(*await session.pop(5), outcome=Outcome.REJECT)
+    await session.recorder.dead(Q, QueueKey(f"{Q.name}{DEAD_LETTER_SUFFIX}"), session.now)
+    history = session.history()
+    history.drained = True
+
+    assert check(history) == []
