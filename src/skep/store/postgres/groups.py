@@ -19,12 +19,15 @@ SQL = load_statements(__package__, "groups")
 
 async def seek(db: Database, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
     """Move a group, making it when there is none."""
-    await db.tell_waiting(await db.pool.transaction(_seek, key, group, start, now), now)
-    return await db.pool.once(stats.group_stats, key, group, now)
+    queue_id, moved = await db.pool.transaction(_seek, key, group, start, now)
+    await db.tell_waiting([queue_id], now)
+    return moved
 
 
-async def _seek(connection: Connection, key: QueueKey, group: str, start: Start, now: Instant) -> list[int]:
-    """Move a group: its leases end and its counters start anew. Returns the queue's id."""
+async def _seek(
+    connection: Connection, key: QueueKey, group: str, start: Start, now: Instant
+) -> tuple[int, GroupStats]:
+    """Move a group: its leases end and its counters start anew. Returns the queue's id, and the group as it is then."""
     queue = await queues.need(connection, key)
     group_id = await connection.fetchval(SQL["take_group"], queue.id, group, True)
     if group_id is None:
@@ -36,18 +39,17 @@ async def _seek(connection: Connection, key: QueueKey, group: str, start: Start,
     await connection.execute(SQL["reset_counters"], group_id)
     await connection.execute(SQL["move"], group_id, queue.id, start.mode.value, start.value, now)
     await connection.execute(SQL["pass_over_gaps"], queue.id, group_id)
-    return [queue.id]
+    return queue.id, await stats.group_stats(connection, key, group, now)
 
 
 async def report_progress(db: Database, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
     """Move an external group forward, making it when there is none."""
-    await db.pool.transaction(_report_progress, key, group, seq, now, db.shard)
-    return await db.pool.once(stats.group_stats, key, group, now)
+    return await db.pool.transaction(_report_progress, key, group, seq, now, db.shard)
 
 
 async def _report_progress(
     connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int
-) -> None:
+) -> GroupStats:
     queue = await queues.need(connection, key)
     row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
     assert row is not None
@@ -56,6 +58,7 @@ async def _report_progress(
     check_reported(key.name, seq, row["last"])
     if row["state"] == "popping":
         raise group_is_not_external(key.name, group)
+    return await stats.group_stats(connection, key, group, now)
 
 
 async def delete_group(connection: Connection, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG001 - of the protocol

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock
 from skep.errors import Code, SkepError
 from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering, Outcome, PushStatus, Retry, Seq
 from skep.model.transaction import Transaction, fingerprint_of
@@ -131,6 +131,25 @@ async def test_I5_I12_a_seek_ends_every_lease_that_was_in_the_making(
     stats = await driver.stats()
     assert (stats.pushed, stats.completed) == (MESSAGES, MESSAGES)
     assert (await driver.queue_stats()).depth == 0
+
+
+async def test_a_seek_that_took_effect_says_so_though_the_group_is_deleted_right_after(
+    driver: Driver, second: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await driver.create()
+    await driver.push("a", "b")
+    await driver.pop(group="g")
+    assert isinstance(driver.store, PostgresStore)
+    tell = driver.store.tell_waiting
+
+    async def delete_and_tell(queues: list[int], now: Instant) -> None:
+        """What comes right after the commit."""
+        assert await second.delete_group(driver.key(), "g", now)
+        await tell(queues, now)
+
+    monkeypatch.setattr(driver.store, "tell_waiting", delete_and_tell)
+
+    assert (await driver.store.seek(driver.key(), "g", FROM_BEGINNING, driver.now)).pending == 2
 
 
 @pytest.mark.parametrize("begun", UNDER_WAY)
