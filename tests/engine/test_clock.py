@@ -93,6 +93,24 @@ async def test_chores_go_on_when_the_clock_is_put_back(driver: EngineDriver, ahe
 
 
 @AHEAD
+@pytest.mark.parametrize("chore", ["put_right", "sample", "sweep", "maintain"])
+async def test_a_chore_comes_again_in_time_though_the_clock_is_put_back_while_it_runs(
+    driver: EngineDriver, ahead: int, chore: str
+) -> None:
+    await driver.quiet()
+    driver.store.hold(chore)
+    driver.clock.advance(60)
+    await driver.store.held(chore)
+    driver.clock.put_back(ahead)
+    done = len(driver.store.calls[chore])
+    driver.store.let_go(chore)
+    await driver.quiet()
+    driver.clock.advance(60)
+
+    await until(lambda: len(driver.store.calls[chore]) > done)
+
+
+@AHEAD
 async def test_an_engine_that_starts_with_the_right_clock_delivers_what_comes(tmp_path: Path, ahead: int) -> None:
     key = QueueKey("orders")
     right = ManualClock().now()

@@ -69,6 +69,21 @@ async def test_a_message_that_came_by_schedule_leaves_the_log_like_any_other(dri
     assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
 
 
+async def test_a_message_leaves_the_log_soon_after_it_is_settled_though_nothing_else_comes(
+    driver: EngineDriver,
+) -> None:
+    await driver.engine.create_queue(ORDERS, QueueSettings(completed_retention_seconds=1))
+    await calm(driver)
+    await driver.push("1")
+    found = await driver.pop()
+    await driver.advance(100)
+    await driver.ack(found)
+    for _ in range(2):
+        await driver.advance(1)
+
+    assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
+
+
 async def test_messages_past_their_age_expire_to_the_dead_letter_queue(driver: EngineDriver) -> None:
     await driver.engine.create_queue(ORDERS, QueueSettings(max_age_seconds=60))
     await calm(driver)

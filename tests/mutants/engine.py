@@ -225,6 +225,20 @@ MUTANTS = [
         "tests/engine/test_clock.py -k briefly",
     ),
     Mutant(
+        "upkeep: a settlement brings no pass of retention",
+        "engine/upkeep.py",
+        "            self._due(plan.retain, Instant(now + plan.settled_after))\n",
+        "            pass\n",
+        "tests/engine/test_upkeep.py -k 'soon_after_it_is_settled and not postgres'",
+    ),
+    Mutant(
+        "upkeep: a clock that is put back during a pass delays the next one",
+        "engine/upkeep.py",
+        "        return Instant(min(began, self._clock.now()) + micros)\n",
+        "        return Instant(began + micros)\n",
+        "tests/engine/test_clock.py -k 'comes_again_in_time and sample'",
+    ),
+    Mutant(
         "upkeep: a failed chore is never tried again",
         "engine/upkeep.py",
         "            return Instant(self._clock.now() + backoff)\n",

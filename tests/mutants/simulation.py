@@ -127,13 +127,6 @@ MUTANTS = [
         KILLED_BY,
     ),
     Mutant(
-        "retention: a settlement brings no pass",
-        "engine/upkeep.py",
-        "            self._due(plan.retain, Instant(now + plan.settled_after))\n",
-        "            pass\n",
-        KILLED_BY,
-    ),
-    Mutant(
         "clock: leases that were written ahead of time last until the wrong time",
         "store/sqlite/put_right.py",
         '        done = _change(session, ("shift_leases",), (now, back, WINDOW_CAP_FACTOR))\n',

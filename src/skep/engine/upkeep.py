@@ -299,6 +299,7 @@ class Upkeep:
             )
             return Instant(self._clock.now() + backoff)
         timed.failures = 0
+        now = self._after(now, 0)
         self._tell(timed, chore, now)
         if chore.more:
             return now
@@ -306,6 +307,10 @@ class Upkeep:
             # The store says "due already", but did nothing: wait, so that this loop does not spin.
             return Instant(now + FIRST_BACKOFF)
         return chore.next_at
+
+    def _after(self, began: Instant, micros: int) -> Instant:
+        """So long after a pass began. A clock that was put back during the pass does not delay it."""
+        return Instant(min(began, self._clock.now()) + micros)
 
     def _tell(self, timed: Timed, chore: Chore, now: Instant) -> None:
         """Wake polls of the queues where a chore made messages ready."""
@@ -346,7 +351,7 @@ class Upkeep:
             self.inspect(key)
         if not self._settings.shared:
             return Chore()
-        return Chore(next_at=Instant(now + seconds(self._settings.discover_seconds)))
+        return Chore(next_at=self._after(now, seconds(self._settings.discover_seconds)))
 
     async def _look_at_all(self, now: Instant, at_once: bool) -> set[QueueKey]:
         """Look at all queues of the store; returns the known queues that were not found."""
@@ -368,7 +373,7 @@ class Upkeep:
         if at_once or plan is None or plan.queue != queue:
             self.changed(queue)
             return
-        at = Instant(now + seconds(self._settings.discover_seconds * plan.phase))
+        at = self._after(now, seconds(self._settings.discover_seconds * plan.phase))
         for timed in plan.chores:
             self._due(timed, at)
 
@@ -385,22 +390,22 @@ class Upkeep:
             self.look_anew()
             for key in list(self._plans):
                 self._on_ready(key)
-        return Chore(done.done, done.more, Instant(now + seconds(self._settings.sample_seconds)))
+        return Chore(done.done, done.more, self._after(now, seconds(self._settings.sample_seconds)))
 
     async def _sample(self, now: Instant) -> Chore:
         self._on_tick(now)
         await self._store.sample(now)
-        return Chore(next_at=Instant(now + seconds(self._settings.sample_seconds)))
+        return Chore(next_at=self._after(now, seconds(self._settings.sample_seconds)))
 
     async def _sweep(self, now: Instant) -> Chore:
         swept = await self._store.sweep(now, self._limit)
-        latest = Instant(now + seconds(self._settings.sweep_seconds))
+        latest = self._after(now, seconds(self._settings.sweep_seconds))
         # Always a whole interval later: sweeping is never urgent.
         return Chore(done=swept.done, more=swept.more, next_at=latest)
 
     async def _maintain(self, now: Instant) -> Chore:
         await self._store.maintain()
-        return Chore(next_at=Instant(now + seconds(self._settings.maintain_seconds)))
+        return Chore(next_at=self._after(now, seconds(self._settings.maintain_seconds)))
 
 
 def _shortest(*durations: float) -> int | None:
