@@ -147,10 +147,11 @@ class Track:
 
     def _excuse_lost_answers(self, each: list[int]) -> None:
         """As many messages as pops that ack at once asked for, and whose answers were lost, may be settled unseen."""
-        lost = [(call, one) for call in self.unanswered_pops for one in call.request if one.auto_ack]
+        pops = sorted(self.unanswered_pops, key=lambda call: call.started)
+        lost = [(call, one) for call in pops for one in call.request if one.auto_ack]
         if lost:
             # What they took may have been settled once more, in vain. A move may have brought it back, so that it cannot be counted.
-            first = min(call.started for call, _ in lost)
+            first = lost[0][0].started
             each[:] = [tick if tick == NEVER and not self.moves.all else min(tick, first) for tick in each]
         for place, (call, _) in zip(
             (place for place, tick in enumerate(each) if tick == NEVER),

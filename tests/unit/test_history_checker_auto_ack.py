@@ -84,3 +84,16 @@ async def test_I4_a_lost_answer_may_have_settled_what_a_stale_token_could_not() 
 
     assert promises(session, lost, vain) == set()
     assert "I4" in promises(session, vain)
+
+
+async def test_I8_of_two_lost_answers_the_earlier_one_excuses_what_was_settled_first() -> None:
+    session = Session(ReferenceStore())
+    await session.push("a")
+    early = without_answer(await acked_at_once(session))
+    await session.recorder.stats(Q, session.now)
+    await session.push("b")
+    late = without_answer(await acked_at_once(session))
+
+    assert promises(session, early, late) == set()
+    assert promises(session, late, early) == set(), "also when a client that began later is read first"
+    assert promises(session, late) == {"I8"}
