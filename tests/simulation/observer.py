@@ -60,6 +60,11 @@ class Observer(Client):
         for queue in plan.queues:
             # Nothing is left to do there, or it was not handed out.
             stats = await self.look(queue, self.surely)
+            # Expiry makes the group of those who name none.
+            for group in stats.groups:
+                if group.group not in GROUPS and group.pending:
+                    await self.drain_one(queue, group.group)
+                    stats = await self.look(queue, self.surely)
             if plan.queues[queue].encryption_enabled and self.world.disk.db.execute(PLAIN, (queue.name,)).fetchall():
                 self.found.append(Violation("encryption", f"a payload of {queue.name} is in the file as it was pushed"))
             if stats.scheduled:
