@@ -10,7 +10,7 @@ import pytest
 from skep.config import Limits
 from skep.engine.replaying import purge_all, replay_all
 from skep.model import DeadLetterFilter
-from skep.store.letters import LOOKED_PER_STEP
+from skep.store.replay_steps import LOOKED_PER_STEP
 from tests.contract.driver import Driver
 from tests.support.costs import Counted, MakeCounted, counted_postgres, counted_sqlite
 

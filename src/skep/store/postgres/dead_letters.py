@@ -29,12 +29,12 @@ from skep.model import (
 from skep.model.history import ReplayRecord
 from skep.model.operation import operations_ahead
 from skep.model.record import MAX_BYTES
-from skep.store.letters import LOOKED_PER_STEP, span
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
 from skep.store.postgres.push import OpenLog, live_operations, open_logs
 from skep.store.postgres.rows import struct_of
+from skep.store.replay_steps import LOOKED_PER_STEP, span
 from skep.store.rules import SEQ_MAX, check_sealed, is_seq
 from skep.store.statements import load_statements
 

@@ -24,7 +24,7 @@ from skep.model import (
 )
 from skep.model.history import ReplayRecord
 from skep.model.record import MAX_BYTES
-from skep.store.letters import LOOKED_PER_STEP, span
+from skep.store.replay_steps import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order
 from skep.store.sqlite.database import Database
