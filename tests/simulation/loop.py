@@ -268,6 +268,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def bury(self) -> None:
         """End what is left of all processes, the dead ones too, so that nothing is left to complain later."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # some had not even begun
+            self._end_all()
+
+    def _end_all(self) -> None:
         failures = len(self.failures)
         asyncio._set_running_loop(self)
         try:
@@ -275,13 +280,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 process.dead = False
                 process.go_on()
                 process.callbacks_left = None
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # some had not even begun
-                while left := asyncio.all_tasks(self):
-                    for task in left:
-                        task.cancel()
-                    while self._busy:
-                        self._step()
+            while left := asyncio.all_tasks(self):
+                for task in left:
+                    task.cancel()
+                while self._busy:
+                    self._step()
         finally:
             asyncio._set_running_loop(None)
             del self.failures[failures:]

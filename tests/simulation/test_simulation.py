@@ -18,13 +18,12 @@ MORE_SEEDS = 8_000
 
 def check_seeds(seeds: range) -> None:
     """Every run of these seeds keeps every promise, in a process of their own: what shows there shows there again."""
-    command = [sys.executable, "-m", "tests.simulation", str(seeds.start), str(seeds.stop)]
+    command = [sys.executable, "-W", "error", "-m", "tests.simulation", str(seeds.start), str(seeds.stop)]
     runs = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = [line for line in runs.stdout.splitlines() if line.startswith("seed ")]
     broken = [line for line in lines if not line.endswith(" 0 violations")]
-    assert (runs.returncode, broken) == (0, []), (
-        f"{' '.join(command[1:])} shows it again:\n{runs.stdout[-2000:]}{runs.stderr}"
-    )
+    shown = f"{' '.join(command[1:])} shows it again:\n{runs.stdout[-2000:]}"
+    assert (runs.returncode, broken, runs.stderr) == (0, [], ""), shown
     assert len(lines) == len(seeds)
 
 
