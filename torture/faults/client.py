@@ -1,11 +1,9 @@
 """A client dies, or stands still."""
 
-import asyncio
 import random
 import signal
 
-from torture.faults.fault import BOTH
-from torture.queues import LEASE_SECONDS
+from torture.faults.fault import BOTH, stop_past_lease
 from torture.site import Site
 
 
@@ -24,10 +22,5 @@ class HitClient:
         if chance.random() < 0.5:
             client.send(signal.SIGKILL)
             return "killed a client"
-        seconds = LEASE_SECONDS * chance.uniform(1.1, 2.0)
-        client.send(signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            client.send(signal.SIGCONT)
+        seconds = await stop_past_lease(client.send, chance)
         return f"stopped a client for {seconds:.1f} s"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import signal
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from torture.queues import LEASE_SECONDS
 from torture.site import Site, StoreName
 
 BOTH: tuple[StoreName, ...] = ("sqlite", "postgres")
@@ -47,3 +51,14 @@ class Prepared(Protocol):
 
     async def prepare(self, site: Site) -> None:
         """Make it ready."""
+
+
+async def stop_past_lease(send: Callable[[signal.Signals], object], chance: random.Random) -> float:
+    """Suspend a process, by the signals it is sent, for longer than a lease; for how many seconds."""
+    seconds = LEASE_SECONDS * chance.uniform(1.1, 2.0)
+    send(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        send(signal.SIGCONT)
+    return seconds

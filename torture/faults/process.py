@@ -1,13 +1,11 @@
 """One of the server's processes dies, or stands still."""
 
-import asyncio
 import random
 from contextlib import suppress
 
 import psutil
 
-from torture.faults.fault import BOTH
-from torture.queues import LEASE_SECONDS
+from torture.faults.fault import BOTH, stop_past_lease
 from torture.site import Site
 
 
@@ -28,11 +26,6 @@ class HitProcess:
             if chance.random() < 0.5:
                 process.kill()
                 return "killed a process of the server"
-            seconds = LEASE_SECONDS * chance.uniform(1.1, 1.5)
-            process.suspend()
-            try:
-                await asyncio.sleep(seconds)
-            finally:
-                process.resume()
+            seconds = await stop_past_lease(process.send_signal, chance)
             return f"stopped a process of the server for {seconds:.1f} s"
         return "found a process of the server dead"

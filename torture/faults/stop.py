@@ -1,11 +1,8 @@
 """The server stands still."""
 
-import asyncio
 import random
-import signal
 
-from torture.faults.fault import BOTH
-from torture.queues import LEASE_SECONDS
+from torture.faults.fault import BOTH, stop_past_lease
 from torture.site import Site
 
 
@@ -20,11 +17,5 @@ class Stop:
     layers = ()
 
     async def inject(self, site: Site, chance: random.Random) -> str:
-        seconds = LEASE_SECONDS * chance.uniform(1.1, 1.5)
-        server = chance.choice(site.servers)
-        server.send(signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            server.send(signal.SIGCONT)
+        seconds = await stop_past_lease(chance.choice(site.servers).send, chance)
         return f"stopped the server for {seconds:.1f} s"

@@ -1,11 +1,8 @@
 """A worker dies, or stands still."""
 
-import asyncio
 import random
-import signal
 
-from torture.faults.fault import BOTH
-from torture.queues import LEASE_SECONDS
+from torture.faults.fault import BOTH, stop_past_lease
 from torture.site import Site
 
 
@@ -25,10 +22,5 @@ class HitWorker:
             worker.kill()
             worker.start()
             return "killed a worker"
-        seconds = LEASE_SECONDS * chance.uniform(1.1, 2.0)
-        worker.send(signal.SIGSTOP)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            worker.send(signal.SIGCONT)
+        seconds = await stop_past_lease(worker.send, chance)
         return f"stopped a worker for {seconds:.1f} s"
