@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 from typing import Annotated
@@ -61,7 +60,6 @@ def torture(
     if list_:
         Console().print(report.menu())
         return 0
-    logging.getLogger("skep").setLevel(logging.CRITICAL)  # retries are what is wanted here
     console = Console(stderr=True)
     if servers > 1 and store == "sqlite":
         raise SkepError(Code.INVALID_REQUEST, "several servers need a PostgreSQL: add --store postgres")
