@@ -113,7 +113,7 @@ class Pushed(Struct, frozen=True, eq=False, gc=False):
 
 
 class Entry(Struct, frozen=True, eq=False, gc=False):
-    """A message that is certainly in the log: ``is_answered`` by the answer to its push, else because somebody saw it there."""
+    """A message that certainly came into the log: ``is_answered`` by the answer to its push, else by an operation or a look at the log."""
 
     call: Call
     seq: int
@@ -249,8 +249,8 @@ class History:
 
     @cached_property
     def entries(self) -> dict[QueueKey, list[Entry]]:
-        """What is certainly in the log of a queue, by seq; without replays, which are for one group only."""
-        seen: dict[Id, int] = {m.id: m.seq for _, messages in self.logs for m in messages}
+        """What certainly came into the log of a queue, by seq; without replays, which are for one group only."""
+        seen: dict[Id, int] = self.done | {m.id: m.seq for _, messages in self.logs for m in messages}
         found = {}
         for queue, pushes in self.pushes_to.items():
             entries = []
@@ -262,6 +262,17 @@ class History:
                     )
             found[queue] = sorted(entries, key=lambda entry: entry.seq)
         return found
+
+    @cached_property
+    def done(self) -> dict[Id, int]:
+        """The seqs of messages that operations say to have stored."""
+        answers: list[dict[Id, PushResult]] = [call.answer for call in self.verb("operation") if call.ended is not None]
+        return {
+            id_: result.seq
+            for results in answers
+            for id_, result in results.items()
+            if result.status is PushStatus.STORED and result.seq is not None
+        }
 
     @cached_property
     def replayed_ids(self) -> set[Id]:

@@ -130,10 +130,7 @@ class Track:
     def may_be_settled(self, entry: Entry, call: Call) -> bool:
         """Whether the message may have been settled for the group when the call took effect."""
         place = bisect_left(self.entries, entry.seq, key=lambda one: one.seq)
-        is_known = place < len(self.entries) and self.entries[place].seq == entry.seq
-        last = self.moves.last_before(call)
-        # One that left the log before anybody saw it there is only known from the operation that stored it.
-        ticks = (self.ticks(since).each[place] if is_known else self.settled_tick(entry, since) for since in last)
+        ticks = (self.ticks(since).each[place] for since in self.moves.last_before(call))
         return self.may_expire or any(tick <= call.last_tick for tick in ticks)
 
     def ticks(self, since: Move | None) -> Ticks:

@@ -180,25 +180,41 @@ async def test_I15_retention_may_leave_the_rest_of_a_batch() -> None:
     assert broken(SETTINGS, log[1:]) == {"I15"}
 
 
-async def test_I13_retention_may_take_what_an_operation_stored_before_anybody_sees_it() -> None:
-    swept = structs.replace(SETTINGS, completed_retention_seconds=1.0)
+async def swept_operation() -> Session:
+    """An operation whose message nobody sees in the log, which is empty at the end."""
     session = await session_on(Q)
     stored = (await session.push("a")).results[0]
     push = session.recorder.calls.pop()
     session.recorder.calls.append(structs.replace(push, verb="accept", answer=None))
     told = {"request": push.request[0], "answer": {stored.id: stored}, "ended": next(session.ticks)}
     session.recorder.calls.append(structs.replace(push, verb="operation", **told))
-    held = await session.pop()
+    return session
+
+
+async def broken_when_swept(session: Session) -> set[str]:
+    swept = structs.replace(SETTINGS, completed_retention_seconds=1.0)
     await session.recorder.log(Q, session.now)
-    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], answer=[])
-    assert {v.promise for v in check(History(session.recorder.calls, {Q: swept}))} == {"I13"}
+    look = structs.replace(session.recorder.calls.pop(), answer=[])
+    return {violation.promise for violation in check(History([*session.recorder.calls, look], {Q: swept}))}
 
-    look = session.recorder.calls.pop()
+
+async def test_I13_retention_may_take_what_an_operation_stored_before_anybody_sees_it() -> None:
+    session = await swept_operation()
+    held = await session.pop()
+    assert await broken_when_swept(session) == {"I13"}
+
     await session.settle(*held)
-    later = {"started": next(session.ticks), "ended": next(session.ticks)}
-    session.recorder.calls.append(structs.replace(look, **later))
+    assert await broken_when_swept(session) == set()
 
-    assert check(History(session.recorder.calls, {Q: swept})) == []
+
+async def test_I13_retention_may_take_what_an_operation_stored_and_a_lost_answer_settled() -> None:
+    session = await swept_operation()
+    request = PopRequest(Q, Token(b"t" * 16), "g", auto_ack=True)
+    await session.recorder.pop([request], session.now)
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], ended=None, answer=None)
+    await session.recorder.stats(Q, session.now)
+
+    assert await broken_when_swept(session) == set()
 
 
 async def test_I13_no_order_is_promised_between_the_spools_of_several_servers() -> None:

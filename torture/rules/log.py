@@ -9,7 +9,7 @@ from itertools import combinations
 from skep.clock import seconds
 from skep.ids import Id
 from skep.model import Outcome, PushStatus, QueueKey, StoredMessage
-from torture.history import NEVER, Call, Entry, Pushed, Violation
+from torture.history import NEVER, Call, Pushed, Violation
 from torture.track import Tracks
 
 
@@ -184,18 +184,19 @@ def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
     """I13: an operation that is completed has stored its messages, where it says, and says it of each."""
     looks = sorted(tracks.history.logs, key=lambda look: look[0].started)
     last = {call.request: (call, {(m.seq, m.id) for m in messages}) for call, messages in looks}
+    entries = {entry.id: entry for found in tracks.history.entries.values() for entry in found}
     for call in tracks.history.verb("operation"):
-        message = call.request.messages[0]
-        if call.ended is None or message.queue not in last:
+        queue = call.request.messages[0].queue
+        if call.ended is None or queue not in last:
             continue
-        look, found = last[message.queue]
+        look, found = last[queue]
         if len(call.answer) < len(call.request.messages):
             yield Violation("I13", "an operation is completed and does not say where its messages are", (call,))
         for id_, result in call.answer.items() if call.is_before(look) else ():
             if result.status is not PushStatus.STORED or (result.seq, result.id) in found:
                 continue
-            entry = Entry(call, result.seq, message.partition, id_, True)
-            if not tracks.may_have_left(message.queue, entry, look):
+            entry = entries.get(id_)
+            if entry is None or entry.seq != result.seq or not tracks.may_have_left(queue, entry, look):
                 text = f"an operation stored seq {result.seq}, which is not in the log"
                 yield Violation("I13", text, (call, look))
 
