@@ -22,8 +22,19 @@ from torture.run import PROMISES  # noqa: E402
 PAGE = ROOT / "docs" / "ledger.md"
 RESULTS = ROOT / "torture" / "results"
 STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+NONE = "none"
 LONG_SECONDS = 600
 """A run of at least so long shows whether memory grows."""
+MILLION = 1_000_000
+"""A history of at least so many messages has a row of its own."""
+HARMS = {
+    "lost": ("I1",),
+    "doubled": ("I3",),
+    "reordered": ("I4",),
+    "stranded": ("I8", "I9"),
+    "accounts wrong": ("I12",),
+}
+"""What a reader asks about a long history, and the promises whose violations say it."""
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _PROMISE = re.compile(r"^## (I\d+)\n\n\*\*(.+?)\*\*", re.MULTILINE | re.DOTALL)
 
@@ -60,14 +71,12 @@ def with_tables(page: str, results: Runs, found: Sequence[Finding]) -> str:
 
 
 def rows_of(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
-    """The runs by what they tried, a fault or several or none, and by store; every fault of the menu is there, with or without runs."""
-    rows: dict[tuple[str, str], list[Result]] = {("none", store): [] for store in STORES}
+    """The runs by fault and store, a run with several faults in the row of each; every fault of the menu is there, with or without runs."""
+    rows: dict[tuple[str, str], list[Result]] = {(NONE, store): [] for store in STORES}
     rows |= {(name, store): [] for name, fault in MENU.items() for store in fault.stores}
-    rows |= {("several", store): [] for store in STORES}
     for result in results:
-        tried = list(result.faults)
-        name = "several" if len(tried) > 1 else tried[0] if tried else "none"
-        rows[name, result.store].append(result)
+        for name in result.faults or (NONE,):
+            rows[name, result.store].append(result)
     return rows
 
 
@@ -76,7 +85,8 @@ def _faults(results: Runs, _: Sequence[Finding]) -> str:
         "fault",
         "store",
         "runs",
-        "faults injected",
+        "alone",
+        "injected",
         "messages",
         "longest history",
         "deliveries",
@@ -86,13 +96,28 @@ def _faults(results: Runs, _: Sequence[Finding]) -> str:
     lines = []
     for (name, store), of_row in rows_of(results.values()).items():
         if of_row:
-            injected = sum(sum(one.faults.values()) for one in of_row)
-            figures = [len(of_row), injected, _sum(of_row, "pushed"), max(one.longest_history for one in of_row)]
+            alone = sum(len(one.faults) < 2 for one in of_row)
+            injected = sum(one.faults.get(name, 0) for one in of_row)
+            figures = [len(of_row), alone, injected, _sum(of_row, "pushed"), max(one.longest_history for one in of_row)]
             figures += [_sum(of_row, "delivered"), _sum(of_row, "unanswered"), _violations(of_row)]
             lines.append([_fault(name), STORES[store], *(f"{figure:,}" for figure in figures)])
         else:
-            lines.append([_fault(name), STORES[store], "not yet run", *[""] * 6])
+            lines.append([_fault(name), STORES[store], "not yet run", *[""] * 7])
     return _table(head, lines)
+
+
+def _millions(results: Runs, _: Sequence[Finding]) -> str:
+    """The runs with a history of a million messages, and what these lost."""
+    lines = []
+    for name, one in results.items():
+        if one.longest_history >= MILLION:
+            faults = ", ".join(f"`{fault}` {count:,}" for fault, count in one.faults.items()) or "none"
+            figures = [one.pushed, one.delivered, one.unanswered]
+            figures += [sum(one.promises[key].violations for key in keys) for keys in HARMS.values()]
+            figures += [_violations([one])]
+            lines.append([_file(name), STORES[one.store], faults, *(f"{figure:,}" for figure in figures)])
+    head = ("run", "store", "faults, times", "messages", "deliveries", "calls without an answer")
+    return _table((*head, *HARMS, "all violations"), lines)
 
 
 def _promises(results: Runs, _: Sequence[Finding]) -> str:
@@ -177,6 +202,7 @@ def _findings(kind: str) -> Callable[[Runs, Sequence[Finding]], str]:
 
 TABLES: dict[str, Callable[[Runs, Sequence[Finding]], str]] = {
     "faults": _faults,
+    "millions": _millions,
     "promises": _promises,
     "tried": _tried,
     "memory": _memory,
@@ -187,7 +213,7 @@ TABLES: dict[str, Callable[[Runs, Sequence[Finding]], str]] = {
 
 
 def _fault(name: str) -> str:
-    return f"`{name}`" if name in MENU else {"none": "no fault", "several": "several at once"}[name]
+    return "no fault" if name == NONE else f"`{name}`"
 
 
 def _file(name: str) -> str:

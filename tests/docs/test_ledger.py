@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from msgspec import structs
 
 from torture.faults import MENU
 from torture.result import Machine, Memory, PromiseResult, Result, Weight
@@ -67,9 +68,23 @@ def test_runs_add_up_by_fault_and_store(ledger: ModuleType) -> None:
 
     rows = ledger.TABLES["faults"](results, []).splitlines()
 
-    assert "| `kill` | SQLite | 2 | 7 | 2,000,000 | 400,000 | 4,000,000 | 14 | 0 |" in rows
-    assert "| several at once | SQLite | 1 | 2 | 1,000,000 | 400,000 | 2,000,000 | 7 | 0 |" in rows
-    assert "| no fault | SQLite | 1 | 0 | 1,000,000 | 400,000 | 2,000,000 | 7 | 0 |" in rows
+    assert "| `kill` | SQLite | 3 | 2 | 8 | 3,000,000 | 400,000 | 6,000,000 | 21 | 0 |" in rows
+    assert "| `cut` | SQLite | 1 | 0 | 1 | 1,000,000 | 400,000 | 2,000,000 | 7 | 0 |" in rows
+    assert "| no fault | SQLite | 1 | 1 | 0 | 1,000,000 | 400,000 | 2,000,000 | 7 | 0 |" in rows
+
+
+def test_a_history_of_a_million_has_a_row_that_says_what_it_lost(ledger: ModuleType) -> None:
+    lost = {"I1": PromiseResult("broken", 9, 3), "I9": PromiseResult("broken", 9, 2)}
+    whole = result({"kill": 3, "cut": 2})
+    results = {
+        "short": whole,
+        "long": structs.replace(whole, longest_history=1_000_000, promises=whole.promises | lost),
+    }
+
+    rows = ledger.TABLES["millions"](results, []).splitlines()[2:]
+
+    start = "| [long](../torture/results/long.json) | SQLite | `kill` 3, `cut` 2 | 1,000,000 | 2,000,000 | 7 "
+    assert rows == [start + "| 3 | 0 | 0 | 2 | 0 | 5 |"]
 
 
 def test_a_violation_stands_in_every_table_that_counts_them(ledger: ModuleType) -> None:
