@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from skep.engine.pop.matching import REMEMBERED
 from skep.errors import SkepError
 from skep.model import PopRequest, PopResult, QueueKey, QueueSettings
 from tests.engine.driver import ANY, EngineDriver, answer, message, until
+from tests.support.memory import census
 
 
 async def make(driver: EngineDriver, name: str, priority: int = 0, task: str | None = None) -> QueueKey:
@@ -113,3 +115,12 @@ async def test_a_queue_that_vanishes_does_not_spoil_the_pop(driver: EngineDriver
     await driver.store.inner.delete_queue(gone, driver.clock.now())
 
     assert sources(await driver.engine.pop_matching(PopRequest(ANY, batch=5), namespace="shop")) == ["b"]
+
+
+async def test_turns_are_kept_of_a_bounded_number_of_namespaces(driver: EngineDriver) -> None:
+    for number in range(REMEMBERED + 2):
+        if number % 500 == 0:
+            await make(driver, f"queue-{number}")  # so that the lists are forgotten
+        await driver.engine.pop_matching(PopRequest(ANY), namespace=f"namespace-{number}")
+
+    assert 0 < census(driver.engine)["Match"] <= REMEMBERED

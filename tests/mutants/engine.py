@@ -239,6 +239,20 @@ MUTANTS = [
         "tests/engine/test_clock.py -k 'comes_again_in_time and sample'",
     ),
     Mutant(
+        "memory: consumers that have gone stay",
+        "engine/parts.py",
+        "        self.consumers.drop_gone()\n",
+        "",
+        "tests/engine/test_deleted_queues.py -k sqlite",
+    ),
+    Mutant(
+        "memory: the turn of every namespace that was ever popped stays",
+        "engine/pop/matching.py",
+        "        if not turn and len(self._turns) >= REMEMBERED:\n",
+        "        if False:\n",
+        "tests/engine/test_matching.py -k turns_are_kept",
+    ),
+    Mutant(
         "upkeep: a failed chore is never tried again",
         "engine/upkeep.py",
         "            return Instant(self._clock.now() + backoff)\n",

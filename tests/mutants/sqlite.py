@@ -13,6 +13,13 @@ MUTANTS = [
         "tests/contract/test_fencing.py -k sqlite",
     ),
     Mutant(
+        "memory: the groups of a deleted queue stay",
+        "store/sqlite/session.py",
+        "            self._groups.pop(queue.id, None)\n",
+        "",
+        "tests/engine/test_deleted_queues.py -k sqlite",
+    ),
+    Mutant(
         "renew: any token renews a lease",
         "store/sqlite/settle.py",
         "if lease is None or lease.token != renewal.token:",

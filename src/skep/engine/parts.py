@@ -90,7 +90,7 @@ class Parts:
             self.settings,
             self._wake,
             self._queue_found,
-            lambda now: self._registry.tick(now),
+            self._tick,
             self.encryption.learn,
         )
         self._registry = Registry(lambda key: LogicalQueue(key, self._surroundings), clock, self.settings)
@@ -265,6 +265,10 @@ class Parts:
     def steady(self) -> Instant:
         """The present instant on a line that never goes back, for durations."""
         return self._clock.steady()
+
+    def _tick(self, now: Instant) -> None:
+        self._registry.tick(now)
+        self.consumers.drop_gone()
 
     def _queue_found(self, queue: Queue) -> None:
         if queue.settings.namespace is not None or queue.settings.task is not None:

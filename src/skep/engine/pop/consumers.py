@@ -76,21 +76,22 @@ class Consumers:
 
     def _forget(self) -> None:
         """Make room: forget consumers that are gone, then those without waiting calls that were seen longest ago."""
-        self._drop_gone()
+        self.drop_gone()
         idle = sorted(
             (place for place, seen in self._seen.items() if not seen.waiting), key=lambda p: self._seen[p].last_at
         )
         for place in idle[: max(0, len(self._seen) - KEPT // 2)]:
             del self._seen[place]
 
-    def _drop_gone(self) -> None:
+    def drop_gone(self) -> None:
+        """Forget consumers that made no call for long."""
         gone_at = self._clock.now() - seconds(FORGOTTEN_SECONDS)
         for place in [place for place, seen in self._seen.items() if not seen.waiting and seen.last_at < gone_at]:
             del self._seen[place]
 
     def of(self, tenant: str, leases: list[LeaseInfo]) -> list[Connected]:
         """A tenant's consumers by queue, group and name, including the holders of live ``leases``."""
-        self._drop_gone()
+        self.drop_gone()
         held: dict[Consumed, list[LeaseInfo]] = {}
         for lease in leases:
             held.setdefault(Consumed(lease.queue, lease.group, lease.consumer), []).append(lease)

@@ -52,9 +52,10 @@ class Matching:
         if known is None or known[0] <= now:
             if len(remembered) >= REMEMBERED:
                 remembered.clear()
-                self._turns.clear()
             known = remembered[match] = (Instant(now + self._believed), await self._look(match))
         turn = self._turns.get(match, 0)
+        if not turn and len(self._turns) >= REMEMBERED:
+            self._turns.clear()
         self._turns[match] = turn + 1
         ordered: list[QueueKey] = []
         for equals in known[1]:

@@ -297,10 +297,11 @@ class Session:
         queue.last_seq = max(stored, queue.floor_seq)
 
     def drop_queue(self, key: QueueKey) -> None:
-        """Remove a deleted queue from the cache."""
+        """Remove a deleted queue and its groups from the cache."""
         queue = self._queues.pop(key, None)
         if queue is not None:
             self._changed_queues.pop(queue.id, None)
+            self._groups.pop(queue.id, None)
 
     def touch_queue(self, queue: QueueRow) -> None:
         """Note that the queue's counters or flags changed."""
