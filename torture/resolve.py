@@ -112,10 +112,13 @@ def _with_replays(calls: list[Call], sights: Sights) -> list[Call]:
         for sight in found.values():
             if sight.id not in known and len(found) > 1:
                 copies[sight.queue].append(sight.id)
-    return [
-        structs.replace(call, request=(copies[call.request[2]], *call.request[1:])) if call in lost else call
-        for call in calls
-    ]
+    return [_with_ids(call, copies[call.request[2]]) if call in lost else call for call in calls]
+
+
+def _with_ids(replay: Call, more: list[Id]) -> Call:
+    """A replay whose answer was no promise has the ids of that answer, too."""
+    ids, *others = replay.request
+    return structs.replace(replay, request=([*ids, *more], *others))
 
 
 def _ids(call: Call) -> list[Id]:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from skep.clock import Instant, ManualClock
 from skep.ids import Id, IdMint
-from skep.model import NewMessage, PushBatch, PushOutcome, PushResult, PushStatus, QueueKey, Seq, StoredMessage
+from skep.model import (
+    NewMessage,
+    PushBatch,
+    PushOutcome,
+    PushResult,
+    PushStatus,
+    QueueKey,
+    Replayed,
+    Seq,
+    StoredMessage,
+)
 from torture.check import check
 from torture.history import Call, History
+from torture.lost import Loss, unpromised
 from torture.resolve import resolved
 
 Q = QueueKey("q")
@@ -80,3 +91,15 @@ def test_a_replay_without_an_answer_made_what_has_a_payload_that_was_stored_befo
     calls = resolved([push(ours, b"1", stored), replay, log((1, ours, b"1"), (2, copy, b"1"), (3, foreign, b"?"))])
 
     assert calls[1].request[0] == [copy]
+
+
+def test_a_replay_whose_answer_a_failover_lost_made_what_the_answer_said() -> None:
+    ours, copy = ids(2)
+    stored = PushResult(PushStatus.STORED, ours, Seq(1))
+    replay = Call("client", "replay", 5, 6, Instant(0), ([copy], {9: "g"}, Q), [Replayed(Seq(9), Q, copy, Seq(2))])
+    calls = [push(ours, b"1", stored), replay, log((1, ours, b"1"), (2, copy, b"1"))]
+
+    [_, lost, _] = resolved(unpromised(calls, [Loss(5, 6)]))
+
+    assert lost.ended is None
+    assert lost.request[0] == [copy]
