@@ -231,7 +231,7 @@ class Caller:
         def read(_: None) -> list[TransactionOutcome]:
             committed = transaction.committed
             assert committed is not None
-            results = [self._result(one, result) for one, result in zip(delivered, committed.results, strict=True)]
+            results = [self._result(one, result) for one, result in zip(delivered, committed.results, strict=False)]
             return [TransactionOutcome(True, results, told(batch, committed.messages))]
 
         await self.note("transact", request, transaction.commit(), read, refusal=[nothing])
@@ -274,7 +274,7 @@ class Caller:
         acks = [Ack(message.lease_id, delivery.seq, status) for message, delivery, status in said]
 
         def read(results: list[AckResult]) -> list[SettleResult]:
-            return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=True)]
+            return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=False)]
 
         results = await self.note("settle", request, client.settle(acks), read, repeats=repeats)
         if any(result.status is SettleStatus.QUEUED for result in results or ()):
@@ -287,7 +287,7 @@ class Caller:
         request = [delivery.settlement() for _, delivery in held]
 
         def read(results: list[AckResult]) -> list[SettleResult]:
-            return [self._result(one, result) for (_, one), result in zip(held, results, strict=True)]
+            return [self._result(one, result) for (_, one), result in zip(held, results, strict=False)]
 
         await self.note("settle", request, self.again.ack(*(message for message, _ in held)), read, repeats=True)
         self._said.update((delivery.token, delivery.seq) for _, delivery in held)
@@ -358,7 +358,7 @@ def told(batch: PushBatch, messages: Sequence[PushedMessage]) -> PushOutcome:
     results = []
     for place, message in enumerate(messages):
         id_ = parse_id(message.message_id) if message.message_id else batch.ids[place]
-        if message.status is not PushStatus.DUPLICATE:
+        if message.status is not PushStatus.DUPLICATE and place < len(batch.ids):
             batch.ids[place] = id_
         results.append(PushResult(message.status, id_, None if message.seq is None else Seq(message.seq)))
     return PushOutcome(results, {})

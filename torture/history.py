@@ -8,10 +8,11 @@ order of those moments could explain.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
@@ -40,6 +41,8 @@ from skep.model import (
 )
 from skep.model.transaction import Transaction, TransactionOutcome
 
+A = TypeVar("A")
+T = TypeVar("T")
 GroupKey = tuple[QueueKey, str]
 NEVER = 2**63
 """A tick after all others."""
@@ -227,17 +230,10 @@ class History:
         for call in self.calls:
             if call.verb in ("push", "accept"):
                 batches: Sequence[PushBatch] = call.request
-                outcomes: Sequence[PushOutcome] | None = call.answer if call.verb == "push" else None
-                found += _pushed(call, batches, outcomes)
+                found += _pushed(call, batches, call.answer if call.verb == "push" else None)
             elif call.verb == "transact":
-                transactions: Sequence[Transaction] = call.request
-                answers: Sequence[TransactionOutcome] | None = call.answer
-                batches = [transaction.push for transaction in transactions]
-                found += _pushed(
-                    call,
-                    batches,
-                    None if answers is None else [_as_push(a, b) for a, b in zip(answers, batches, strict=True)],
-                )
+                batches = [transaction.push for transaction in call.request]
+                found += _pushed(call, batches, [_as_push(a, b) for b, a in each_told(batches, call.answer)])
         return found
 
     @cached_property
@@ -315,8 +311,8 @@ class History:
         """The renewals that were granted, by token and partition, with the new deadline: the earliest one, when no answer came."""
         index = defaultdict(list)
         for call in self.verb("renew"):
-            results: Sequence[RenewResult | None] = call.answer or [None] * len(call.request)
-            for renewal, result in zip(call.request, results, strict=True):
+            results: Sequence[RenewResult] | None = call.answer
+            for renewal, result in each_told(call.request, results):
                 if result is None or result.deadline is not None:
                     key = ((renewal.queue, renewal.group), renewal.token, renewal.partition)
                     known = None if result is None else result.deadline
@@ -341,6 +337,11 @@ class History:
         return index
 
     @cached_property
+    def thinned(self) -> set[QueueKey]:
+        """The queues that single messages were deleted from."""
+        return {queue for queue, _ in self.deletions}
+
+    @cached_property
     def dead_letters(self) -> dict[QueueKey, set[tuple[str, int]]]:
         """By queue that was looked at for them: group and seq of all dead letters that were ever seen."""
         index: dict[QueueKey, set[tuple[str, int]]] = defaultdict(set)
@@ -357,13 +358,10 @@ class History:
         known: set[tuple[GroupKey, Token, int]] = set()
         for call in self.calls:
             if call.verb == "settle":
-                results: Sequence[SettleResult | None] = call.answer or [None] * len(call.request)
-                found += self._by_message(
-                    [Settled(call, one, result) for one, result in zip(call.request, results, strict=True)], known
-                )
+                said = [Settled(call, one, result) for one, result in each_told(call.request, call.answer)]
+                found += self._by_message(said, known)
             elif call.verb == "transact":
-                answers: Sequence[TransactionOutcome | None] = call.answer or [None] * len(call.request)
-                for transaction, answer in zip(call.request, answers, strict=True):
+                for transaction, answer in each_told(call.request, call.answer):
                     found += _settled(call, transaction, answer)
         return found
 
@@ -391,30 +389,32 @@ class History:
         return named
 
 
-def _pushed(call: Call, batches: Sequence[PushBatch], outcomes: Sequence[PushOutcome] | None) -> list[Pushed]:
+def each_told(asked: Iterable[A], answers: Sequence[T] | None) -> Iterator[tuple[A, T | None]]:
+    """Everything that a call asked for, with the answer to it; None without an answer, or when that does not say it."""
+    return zip(asked, chain(answers or (), repeat(None)), strict=False)
+
+
+def _pushed(call: Call, batches: Sequence[PushBatch], outcomes: Sequence[PushOutcome | None] | None) -> list[Pushed]:
     found = []
-    for number, batch in enumerate(batches):
-        results: Sequence[PushResult | None] = outcomes[number].results if outcomes else [None] * len(batch.messages)
-        if outcomes and outcomes[number].recorded is not None:
-            # A receipt says that it was pushed before; these messages were not.
+    for number, (batch, outcome) in enumerate(each_told(batches, outcomes)):
+        results = None if outcome is None else outcome.results
+        if outcome is not None and (outcome.recorded is not None or outcome.held):
+            # A receipt says that it was pushed before, or operations are ahead; these messages were not stored.
             results = [PushResult(PushStatus.REFUSED, id_) for id_ in batch.ids]
-        found += [
-            Pushed(call, number, message, id_, result)
-            for message, id_, result in zip(batch.messages, batch.ids, results, strict=True)
-        ]
+        pairs = zip(batch.messages, batch.ids, strict=True)
+        found += [Pushed(call, number, message, id_, result) for (message, id_), result in each_told(pairs, results)]
     return found
 
 
-def _as_push(outcome: TransactionOutcome, batch: PushBatch) -> PushOutcome:
+def _as_push(outcome: TransactionOutcome | None, batch: PushBatch) -> PushOutcome | None:
     """The pushes of a transaction that did not happen did not happen either."""
-    if outcome.committed:
-        return outcome.pushed
+    if outcome is None or outcome.committed:
+        return None if outcome is None else outcome.pushed
     return PushOutcome([PushResult(PushStatus.REFUSED, id_) for id_ in batch.ids], {})
 
 
 def _settled(call: Call, transaction: Transaction, answer: TransactionOutcome | None) -> list[Settled]:
-    if answer is None:
-        return [Settled(call, one, None) for one in transaction.settlements]
-    if not answer.committed:
+    if answer is not None and not answer.committed:
         return [Settled(call, one, SettleResult(SettleStatus.REFUSED)) for one in transaction.settlements]
-    return [Settled(call, one, r) for one, r in zip(transaction.settlements, answer.settled, strict=True)]
+    results = None if answer is None else answer.settled
+    return [Settled(call, one, result) for one, result in each_told(transaction.settlements, results)]

@@ -15,6 +15,7 @@ from torture.caller import Caller
 from torture.load_caller import LoadCaller
 from torture.load_client import LoadClient
 from torture.queues import LEASE_SECONDS, Queues, RoundQueue, groups_of
+from torture.site import NotBackError
 
 PAUSE_SECONDS = 0.05
 MOST_TRIES = 200
@@ -100,7 +101,7 @@ def is_drained(stats: QueueStats | None) -> bool:
 
 
 async def until_done(call: Callable[[], Awaitable[object]]) -> None:
-    """Repeat a call until it is answered; what comes next depends on it."""
+    """Repeat a call until it is answered; what comes next depends on it. NotBackError when it never is."""
     for _ in range(MOST_TRIES):
         try:
             await call()
@@ -108,7 +109,7 @@ async def until_done(call: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             return
-    raise RuntimeError(f"the server did not answer {MOST_TRIES} times in a row")
+    raise NotBackError(f"the server did not answer {MOST_TRIES} times in a row")
 
 
 async def until_seen(caller: Caller, look: Callable[[], Awaitable[object]]) -> None:

@@ -96,7 +96,7 @@ def lost_messages(calls: list[Call], losses: list[Loss], settings: dict[QueueKey
     gone = 0
     for call in calls:
         if call.verb == "push" and call.answer is not None and any(loss.may_take(call) for loss in losses):
-            for message, result in zip(call.request[0].messages, call.answer[0].results, strict=True):
+            for message, result in zip(call.request[0].messages, call.answer[0].results, strict=False):
                 is_stored = result.status is PushStatus.STORED
                 gone += is_stored and keeps(settings.get(message.queue)) and result.id not in seen
     return gone

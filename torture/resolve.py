@@ -91,7 +91,7 @@ def _found(batch: PushBatch, sights: Sights) -> PushBatch:
 def _own_duplicates(batch: PushBatch, outcome: PushOutcome, sights: Sights) -> tuple[PushBatch, PushOutcome]:
     """Duplicates of the very message were stored by an earlier try of the call; refused ones have the ids under which they were seen."""
     ids, results = list(batch.ids), list(outcome.results)
-    for place, (message, result) in enumerate(zip(batch.messages, outcome.results, strict=True)):
+    for place, (message, result) in enumerate(zip(batch.messages, outcome.results, strict=False)):
         if result.status is PushStatus.DUPLICATE and sights.payload_of.get(result.id) == message.payload:
             ids[place] = result.id
             status = PushStatus.SCHEDULED if result.seq is None else PushStatus.STORED

@@ -61,7 +61,7 @@ class ServerTime:
             return structs.replace(call, answer=[self._popped(call, one, history) for one in call.answer])
         if call.verb == "renew":
             ends = [self._earliest_end(call, renewal.lease_seconds) for renewal in call.request]
-            renewed = zip(call.answer, ends, strict=True)
+            renewed = zip(call.answer, ends, strict=False)
             return structs.replace(
                 call, answer=[one if one.deadline is None else RenewResult(end) for one, end in renewed]
             )

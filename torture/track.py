@@ -238,6 +238,12 @@ class Tracks:
             return True
         return all(track.may_be_settled(entry, call) for track in self.groups.values() if track.queue == queue)
 
+    def may_shrink(self, queue: QueueKey) -> bool:
+        """Whether messages may have been taken from the log at any time, other than one by one."""
+        settings = self.history.settings_of(queue)
+        limits = (settings.max_age_seconds, settings.retention_seconds, settings.completed_retention_seconds)
+        return any(limits) or self.may_be_cleared(queue)
+
     def may_be_cleared(self, queue: QueueKey) -> bool:
         """Whether messages may have been taken from all groups, at any time."""
         return any(move.group is None for move in self._moves((queue, "")).all)

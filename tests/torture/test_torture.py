@@ -174,6 +174,8 @@ def check_found_out(name: str, promise: str, folder: Path) -> None:
         ("settle: the completed count of a whole lease is lost", "I9"),
         ("SQLite seek: leases stay", "I6"),
         ("SQLite unordered: the next attempt of a nacked message is not counted", "I10"),
+        ("SQLite push: a push overtakes operations", "I13"),
+        ("SQLite operations: an operation is performed twice", "I13"),
     ],
 )
 def test_a_server_with_a_fault_in_its_code_is_found_out(name: str, promise: str, tmp_path: Path) -> None:

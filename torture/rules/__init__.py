@@ -6,10 +6,12 @@ A rule takes one pass over what it is about, sorted where it must be, so that it
 from collections.abc import Callable, Iterator
 
 from torture.history import Violation
-from torture.rules import dead_letters, leases, log, order, worked
+from torture.rules import answers, dead_letters, leases, log, order, worked
 from torture.track import Tracks
 
 RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
+    answers.answers_are_whole,
+    answers.each_message_has_one_place,
     log.durable_is_kept,
     log.only_pushed_is_delivered,
     log.batches_are_whole,

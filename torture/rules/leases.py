@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from skep.ids import Id
-from torture.history import Call, History, Settled, Violation
+from torture.history import Call, History, Settled, Violation, each_told
 from torture.track import Holding, Track, Tracks
 
 
@@ -125,9 +125,11 @@ def expired_leases_come_again(tracks: Tracks) -> Iterator[Violation]:
         return
     abandoned = {key: forgotten(track) for key, track in tracks.groups.items()}
     for call in alone(tracks.history):
-        for request, result in zip(call.request, call.answer, strict=True):
+        for request, result in each_told(call.request, call.answer):
             key = (request.queue, request.group)
-            if key not in tracks.groups or result.deliveries or tracks.history.settings_of(request.queue).paused:
+            if key not in tracks.groups or result is None or result.deliveries:
+                continue
+            if tracks.history.settings_of(request.queue).paused:
                 continue
             for holding in abandoned[key]:
                 if request.partition in (None, holding.partition) and is_left(tracks.groups[key], holding, call):

@@ -71,7 +71,7 @@ def batches_are_whole(tracks: Tracks) -> Iterator[Violation]:
 
 def may_be_a_rest(tracks: Tracks, queue: QueueKey, present: list[bool]) -> bool:
     """Whether a part of a batch may be what is left of all of it: retention takes the first messages of a log, others any."""
-    if tracks.may_be_cleared(queue) or any(key[0] == queue for key in tracks.history.deletions):
+    if tracks.may_be_cleared(queue) or queue in tracks.history.thinned:
         return True
     settings = tracks.history.settings_of(queue)
     return bool(settings.retention_seconds or settings.completed_retention_seconds) and present == sorted(present)
@@ -204,11 +204,7 @@ def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
 def may_stay_away(tracks: Tracks, pushed: Pushed) -> bool:
     """Whether an accepted message may not be in the log at the end: given up, a duplicate, or gone from there again."""
     queue, transaction_id = pushed.message.queue, pushed.message.transaction_id
-    settings = tracks.history.settings_of(queue)
-    limits = (
-        settings.max_depth, settings.max_age_seconds, settings.retention_seconds, settings.completed_retention_seconds
-    )  # fmt: skip
-    if any(limits) or tracks.may_be_cleared(queue):
+    if tracks.history.settings_of(queue).max_depth or tracks.may_shrink(queue):
         return True
     pushes = tracks.history.pushes_to.get(queue, ())
     return transaction_id is not None and any(
