@@ -1,4 +1,4 @@
-"""A TCP proxy that treats a connection badly: cuts it after so many bytes, stalls it, refuses it.
+"""A TCP proxy that treats a connection badly: cuts it after so many bytes, stalls it, slows it down, loses it without a word, refuses it.
 
 Bytes are counted from when the proxy is told, so that a test can cut a call at every point of its conversation.
 """
@@ -6,6 +6,7 @@ Bytes are counted from when the proxy is told, so that a test can cut a call at 
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -33,6 +34,9 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._refusing = False
+        self._slow: tuple[random.Random, float] | None = None
+        self._lines = 0
+        self._lost_lines = 0
         self._limits: dict[str, int | None] = {"sent": None, "received": None}
         self._bytes = {"sent": 0, "received": 0}
         self.cuts = 0
@@ -100,6 +104,17 @@ class Proxy:
     def resume(self) -> None:
         self._flowing.set()
 
+    def slow_down(self, chance: random.Random, most_seconds: float) -> None:
+        """Pass everything on in pieces, each after a pause of up to so long, until `speed_up`. What one side sends stays in order."""
+        self._slow = (chance, most_seconds)
+
+    def speed_up(self) -> None:
+        self._slow = None
+
+    def abandon(self) -> None:
+        """Let nothing through on the connections that are open now, for ever, and tell neither side, not even that the other one closed."""
+        self._lost_lines = self._lines
+
     def refuse(self, refusing: bool = True) -> None:
         """Hang up on whoever connects."""
         self._refusing = refusing
@@ -118,12 +133,16 @@ class Proxy:
             client_out.transport.abort()
             return
         self._writers |= {client_out, server_out}
+        self._lines += 1
+        line = self._lines
         pumps = [
-            asyncio.ensure_future(self._pump(client_in, server_out, "sent")),
-            asyncio.ensure_future(self._pump(server_in, client_out, "received")),
+            asyncio.ensure_future(self._pump(line, client_in, server_out, "sent")),
+            asyncio.ensure_future(self._pump(line, server_in, client_out, "received")),
         ]
         self._pumps.update(pumps)
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        if self._is_lost(line):
+            await asyncio.wait(pumps)
         # Ended by one side or by a limit; what was let through until then still arrives.
         for writer in (client_out, server_out):
             writer.close()
@@ -131,7 +150,10 @@ class Proxy:
         self._writers -= {client_out, server_out}
         self._pumps.difference_update(pumps)
 
-    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, way: str) -> None:
+    def _is_lost(self, line: int) -> bool:
+        return line <= self._lost_lines
+
+    async def _pump(self, line: int, source: asyncio.StreamReader, target: asyncio.StreamWriter, way: str) -> None:
         with suppress(OSError):
             while True:
                 data = await source.read(CHUNK_BYTES)
@@ -140,6 +162,10 @@ class Proxy:
                 if not self._flowing.is_set():
                     self.held_back.set()
                 await self._flowing.wait()
+                if self._slow is not None:
+                    data = await self._first_late(data, target, way, *self._slow)
+                if self._is_lost(line):
+                    continue
                 limit = self._limits[way]
                 room = len(data) if limit is None else limit - self._bytes[way]
                 target.write(data[: max(0, room)])
@@ -149,3 +175,14 @@ class Proxy:
                     self.cuts += 1
                     self.was_cut.set()
                     return
+
+    async def _first_late(
+        self, data: bytes, target: asyncio.StreamWriter, way: str, chance: random.Random, most_seconds: float
+    ) -> bytes:
+        """Pass on a first piece after a pause; the rest, which comes after another pause, is returned."""
+        await asyncio.sleep(chance.uniform(0.0, most_seconds))
+        size = chance.randrange(len(data))
+        target.write(data[:size])
+        self._bytes[way] += size
+        await asyncio.sleep(chance.uniform(0.0, most_seconds))
+        return data[size:]

@@ -189,6 +189,8 @@ class Site:
         self.postgres: PostgresServer | None = None
         self.spare: PostgresServer | None = None
         """Another PostgreSQL, which does not run. Where the layer is there, the server's address names both."""
+        self._wires: dict[int, Proxy] = {}
+        """Where the layer is there: between the servers and each PostgreSQL, by its port."""
         self.clocks: dict[str, ProcessClock] = {}
         """Of each server (`server`, `server1` and so on) and `postgres`, where the layer is there."""
         self.disks: dict[str, ProcessDisk] = {}
@@ -210,13 +212,11 @@ class Site:
         self._make_layers()
         if self.store == "postgres":
             self.postgres = self._new_postgres()
-            address = self.postgres.create_database()
-            self.database = urlsplit(address).path.removeprefix("/")
+            self.database = urlsplit(self.postgres.create_database()).path.removeprefix("/")
             if "spare" in self.layers:
                 self.spare = self._new_postgres()
                 self.spare.stop()
-                hosts = ",".join(f"127.0.0.1:{postgres.port}" for postgres in (self.postgres, self.spare))
-                address = f"postgresql://{USER}@{hosts}/{self.database}?target_session_attrs=read-write"
+            address = await self._address()
         await self._start_servers(address)
         for layer in (*(clock.layer for clock in self.clocks.values()), *(disk.layer for disk in self.disks.values())):
             layer.check()
@@ -226,6 +226,17 @@ class Site:
         for server in self.servers:
             self.proxies.append(await self._stack.enter_async_context(Proxy(server.url)))
         return self
+
+    async def _address(self) -> str:
+        """PostgreSQL as the servers know it."""
+        all_of_them = [postgres for postgres in (self.postgres, self.spare) if postgres is not None]
+        dsns = [postgres.dsn() for postgres in all_of_them]
+        if "wire" in self.layers:
+            for postgres in all_of_them:
+                self._wires[postgres.port] = await self._stack.enter_async_context(Proxy(postgres.dsn()))
+            dsns = [wire.dsn for wire in self._wires.values()]
+        hosts = ",".join(f"127.0.0.1:{urlsplit(dsn).port}" for dsn in dsns)
+        return f"postgresql://{USER}@{hosts}/{self.database}?target_session_attrs=read-write"
 
     async def _start_servers(self, address: str) -> None:
         settings = {"encryption.master_keys": f"file:{self._master_keys()}", **SOON_BUSY}
@@ -257,6 +268,12 @@ class Site:
         self._stack.callback(postgres.close)
         postgres.start()
         return postgres
+
+    @property
+    def wire(self) -> Proxy:
+        """What the servers reach PostgreSQL by."""
+        assert self.postgres is not None
+        return self._wires[self.postgres.port]
 
     def take_over(self) -> None:
         """From now on the spare PostgreSQL, which was promoted, is the one in use."""

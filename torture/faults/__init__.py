@@ -15,6 +15,7 @@ from torture.faults.end_sessions import EndSessions
 from torture.faults.fault import Fault, Prepared
 from torture.faults.freeze import FreezePostgres
 from torture.faults.full import Full
+from torture.faults.half_open import HalfOpen
 from torture.faults.kill import Kill
 from torture.faults.memory import Memory
 from torture.faults.postgres import KillPostgres
@@ -25,6 +26,8 @@ from torture.faults.promote_async import PromoteAsync
 from torture.faults.read_only import ReadOnly
 from torture.faults.restart import Restart
 from torture.faults.restore import Restore
+from torture.faults.sever import Sever
+from torture.faults.slow import Slow
 from torture.faults.stall import Stall
 from torture.faults.stop import Stop
 from torture.faults.suspend import Suspend
@@ -41,6 +44,8 @@ MENU: dict[str, Fault] = {
         Stop(),
         Cut(),
         Stall(),
+        Slow(),
+        HalfOpen(),
         HitClient(),
         HitWorker(),
         HitProcess(),
@@ -48,6 +53,7 @@ MENU: dict[str, Fault] = {
         FreezePostgres(),
         MoveClock(),
         EndSessions(),
+        Sever(),
         ReadOnly(),
         SyncFails(),
         Drift(),

@@ -39,7 +39,7 @@ class Fault(Protocol):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers (`torture.layers`) that processes must have been started with for it; `spare` is a second PostgreSQL."""
+        """The layers (`torture.layers`) that processes must have been started with for it; `spare` is a second PostgreSQL, `wire` a proxy before PostgreSQL."""
 
     async def inject(self, site: Site, chance: random.Random) -> str:
         """Do it, undo it, and say what was done."""
