@@ -43,14 +43,18 @@ async def look_at_log(caller: Caller, queue: QueueKey, *, after: int = 0) -> Non
     await caller.note("log", queue, read(), lambda found: [_stored(message, queue) for message in found])
 
 
-async def look_at_dead_letters(caller: Caller, queue: QueueKey) -> list[DeadLetter]:
-    """All dead letters of a queue."""
+async def look_at_dead_letters(caller: Caller, queue: QueueKey, *, most: int | None = None) -> list[DeadLetter]:
+    """All dead letters of a queue, or so many of the oldest."""
 
-    async def read() -> list[DeadLetterView]:
-        return [letter async for letter in caller.again.dead_letters(wire_name(queue))]
+    async def read() -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        async for letter in caller.again.dead_letters(wire_name(queue)):
+            found.append(_letter(letter))
+            if len(found) == most:
+                break
+        return found
 
-    found = await caller.note("dead", queue, read(), lambda letters: [_letter(one) for one in letters])
-    return [_letter(one) for one in found or ()]
+    return await caller.note("dead", queue, read(), lambda letters: letters) or []
 
 
 async def look_at_events(caller: Caller, queue: QueueKey, entity: str, partitions: list[str]) -> None:

@@ -12,6 +12,8 @@ from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE
 
 PAUSE_SECONDS = 0.05
 BURST = 12
+MOST_LETTERS = 200
+"""Of dead letters that a step looks at: with large batches there are tens of thousands, and the look at the end sees all."""
 LONG_SECONDS = 30 * 86_400.0
 """Longer than all that clocks are put ahead by."""
 
@@ -73,14 +75,14 @@ async def rotate(client: LoadClient[Caller]) -> None:
 
 async def replay(client: LoadClient[Caller]) -> None:
     async with client.some_queue("keyed", "loose").calling() as key:
-        letters = await looks.look_at_dead_letters(client.caller, key)
+        letters = await looks.look_at_dead_letters(client.caller, key, most=MOST_LETTERS)
         if letters:
             await looks.replay(client.caller, key, letters[:5])
 
 
 async def purge(client: LoadClient[Caller]) -> None:
     async with client.some_queue("aging").calling() as key:
-        letters = await looks.look_at_dead_letters(client.caller, key)
+        letters = await looks.look_at_dead_letters(client.caller, key, most=MOST_LETTERS)
         if letters:
             await looks.purge(client.caller, key, letters[:5])
 
