@@ -64,7 +64,9 @@ async def post_to_hook(client: LoadClient[Caller]) -> None:
             batch.ids[0] = parse_id(answer.message_id)
 
         caller.mark("hook", message.payload)
-        posted = await caller.note("accept", [batch], _insist(caller, path, body), read, repeats=True)
+        posted = await caller.note(
+            "accept", [batch], _insist(caller, path, body), read, repeats=True, server=caller.url
+        )
         if posted is not None and fate < 0.5:
             with suppress(SkepError):
                 await _insist(caller, path, body)  # as senders do whose answer was lost

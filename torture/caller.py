@@ -108,12 +108,16 @@ class Caller:
         *,
         refusal: Any = None,
         repeats: bool = False,
+        server: str | None = None,
     ) -> T | None:
         """Make a call and note it; None when it failed. If it can have done nothing, it is noted with the refusal, or not at all.
 
-        Of a call that ``repeats`` itself nobody knows: an earlier try may have done what a later one was refused.
+        Of a call that ``repeats`` itself nobody knows: an earlier try may have done what a later one was refused, and on another server, unless
+        all tries ask the same ``server``.
         """
-        call = self._begun(verb, request)
+        if server is None and (len(self._urls) == 1 or not repeats):
+            server = self.url
+        call = structs.replace(self._begun(verb, request), server=server)
         number = self.begin(call)
         try:
             answer = await asked

@@ -51,7 +51,8 @@ NEVER = 2**63
 class Call(Struct, frozen=True, eq=False):
     """One call: who asked what and when, and the answer. ``ended`` None means that no answer came.
 
-    Where the store's own time is not known, it was between ``now`` and ``until``.
+    Where the store's own time is not known, it was between ``now`` and ``until``. ``server``: which one of several was asked, None if that is
+    not known.
     """
 
     client: str
@@ -62,6 +63,7 @@ class Call(Struct, frozen=True, eq=False):
     request: Any
     answer: Any = None
     until: Instant | None = None
+    server: str | None = ""
 
     def is_before(self, other: Call) -> bool:
         """Whether it certainly took effect before the other."""
@@ -180,7 +182,7 @@ class History:
 
     ``drained``: at the end everything was popped and settled until nothing was left. ``leases_may_last``: clocks were moved, and leases may
     have lasted longer than they were to. ``worked``: queues that workers consume, whose pops and settlements are no calls of the history.
-    ``spools_apart``: several processes accepted pushes, each in a spool of its own; no order between them is promised.
+    ``spools_apart``: servers have several processes, each with a spool of its own, and nobody knows which of them took a push.
     Each index is made once, when first asked for.
     """
 
@@ -258,6 +260,11 @@ class History:
                     )
             found[queue] = sorted(entries, key=lambda entry: entry.seq)
         return found
+
+    @cached_property
+    def operated(self) -> set[Id]:
+        """The messages that were accepted as operations; other accepted ones were spooled."""
+        return {id_ for call in self.verb("operation") for id_ in call.request.ids}
 
     @cached_property
     def done(self) -> dict[Id, int]:

@@ -257,7 +257,7 @@ class Round:
         settings, losses = self.queues.settings(), self.site.losses
         self.outcome.lost = lost_messages(calls, losses, settings)
         history = History(resolved(unpromised(calls, losses)), settings, drained=True, worked=worked)
-        history.spools_apart = self.site.has_several_spools
+        history.spools_apart = self.site.has_spools_apart
         return self.site.time.steadied(history)
 
     async def _insist(self, queue: RoundQueue) -> None:

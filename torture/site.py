@@ -317,9 +317,9 @@ class Site:
             self.well.set()
 
     @property
-    def has_several_spools(self) -> bool:
-        """Whether several processes take pushes while PostgreSQL is away."""
-        return self.postgres is not None and len(self.servers) * self.server_workers > 1
+    def has_spools_apart(self) -> bool:
+        """Whether several processes of one server take pushes while PostgreSQL is away."""
+        return self.postgres is not None and self.server_workers > 1
 
     @property
     def server(self) -> Server:

@@ -217,17 +217,47 @@ async def test_I13_retention_may_take_what_an_operation_stored_and_a_lost_answer
     assert await broken_when_swept(session) == set()
 
 
-async def test_I13_no_order_is_promised_between_the_spools_of_several_servers() -> None:
+async def overtaken(first: str | None, second: str | None, *, as_operation: bool = False) -> Session:
+    """What one server accepted is overtaken by what a server, perhaps another one, was given later."""
     session = await session_on(Q)
-    await session.push("a")
     await session.push("b")
-    second, first = session.recorder.calls.pop(), session.recorder.calls.pop()
-    for when, push in ((first, second), (second, first)):
-        session.recorder.calls.append(structs.replace(when, verb="accept", request=push.request, answer=None))
+    await session.push("a")
+    stored = [session.recorder.calls.pop(), session.recorder.calls.pop()]
+    servers = {"a": first, "b": second}
+    for push, when, server in zip(stored, stored[::-1], servers.values(), strict=True):
+        times = {"started": when.started, "ended": when.ended, "server": server}
+        session.recorder.calls.append(structs.replace(push, verb="accept", answer=None, **times))
+    if as_operation:
+        results = {result.id: result for result in stored[0].answer[0].results}
+        operation = structs.replace(stored[0], verb="operation", request=stored[0].request[0], answer=results)
+        session.recorder.calls.append(operation)
     await session.recorder.log(Q, session.now)
+    return session
 
-    assert {v.promise for v in check(History(session.recorder.calls, {Q: SETTINGS}))} == {"I13"}
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_broken"),
+    [("one", "one", True), ("one", "two", False), ("one", None, False), (None, "one", False), (None, None, False)],
+)
+async def test_I13_what_is_spooled_is_before_later_pushes_through_the_same_server(
+    first: str | None, second: str | None, is_broken: bool
+) -> None:
+    session = await overtaken(first, second)
+
+    broken = {v.promise for v in check(History(session.recorder.calls, {Q: SETTINGS}))}
+    assert broken == ({"I13"} if is_broken else set())
     assert check(History(session.recorder.calls, {Q: SETTINGS}, spools_apart=True)) == []
+
+
+@pytest.mark.parametrize("second", ["one", "two", None])
+@pytest.mark.parametrize("spools_apart", [False, True])
+async def test_I13_an_operation_is_before_later_pushes_through_all_servers(
+    second: str | None, spools_apart: bool
+) -> None:
+    session = await overtaken("one", second, as_operation=True)
+
+    history = History(session.recorder.calls, {Q: SETTINGS}, spools_apart=spools_apart)
+    assert {v.promise for v in check(history)} == {"I13"}
 
 
 async def test_I11_all_dead_letters_are_seen_however_many_pages_they_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,11 +47,10 @@ def each_message_has_one_place(tracks: Tracks) -> Iterator[Violation]:
     for queue, id_, seq, call in sights(tracks.history):
         if places.setdefault((queue, id_), (seq, call))[0] != seq:
             others.setdefault((queue, id_), (seq, call))
-    operated = {id_ for call in tracks.history.verb("operation") for id_ in call.request.ids} if others else ()
     pushes = {pushed.id: pushed for pushed in tracks.history.pushes} if others else {}
     for (queue, id_), (seq, call) in others.items():
         pushed = pushes.get(id_)
-        is_certain = pushed is None or pushed.is_stored or id_ in operated
+        is_certain = pushed is None or pushed.is_stored or id_ in tracks.history.operated
         if is_certain or not (tracks.may_shrink(queue) or queue in tracks.history.thinned):
             first, earlier = places[queue, id_]
             promise = "I13" if pushed is not None and pushed.call.verb == "accept" else "I2"

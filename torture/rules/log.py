@@ -12,6 +12,10 @@ from skep.model import Outcome, PushStatus, QueueKey, StoredMessage
 from torture.history import NEVER, Call, Pushed, Violation
 from torture.track import Tracks
 
+ALL_SERVERS = "all"
+NO_SERVER = "none"
+"""Beside the names of servers, for whose later pushes an order is promised."""
+
 
 def durable_is_kept(tracks: Tracks) -> Iterator[Violation]:
     """I1: what was stored is in the log, unless it may have been taken from there since."""
@@ -176,8 +180,7 @@ def accepted_takes_effect_once_in_order(tracks: Tracks) -> Iterator[Violation]:
         deleted = sum(len(calls) for key, calls in tracks.history.deletions.items() if key[0] == call.request)
         for pushed in missing if last[call.request] is call and len(missing) > deleted else ():
             yield Violation("I13", "an accepted message is not in the log", (pushed.call, call))
-        if not tracks.history.spools_apart:
-            yield from overtaken(tracks, call, accepted, pushes, places)
+        yield from overtaken(tracks, call, accepted, pushes, places)
 
 
 def operations_are_done(tracks: Tracks) -> Iterator[Violation]:
@@ -215,20 +218,32 @@ def may_stay_away(tracks: Tracks, pushed: Pushed) -> bool:
 def overtaken(
     tracks: Tracks, call: Call, accepted: list[Pushed], pushes: list[Pushed], places: dict[Id, list[int]]
 ) -> Iterator[Violation]:
-    """Pushes that came after an accepted one to its partition, and are before it in the log."""
+    """Pushes that came after an accepted one to its partition, and are before it in the log.
+
+    Operations keep the order over all servers. What is spooled is before later pushes through the same server only.
+    """
     ends = sorted((p for p in accepted if p.id in places), key=lambda p: p.call.last_tick)
-    highest: dict[str, Pushed] = {}
+    highest: dict[tuple[str, str | None], Pushed] = {}
     next_end = 0
     for pushed in sorted(pushes, key=lambda p: p.call.started):
         while next_end < len(ends) and ends[next_end].call.last_tick < pushed.call.started:
             one = ends[next_end]
-            partition = tracks.history.partition_of(one.message)
-            known = highest.get(partition)
-            if known is None or min(places[known.id]) < min(places[one.id]):
-                highest[partition] = one
+            lane = (tracks.history.partition_of(one.message), before_whom(tracks, one))
+            if lane not in highest or min(places[highest[lane].id]) < min(places[one.id]):
+                highest[lane] = one
             next_end += 1
-        first = highest.get(tracks.history.partition_of(pushed.message))
         place = min(places.get(pushed.id, [NEVER]))
-        if first is not None and place < min(places[first.id]):
-            text = f"seq {place} overtook an accepted message"
-            yield Violation("I13", text, (first.call, pushed.call, call))
+        for server in {ALL_SERVERS, pushed.call.server}:
+            first = highest.get((tracks.history.partition_of(pushed.message), server))
+            if first is not None and place < min(places[first.id]):
+                text = f"seq {place} overtook an accepted message"
+                yield Violation("I13", text, (first.call, pushed.call, call))
+
+
+def before_whom(tracks: Tracks, accepted: Pushed) -> str:
+    """The server whose later pushes come after an accepted one."""
+    if accepted.id in tracks.history.operated:
+        return ALL_SERVERS
+    if tracks.history.spools_apart or accepted.call.server is None:
+        return NO_SERVER
+    return accepted.call.server
