@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from msgspec import structs
-
 from skep.errors import Code, SkepError
 from skep.ids import Id, parse_id
 from skep.model import (
@@ -117,7 +115,7 @@ def _stats(detail: QueueDetail, queue: QueueKey) -> QueueStats:
 
 
 def _group(figures: GroupFigures, queue: QueueKey) -> GroupStats:
-    wanted = {field.name for field in structs.fields(GroupStats)}
+    wanted = GroupStats.__struct_fields__
     known = {name: getattr(figures, name) for name in figures.__struct_fields__ if name in wanted}
     times = {
         name: None if known[name] is None else to_instant(known[name])
