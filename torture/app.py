@@ -42,6 +42,9 @@ def torture(
     bulk: Annotated[int, Parameter(help="Batches so many times as large, for long histories; up to 100.")] = 1,
     servers: Annotated[int, Parameter(help="Servers of one store: several need PostgreSQL.")] = 1,
     workers: Annotated[int | None, Parameter(help="Processes of each server: 1, or 2 with the fault process.")] = None,
+    spark: Annotated[
+        bool, Parameter(negative=(), help="A Spark job takes part; with the faults driver and executor in any case.")
+    ] = False,
     shrink: Annotated[bool, Parameter(help="After a violation, look for a smaller plan that shows one.")] = True,
     as_json: Annotated[
         bool, Parameter(name="--json", help="Print the result as one JSON object and nothing else on stdout.")
@@ -52,7 +55,7 @@ def torture(
     from rich.console import Console
 
     from torture import report
-    from torture.faults import OF_SEVERAL_PROCESSES
+    from torture.faults import OF_SEVERAL_PROCESSES, OF_SPARK
     from torture.run import Order
     from torture.run import run as run_rounds
     from torture.run import shrink as shrink_plan
@@ -63,7 +66,9 @@ def torture(
     console = Console(stderr=True)
     if servers > 1 and store == "sqlite":
         raise SkepError(Code.INVALID_REQUEST, "several servers need a PostgreSQL: add --store postgres")
-    chosen = chosen_faults(faults, store, has_workers=(workers or 1) > 1)
+    chosen = chosen_faults(faults, store, has_workers=(workers or 1) > 1, has_spark=spark)
+    if spark or OF_SPARK & {*chosen}:
+        check_spark(chosen)
     if faults == "all" and (missing := left_out(store)):
         console.print(f"left out: {', '.join(missing)}; {CURE}", highlight=False)
     if not 1 <= bulk <= MOST_BULK:
@@ -75,7 +80,8 @@ def torture(
     if workers is None:
         workers = 2 if OF_SEVERAL_PROCESSES & {*chosen} else 1
     order = Order(
-        seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes, bulk, servers, workers
+        seed, store, chosen, seconds, first_round, rounds, clients, steps, injections, processes, bulk, servers, workers,
+        spark,
     )  # fmt: skip
     console.print(f"torture of {store}, seed {seed}, faults: {', '.join(chosen) or 'none'}", highlight=False)
     progress = report.Progress(console)
@@ -93,17 +99,32 @@ def torture(
     return 1 if totals.failing is not None else 0
 
 
-def chosen_faults(text: str, store: StoreName, *, has_workers: bool = False) -> tuple[str, ...]:
+def check_spark(chosen: tuple[str, ...]) -> None:
+    """INVALID_REQUEST when there is no Spark here, or when it cannot go with the faults."""
+    from skep.cli.pipeline import missing_for_spark
+    from torture.faults import LOSING
+
+    if losing := [name for name in chosen if name in LOSING]:
+        # The checkpoint has batches that the server has lost, and nothing is promised for a checkpoint of another time than the store.
+        raise SkepError(Code.INVALID_REQUEST, f"Spark does not go with the fault {losing[0]}: leave one of them out")
+    if (missing := missing_for_spark()) is not None:
+        raise SkepError(Code.INVALID_REQUEST, missing)
+
+
+def chosen_faults(
+    text: str, store: StoreName, *, has_workers: bool = False, has_spark: bool = False
+) -> tuple[str, ...]:
     """The faults that a list of names means; INVALID_REQUEST for one that is not there, or not for this store.
 
-    All are those that lose nothing, and need no other server than the usual one, unless it ``has_workers``.
+    All are those that lose nothing, and need no other server than the usual one, unless it ``has_workers``, and no Spark job, unless the run ``has_spark``.
     """
-    from torture.faults import LOSING, MENU, OF_SEVERAL_PROCESSES
+    from torture.faults import LOSING, MENU, OF_SEVERAL_PROCESSES, OF_SPARK
 
     fitting = [name for name, fault in MENU.items() if store in fault.stores]
     missing = left_out(store)
     if text == "all":
         unfit = LOSING if has_workers else LOSING | OF_SEVERAL_PROCESSES
+        unfit = unfit if has_spark else unfit | OF_SPARK
         return tuple(name for name in fitting if name not in missing and name not in unfit)
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:

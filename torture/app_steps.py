@@ -1,4 +1,4 @@
-"""Steps with the round's app: messages that fit no type, posts to its webhook, and messages for its workers."""
+"""Steps with the round's app: messages that fit no type, posts to its webhook, and messages for its workers and for Spark."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ async def push_for_workers(client: LoadClient[Caller]) -> None:
     queue, fate = client.queues.worked[client.chance.choice(("counted", "sent"))], client.chance.random()
     async with queue.calling() as key:
         messages = client.messages(key, client.chance.randint(1, 10), plain=fate < 0.3)
+        await client.caller.push(key, messages, repeats=fate > 0.5)
+
+
+async def push_for_spark(client: LoadClient[Caller]) -> None:
+    fate = client.chance.random()
+    async with client.queues.streamed["streamed"].calling() as key:
+        messages = client.messages(key, client.chance.randint(1, 40 * client.queues.bulk), plain=fate < 0.3)
         await client.caller.push(key, messages, repeats=fate > 0.5)
 
 

@@ -30,11 +30,12 @@ def occasions(history: History) -> dict[str, int]:
     answered = [pushed for pushed in history.pushes if pushed.is_stored]
     again = sum(given.delivery.attempt > 1 for given in history.gives)
     looks = sum(len(stats.groups) for _, stats in history.stats)
+    copies = sum(len(call.answer or ()) for call in history.verb("copies"))
     return {
-        "I1": len(answered) if history.logs else 0,
-        "I2": len(history.gives),
-        "I3": sum(pushed.message.transaction_id is not None for pushed in history.pushes),
-        "I4": sum(history.is_ordered(given.delivery.queue) for given in history.gives),
+        "I1": (len(answered) if history.logs else 0) + copies,
+        "I2": len(history.gives) + copies,
+        "I3": sum(pushed.message.transaction_id is not None for pushed in history.pushes) + copies,
+        "I4": sum(history.is_ordered(given.delivery.queue) for given in history.gives) + copies,
         "I5": len(history.gives_under),
         "I6": len(history.settles),
         "I7": sum(settled.is_final for settled in history.settles),

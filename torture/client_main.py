@@ -58,7 +58,9 @@ async def main() -> None:
     order: ClientOrder = read()
     caller = Caller(order.urls, order.name)
     telling = Telling(caller)
-    queues = Queues.of_round(order.round, order.bulk, is_shared=True, may_lose=order.may_lose)
+    queues = Queues.of_round(
+        order.round, order.bulk, is_shared=True, may_lose=order.may_lose, has_spark=order.has_spark
+    )
     client = LoadClient(caller, queues, order.seed)
     while (what := read()) is not None:
         if what[0] == "step":

@@ -33,6 +33,7 @@ class ClientOrder(Struct, frozen=True):
     seed: str
     bulk: int = 1
     may_lose: bool = False
+    has_spark: bool = False
 
 
 class Told(Struct):

@@ -139,6 +139,17 @@ class Given(Struct, frozen=True, eq=False, gc=False):
         return (self.delivery.queue, self.delivery.group)
 
 
+class Copy(Struct, frozen=True, eq=False, gc=False):
+    """A message that a Spark job copied: what it was, and the seq and the partition of the copy."""
+
+    copied_as: int
+    partition: str
+    id: Id
+    seq: int
+    transaction_id: str | None
+    payload: str
+
+
 _DONE = frozenset((SettleStatus.COMPLETED, SettleStatus.DEAD, SettleStatus.DISCARDED))
 _EFFECTIVE = _DONE | {SettleStatus.RETRYING}
 

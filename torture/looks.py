@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import msgspec
+from msgspec import Struct
+
 from skep.errors import Code, SkepError
 from skep.ids import Id, parse_id
 from skep.model import (
@@ -21,6 +24,7 @@ from skep.wire.groups import GroupFigures
 from skep.wire.queues import QueueDetail
 from skep.wire.times import to_instant
 from torture.caller import Caller, wire_name
+from torture.history import Copy
 from torture.queues import name_in
 
 
@@ -86,6 +90,30 @@ async def look_at_follow_ups(caller: Caller, queue: QueueKey, told: QueueKey) ->
         return dict(found)
 
     await caller.note("effects", (queue, "follow-ups"), read(), lambda found: found)
+
+
+class _Copied(Struct):
+    """The payload of a copy, as `torture.spark_job` makes it; it leaves out what is null."""
+
+    id: str
+    seq: int
+    payload: str
+    transaction_id: str | None = None
+
+
+async def look_at_copies(caller: Caller, source: QueueKey, sink: QueueKey) -> None:
+    """The copies of a queue's messages that a Spark job made, in the order of their log."""
+
+    async def read() -> list[Copy]:
+        return [_copy(message) async for message in caller.again.messages(wire_name(sink))]
+
+    await caller.note("copies", (source, sink), read(), lambda found: found)
+
+
+def _copy(message: BrowsedMessage) -> Copy:
+    copied = msgspec.json.decode(message.payload, type=_Copied)
+    id_ = parse_id(copied.id)
+    return Copy(message.seq, message.partition, id_, copied.seq, copied.transaction_id, copied.payload)
 
 
 async def replay(caller: Caller, queue: QueueKey, letters: list[DeadLetter]) -> None:

@@ -35,8 +35,13 @@ class Process:
             )
 
     @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    @property
     def has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
+        return self.pid is None
 
     def last_words(self) -> str:
         return self._log.read_text(errors="replace")[-TOLD_CHARACTERS:]

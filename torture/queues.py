@@ -56,6 +56,10 @@ WORKED: dict[str, QueueSettings] = {
 """The queues of the app that workers consume, and the one that gets their follow-ups."""
 
 
+STREAMED: dict[str, QueueSettings] = {"streamed": _settings(), "copies": _settings()}
+"""The queue that a Spark job reads, and the one that it writes to; only rounds with Spark have them."""
+
+
 class RoundQueue:
     """One queue of a round. A queue that is made again, or gets another ordering, has several lives, and each its own key in the history.
 
@@ -65,7 +69,7 @@ class RoundQueue:
     def __init__(self, kind: str, name: str, bulk: int = 1) -> None:
         self.kind = kind
         self.name = name
-        usual = (KINDS | WORKED)[kind]
+        usual = (KINDS | WORKED | STREAMED)[kind]
         self.lives = [structs.replace(usual, max_depth=bulk * usual.max_depth)]
         """The settings of each life."""
         self.floor = 0
@@ -115,30 +119,34 @@ class RoundQueue:
 
 
 class Queues(Struct):
-    """The queues of one round by kind: those that load clients consume, and those that workers do."""
+    """The queues of one round by kind: those that load clients consume, those that workers do, and those of the Spark job."""
 
     number: int
     of_kind: dict[str, RoundQueue]
     worked: dict[str, RoundQueue]
     bulk: int = 1
     """How many times as large as usual batches are."""
+    streamed: dict[str, RoundQueue] = {}
 
     @classmethod
-    def of_round(cls, number: int, bulk: int = 1, *, is_shared: bool = False, may_lose: bool = False) -> Queues:
+    def of_round(
+        cls, number: int, bulk: int = 1, *, is_shared: bool = False, may_lose: bool = False, has_spark: bool = False
+    ) -> Queues:
         """``is_shared``: with other processes, which cannot agree on the lives of a queue.
 
         ``may_lose``: commits may be lost, with the end of a life among them, or the key of payloads that nobody can read then.
         """
-        of_kind, worked = (
-            {kind: RoundQueue(kind, f"round{number}-{kind}", bulk) for kind in kinds} for kinds in (KINDS, WORKED)
+        of_kind, worked, streamed = (
+            {kind: RoundQueue(kind, f"round{number}-{kind}", bulk) for kind in kinds}
+            for kinds in (KINDS, WORKED, STREAMED if has_spark else {})
         )
         left_out = {*(SEVERAL_LIVES if is_shared or may_lose else ()), *(("sealed",) if may_lose else ())}
         of_kind = {kind: queue for kind, queue in of_kind.items() if kind not in left_out}
-        return cls(number, of_kind, worked, bulk)
+        return cls(number, of_kind, worked, bulk, streamed)
 
     @property
     def all(self) -> list[RoundQueue]:
-        return [*self.of_kind.values(), *self.worked.values()]
+        return [*self.of_kind.values(), *self.worked.values(), *self.streamed.values()]
 
     def key_of(self, name: str) -> QueueKey:
         """The key of the queue that the server calls so, in its present life."""

@@ -18,13 +18,14 @@ from torture.app_round import RoundApp
 from torture.caller import Caller
 from torture.check import check, occasions
 from torture.client_process import ClientOrder, ClientProcess
-from torture.faults import LOSING, OF_ONE_SERVER, Fault, Prepared
+from torture.faults import LOSING, OF_ONE_SERVER, OF_SPARK, Fault, Prepared
 from torture.history import Call, History, Violation
 from torture.load_client import LoadClient
 from torture.lost import lost_messages, unpromised
 from torture.queues import Queues, RoundQueue, groups_of
 from torture.resolve import resolved
 from torture.site import NotBackError, Site
+from torture.spark_round import RoundSpark
 from torture.steps import do_step
 
 DRAIN_SECONDS = 90.0
@@ -53,6 +54,8 @@ class Plan(Struct, frozen=True):
     processes: int = 0
     """So many of the clients are processes of their own."""
     bulk: int = 1
+    spark: bool = False
+    """A Spark job takes part; with a fault of Spark in any case."""
 
     @property
     def name(self) -> str:
@@ -61,6 +64,10 @@ class Plan(Struct, frozen=True):
     @property
     def may_lose(self) -> bool:
         return not LOSING.isdisjoint(self.faults)
+
+    @property
+    def has_spark(self) -> bool:
+        return self.spark or not OF_SPARK.isdisjoint(self.faults)
 
 
 class Outcome(Struct):
@@ -88,8 +95,10 @@ class Round:
         self.site = site
         self.plan = plan
         self.menu = menu
-        self.queues = Queues.of_round(plan.number, plan.bulk, may_lose=plan.may_lose)
+        self.queues = Queues.of_round(plan.number, plan.bulk, may_lose=plan.may_lose, has_spark=plan.has_spark)
         self.app = RoundApp(site, self.queues, workers=2 if "worker" in plan.faults else 1)
+        has_executors = "executor" in plan.faults
+        self.spark = RoundSpark(site, self.queues, has_executors=has_executors) if plan.has_spark else None
         self.callers = [Caller(site.urls(n), f"client{n}") for n in range(plan.clients + 1)]
         self.outcome = Outcome(plan)
         self._processes = min(plan.processes, plan.clients)
@@ -117,6 +126,8 @@ class Round:
             ]
         finally:
             self.app.stop()
+            if self.spark is not None:
+                self.spark.stop()
             for process in self.site.clients:
                 await process.close()
             for caller in self.callers:
@@ -131,6 +142,8 @@ class Round:
         """Queues and groups before the first push: a group that comes late does not see what retention took."""
         self.site.losses.clear()
         await self.app.begin(self._observer)
+        if self.spark is not None:
+            await self.spark.begin(self._observer)
         orders = [
             ClientOrder(
                 self.site.urls(number),
@@ -139,6 +152,7 @@ class Round:
                 self._seed(number),
                 self.plan.bulk,
                 self.plan.may_lose,
+                self.plan.has_spark,
             )
             for number in range(self._processes)
         ]
@@ -213,6 +227,8 @@ class Round:
         over = time.monotonic() + DRAIN_SECONDS
         while True:
             await self._drain()
+            if self.spark is not None:
+                await self.spark.drain(self._observer)
             history = await self._look()
             if self.site.server_workers == 1 or time.monotonic() > over or not is_waited_for(history):
                 return history
@@ -249,11 +265,13 @@ class Round:
         for queue in self.queues.of_kind.values():
             await self._insist(queue)
         await self.app.look(self._observer)
+        if self.spark is not None:
+            await self.spark.look(self._observer)
         calls = [call for caller in self.callers for call in caller.calls]
         calls += [call for process in self.site.clients for call in process.calls]
         self._received += self.site.receiver.calls()
         calls += self._received
-        worked = frozenset(queue.key for queue in self.queues.worked.values())
+        worked = frozenset(queue.key for queue in (*self.queues.worked.values(), *self.queues.streamed.values()))
         settings, losses = self.queues.settings(), self.site.losses
         self.outcome.lost = lost_messages(calls, losses, settings)
         history = History(resolved(unpromised(calls, losses)), settings, drained=True, worked=worked)

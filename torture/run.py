@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +43,7 @@ class Order(Struct, frozen=True):
     bulk: int = 1
     servers: int = 1
     workers: int = 1
+    spark: bool = False
 
     def site(self, folder: Path) -> Site:
         """What it runs on."""
@@ -50,7 +51,7 @@ class Order(Struct, frozen=True):
         return Site(self.store, folder, layers, servers=self.servers, server_workers=self.workers)
 
     def plan(self, number: int) -> Plan:
-        given = (self.clients, self.steps, self.faults, self.injections, self.processes, self.bulk)
+        given = (self.clients, self.steps, self.faults, self.injections, self.processes, self.bulk, self.spark)
         return Plan(self.seed, number, *given)
 
 
@@ -169,8 +170,16 @@ def command(order: Order) -> str:
     usual = Order(order.seed)
     given = {name: getattr(order, name) for name in order.__struct_fields__}
     named = {name: value for name, value in given.items() if name == "seed" or value != getattr(usual, name)}
-    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in named.items()}
-    return " ".join(["./skep torture", *(f"--{name.replace('_', '-')} {value}" for name, value in words.items())])
+    return f"./skep torture{options(named)}"
+
+
+def options(named: Mapping[str, object]) -> str:
+    """Options as the command takes them, each with a space before it."""
+    text = ""
+    for name, value in named.items():
+        said = ",".join(value) if isinstance(value, tuple) else value
+        text += f" --{name.replace('_', '-')}" + ("" if value is True else f" {said}")
+    return text
 
 
 def replay_command(order: Order, plan: Plan) -> str:
@@ -178,7 +187,8 @@ def replay_command(order: Order, plan: Plan) -> str:
     faults = f" --faults {','.join(plan.faults)} --injections {plan.injections}" if plan.faults else ""
     usual = Order(plan.seed)
     given = {"processes": plan.processes, "bulk": plan.bulk, "servers": order.servers, "workers": order.workers}
-    others = "".join(f" --{name} {value}" for name, value in given.items() if value != getattr(usual, name))
+    given["spark"] = plan.spark
+    others = options({name: value for name, value in given.items() if value != getattr(usual, name)})
     return (
         f"./skep torture --store {order.store} --seed {plan.seed}{faults} --first-round {plan.number} --rounds 1"
         f" --clients {plan.clients} --steps {plan.steps}{others}"

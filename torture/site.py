@@ -33,6 +33,7 @@ from torture.process import Process, plain_environment
 from torture.proxy import Proxy
 from torture.receiver import Receiver
 from torture.server_time import ServerTime
+from torture.spark_process import SparkProcess
 
 StoreName = Literal["sqlite", "postgres"]
 PROCESSES = ("server", "postgres")
@@ -186,6 +187,8 @@ class Site:
         self.layers = layers
         self.workers: list[Process] = []
         self.clients: list[ClientProcess] = []
+        self.spark: SparkProcess | None = None
+        """The Spark job of the round, if it has one."""
         self.postgres: PostgresServer | None = None
         self.spare: PostgresServer | None = None
         """Another PostgreSQL, which does not run. Where the layer is there, the server's address names both."""

@@ -16,6 +16,7 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
     "push_buffered": (3, server_steps.push_buffered),
     "push_misfit": (1, app_steps.push_misfit),
     "push_for_workers": (6, app_steps.push_for_workers),
+    "push_for_spark": (10, app_steps.push_for_spark),
     "rewind_workers": (0.7, app_steps.rewind_workers),
     "post_to_hook": (3, app_steps.post_to_hook),
     "transact": (4, LoadClient.transact),
@@ -42,16 +43,15 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
 }
 """Each step by name: its weight, and what it does."""
 
-NEEDS = {"remake": "remade", "turn": "turned", "rotate": "sealed"}
+NEEDS = {"push_for_spark": "streamed", "remake": "remade", "turn": "turned", "rotate": "sealed"}
 """Steps that are possible only for those who have a queue of that kind."""
 
 
 async def do_step(client: LoadClient[Caller], number: int) -> str:
     """Do one step of the plan; its name."""
     client.begin(str(number))
-    possible = {
-        name: weight for name, (weight, _) in STEPS.items() if NEEDS.get(name, "keyed") in client.queues.of_kind
-    }
+    kinds = {queue.kind for queue in client.queues.all}
+    possible = {name: weight for name, (weight, _) in STEPS.items() if NEEDS.get(name, "keyed") in kinds}
     [name] = client.chance.choices(list(possible), list(possible.values()))
     await STEPS[name][1](client)
     return name

@@ -17,7 +17,7 @@ from skep.errors import Code, SkepError
 from tests.mutants.tables import TABLES
 from torture.app import MOST_BULK, chosen_faults
 from torture.app import torture as torture_command
-from torture.faults import MENU, OF_SEVERAL_PROCESSES
+from torture.faults import MENU, OF_SEVERAL_PROCESSES, OF_SPARK
 from torture.history import Violation
 from torture.layers import CURE, can_compile
 from torture.machine import commit
@@ -26,7 +26,7 @@ from torture.report import result_of, verdict
 from torture.result import Machine, Result
 from torture.round import Outcome, Plan
 from torture.run import PROMISES, Order, Totals, command, replay_command
-from torture.steps import STEPS
+from torture.steps import NEEDS, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 600
@@ -47,7 +47,10 @@ def torture(*arguments: str, source: Path = ROOT / "src") -> subprocess.Complete
 
 def tortured(*arguments: str) -> dict[str, Any]:
     """What a run that keeps all promises reports."""
-    done = torture("--json", *arguments)
+    return report_of(torture("--json", *arguments))
+
+
+def report_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert msgspec.json.decode(done.stdout, type=Result).text() == done.stdout
@@ -95,14 +98,32 @@ def test_a_round_with_clocks_that_jump_and_a_blocked_loop_keeps_all_promises() -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("store", "fault"), [(store, f.name) for f in MENU.values() for store in f.stores])
+@pytest.mark.parametrize(
+    ("store", "fault"), [(store, f.name) for f in MENU.values() if f.name not in OF_SPARK for store in f.stores]
+)
 def test_every_fault_keeps_all_promises(store: str, fault: str) -> None:
     if MENU[fault].layers and not can_compile():
         pytest.skip(CURE)
     report = tortured("--seed", "2", "--store", store, "--faults", fault, "--rounds", "2")
 
     assert report["faults"][fault] == 6
-    assert set(report["steps"]) >= {name for name, (weight, _) in STEPS.items() if weight >= 3}
+    assert set(report["steps"]) >= {name for name, (weight, _) in STEPS.items() if weight >= 3 and name not in NEEDS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("fault", "victim"), [("driver", "the driver"), ("executor", "an executor")])
+def test_a_spark_job_with_a_fault_copies_everything_once_and_in_order(store: str, fault: str, victim: str) -> None:
+    done = torture(
+        "--json", "--seed", "8", "--store", store, "--faults", fault, "--rounds", "1", "--injections", "2", "--steps", "20"
+    )  # fmt: skip
+    report = report_of(done)
+
+    assert report["faults"] == {fault: 2}
+    assert f"killed {victim}" in done.stderr
+    assert f"stopped {victim}" in done.stderr
+    assert report["steps"]["push_for_spark"] > 0
+    assert {report["promises"][promise]["verdict"] for promise in ("I1", "I2", "I3", "I4")} == {"kept"}
 
 
 @pytest.mark.slow
@@ -231,8 +252,17 @@ def test_an_unknown_fault_is_refused_with_the_choice() -> None:
     assert refused.value.code is Code.INVALID_REQUEST
     assert "kill, restart, stop, cut" in refused.value.message
     fitting = tuple(name for name, fault in MENU.items() if "sqlite" in fault.stores)
-    assert chosen_faults("all", "sqlite", has_workers=True) == fitting
-    assert chosen_faults("all", "sqlite") == tuple(name for name in fitting if name not in OF_SEVERAL_PROCESSES)
+    assert chosen_faults("all", "sqlite", has_workers=True, has_spark=True) == fitting
+    usual = tuple(name for name in fitting if name not in OF_SEVERAL_PROCESSES | OF_SPARK)
+    assert chosen_faults("all", "sqlite") == usual
+
+
+@pytest.mark.parametrize("options", [{"faults": "promote-async", "spark": True}, {"faults": "driver,promote-async"}])
+def test_spark_is_refused_where_commits_are_lost(options: dict[str, Any]) -> None:
+    with pytest.raises(SkepError, match="Spark does not go with the fault promote-async") as refused:
+        torture_command(store="postgres", **options)
+
+    assert refused.value.code is Code.INVALID_REQUEST
 
 
 def test_several_servers_on_sqlite_are_refused() -> None:
@@ -257,6 +287,17 @@ def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> N
         "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10 --bulk 5"
         in report["again"]
     )
+
+
+def test_the_commands_name_spark_where_it_was_asked_for() -> None:
+    order = Order(7, spark=True)
+
+    assert command(order) == "./skep torture --seed 7 --spark"
+    assert replay_command(order, order.plan(0)).endswith(" --spark")
+    assert "--spark" not in replay_command(Order(7), Plan(7, 0, faults=("driver",)))
+    assert [plan.has_spark for plan in (Plan(7, 0), Plan(7, 0, spark=True), Plan(7, 0, faults=("executor",)))] == [
+        False, True, True,
+    ]  # fmt: skip
 
 
 def test_a_result_has_one_line_per_field_and_the_command_that_makes_it_again() -> None:

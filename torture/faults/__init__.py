@@ -11,7 +11,9 @@ from torture.faults.client import HitClient
 from torture.faults.clock import MoveClock
 from torture.faults.cut import Cut
 from torture.faults.drift import Drift
+from torture.faults.driver import HitDriver
 from torture.faults.end_sessions import EndSessions
+from torture.faults.executor import HitExecutor
 from torture.faults.fault import Fault, Prepared
 from torture.faults.freeze import FreezePostgres
 from torture.faults.full import Full
@@ -49,6 +51,8 @@ MENU: dict[str, Fault] = {
         HitClient(),
         HitWorker(),
         HitProcess(),
+        HitDriver(),
+        HitExecutor(),
         KillPostgres(),
         FreezePostgres(),
         MoveClock(),
@@ -78,6 +82,8 @@ LOSING = frozenset(("promote-async",))
 """Faults that lose commits, as documented. `all` leaves them out: a round with one has no queues for which that would mean more than lost messages."""
 OF_SEVERAL_PROCESSES = frozenset(("process",))
 """Faults that need a server with several processes (`--workers`)."""
+OF_SPARK = frozenset(("driver", "executor"))
+"""Faults that need a Spark job (`--spark`): a round with one of them has it. `all` has them only with `--spark`, since Spark takes long to start."""
 
 
 def layers_of(names: Iterable[str]) -> set[str]:
@@ -85,4 +91,4 @@ def layers_of(names: Iterable[str]) -> set[str]:
     return {layer for name in names for layer in MENU[name].layers}
 
 
-__all__ = ["LOSING", "MENU", "OF_ONE_SERVER", "OF_SEVERAL_PROCESSES", "Fault", "Prepared", "layers_of"]
+__all__ = ["LOSING", "MENU", "OF_ONE_SERVER", "OF_SEVERAL_PROCESSES", "OF_SPARK", "Fault", "Prepared", "layers_of"]

@@ -6,7 +6,7 @@ A rule takes one pass over what it is about, sorted where it must be, so that it
 from collections.abc import Callable, Iterator
 
 from torture.history import Violation
-from torture.rules import answers, dead_letters, leases, log, order, worked
+from torture.rules import answers, copied, dead_letters, leases, log, order, worked
 from torture.track import Tracks
 
 RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
@@ -36,4 +36,5 @@ RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
     worked.effects_are_once,
     worked.posts_are_in_order,
     worked.repeats_are_once,
+    copied.copies_are_once,
 ]
