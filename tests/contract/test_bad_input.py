@@ -206,7 +206,7 @@ async def test_a_queue_without_dead_letters_is_no_dead_letter_queue(driver: Driv
     assert payloads(await driver.pop()) == ["a"]
 
 
-async def test_hole_002_6_a_store_that_cannot_do_it_says_so(own_store: Store, clock: ManualClock) -> None:
+async def test_a_store_that_cannot_do_it_says_so(own_store: Store, clock: ManualClock) -> None:
     store, driver = own_store, Driver(own_store, clock, "closed")
     await driver.push("a")
     await store.close()

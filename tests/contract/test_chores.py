@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED
 # expiry
 
 
-async def test_hole_001_11_past_max_age_a_message_expires_to_the_dead_letters(driver: Driver) -> None:
+async def test_past_max_age_a_message_expires_to_the_dead_letters(driver: Driver) -> None:
     await driver.create(max_age_seconds=10)
     await driver.push("old")
     driver.clock.advance(6)
@@ -93,7 +93,7 @@ async def test_I10_attempts_that_ran_out_with_their_lease_are_buried_without_a_p
     assert (stats.dead, stats.pending, stats.in_flight) == (1, 0, 0)
 
 
-async def test_hole_002_4_an_expiry_pass_is_bounded(driver: Driver) -> None:
+async def test_an_expiry_pass_is_bounded(driver: Driver) -> None:
     await driver.create(max_wait_seconds=10)
     await driver.push_messages(*(driver.message(str(n), partition=f"p{n}") for n in range(10)))
     await driver.pop(batch=1, auto_ack=True)
@@ -109,7 +109,7 @@ async def test_hole_002_4_an_expiry_pass_is_bounded(driver: Driver) -> None:
     assert (await driver.stats()).expired == 9
 
 
-async def test_hole_002_3_expire_tells_when_it_will_be_needed_next(driver: Driver) -> None:
+async def test_expire_tells_when_it_will_be_needed_next(driver: Driver) -> None:
     await driver.create(max_wait_seconds=10)
     await driver.push("a")
     at = driver.now
@@ -125,7 +125,7 @@ async def test_hole_002_3_expire_tells_when_it_will_be_needed_next(driver: Drive
 # retention
 
 
-async def test_hole_004_10_retention_waits_for_the_slowest_group(driver: Driver) -> None:
+async def test_retention_waits_for_the_slowest_group(driver: Driver) -> None:
     await driver.create(retention_seconds=10)
     await driver.push("a", "b", "c")
     await driver.ack(*await driver.pop(group="fast"))
@@ -139,7 +139,7 @@ async def test_hole_004_10_retention_waits_for_the_slowest_group(driver: Driver)
     assert payloads(await driver.pop(group="slow")) == ["b", "c"]
 
 
-async def test_hole_004_10_retention_deletes_nothing_that_nobody_has_read(driver: Driver) -> None:
+async def test_retention_deletes_nothing_that_nobody_has_read(driver: Driver) -> None:
     await driver.create(retention_seconds=10)
     await driver.push("a")
     driver.clock.advance(1000)

@@ -22,7 +22,7 @@ async def bury(driver: Driver, *messages: str, partition: str = "p", group: str 
     await driver.reject(*await driver.pop(group=group), error=error)
 
 
-async def test_I11_hole_001_12_a_dead_letter_is_a_message_of_a_queue_like_any_other(driver: Driver) -> None:
+async def test_I11_a_dead_letter_is_a_message_of_a_queue_like_any_other(driver: Driver) -> None:
     trace_id = driver.mint.mint()
     message = driver.message(
         b"\x00payload",
@@ -49,7 +49,7 @@ async def test_I11_hole_001_12_a_dead_letter_is_a_message_of_a_queue_like_any_ot
     assert (letter.queue, letter.seq) == (driver.key("q.dead"), delivery.seq)
 
 
-async def test_I11_hole_002_5_a_dead_letter_tells_its_story_and_starts_anew(driver: Driver) -> None:
+async def test_I11_a_dead_letter_tells_its_story_and_starts_anew(driver: Driver) -> None:
     await driver.create(max_attempts=2)
     pushed_at = driver.now
     await driver.push("a", partition="p")

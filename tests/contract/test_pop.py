@@ -314,7 +314,7 @@ async def test_a_window_buffer_waits_until_the_partition_is_quiet(driver: Driver
     assert payloads(await driver.pop()) == ["a", "b"]
 
 
-async def test_hole_004_9_steady_traffic_cannot_starve_a_window(driver: Driver) -> None:
+async def test_steady_traffic_cannot_starve_a_window(driver: Driver) -> None:
     await driver.create(window_buffer_seconds=10)
     start = driver.now
     delivered_at: Instant | None = None

@@ -34,7 +34,7 @@ async def test_a_pushed_message_keeps_all_it_came_with(driver: Driver) -> None:
     assert delivery.created_at == driver.now
 
 
-async def test_hole_000_3_a_message_without_a_partition_is_in_the_default_one(driver: Driver) -> None:
+async def test_a_message_without_a_partition_is_in_the_default_one(driver: Driver) -> None:
     await driver.push("a")
 
     assert [d.partition for d in await driver.pop(partition=DEFAULT_PARTITION)] == ["Default"]
@@ -48,14 +48,14 @@ async def test_a_message_without_a_trace_id_starts_a_trace_of_its_own(driver: Dr
     assert result.trace_id == result.id == delivery.trace_id
 
 
-async def test_hole_003_7_a_push_makes_the_queue(driver: Driver) -> None:
+async def test_a_push_makes_the_queue(driver: Driver) -> None:
     (result,) = await driver.push("a", queue="fresh")
 
     assert result.status is PushStatus.STORED
     assert await driver.store.get_queue(driver.key("fresh")) is not None
 
 
-async def test_hole_003_7_a_push_to_an_unknown_queue_is_refused_where_that_is_wanted(driver: Driver) -> None:
+async def test_a_push_to_an_unknown_queue_is_refused_where_that_is_wanted(driver: Driver) -> None:
     await driver.create("known")
 
     outcome = await driver.push_messages(
@@ -69,7 +69,7 @@ async def test_hole_003_7_a_push_to_an_unknown_queue_is_refused_where_that_is_wa
     assert await driver.pop("known") == []
 
 
-async def test_hole_004_7_seqs_are_gapless_and_in_commit_order(driver: Driver) -> None:
+async def test_seqs_are_gapless_and_in_commit_order(driver: Driver) -> None:
     outcomes = await driver.push_batches(
         driver.batch(driver.message("a"), driver.message("b", partition="p")),
         driver.batch(driver.message("c")),
@@ -148,7 +148,7 @@ async def test_I3_a_duplicate_of_a_scheduled_message_names_its_trace(driver: Dri
     assert (given_again.status, given_again.trace_id) == (PushStatus.DUPLICATE, trace_id)
 
 
-async def test_I3_hole_003_1_duplicates_within_one_batch_are_found(driver: Driver) -> None:
+async def test_I3_duplicates_within_one_batch_are_found(driver: Driver) -> None:
     results = await driver.push("a", "b", transaction_id="t")
 
     assert [r.status for r in results] == [PushStatus.STORED, PushStatus.DUPLICATE]
@@ -177,7 +177,7 @@ async def test_I3_a_transaction_id_counts_per_queue_and_partition(driver: Driver
     assert [r.status for r in (*outcome.results, elsewhere)] == [PushStatus.STORED] * 4
 
 
-async def test_I3_hole_001_4_the_key_outlives_its_message_and_ends_with_its_window(driver: Driver) -> None:
+async def test_I3_the_key_outlives_its_message_and_ends_with_its_window(driver: Driver) -> None:
     await driver.create(dedup_window_seconds=60)
     (first,) = await driver.push("a", transaction_id="t")
     await driver.ack(await driver.pop_one())
@@ -194,7 +194,7 @@ async def test_I3_hole_001_4_the_key_outlives_its_message_and_ends_with_its_wind
     assert (again.status, again.id, again.seq) == (PushStatus.DUPLICATE, after.id, after.seq)
 
 
-async def test_I3_hole_003_4_the_same_batch_tried_again_is_stored_once(driver: Driver) -> None:
+async def test_I3_the_same_batch_tried_again_is_stored_once(driver: Driver) -> None:
     batch = driver.batch(driver.message("a", transaction_id="1"), driver.message("b", transaction_id="2"))
     (first,) = await driver.push_batches(batch)
 
@@ -284,7 +284,7 @@ async def test_a_push_up_to_the_limit_fits_and_duplicates_take_no_room(driver: D
     assert full.code is Code.QUEUE_FULL
 
 
-async def test_hole_004_8_a_queue_with_everything_done_is_empty_not_full(driver: Driver) -> None:
+async def test_a_queue_with_everything_done_is_empty_not_full(driver: Driver) -> None:
     await driver.create(max_depth=2)
     await driver.push("a", "b")
     await driver.ack(*await driver.pop())
@@ -294,7 +294,7 @@ async def test_hole_004_8_a_queue_with_everything_done_is_empty_not_full(driver:
     assert [r.status for r in results] == [PushStatus.STORED] * 2
 
 
-async def test_hole_004_8_a_batch_is_stored_once_and_not_in_every_partition(driver: Driver) -> None:
+async def test_a_batch_is_stored_once_and_not_in_every_partition(driver: Driver) -> None:
     await driver.push("a", partition="p1")
     await driver.push("b", partition="p2")
 

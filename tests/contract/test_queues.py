@@ -149,7 +149,7 @@ async def test_queues_are_listed_by_namespace_and_task(driver: Driver) -> None:
     assert await names("nowhere", None) == []
 
 
-async def test_hole_001_13_tenants_share_names_and_nothing_else(driver: Driver) -> None:
+async def test_tenants_share_names_and_nothing_else(driver: Driver) -> None:
     other = Driver(driver.store, driver.clock, driver.tenant + "-other")
     await driver.push("ours")
     await other.push("theirs")
@@ -256,7 +256,7 @@ async def test_the_default_dead_letter_queue_is_made_when_first_needed(driver: D
     assert made.holds_dead_letters
 
 
-async def test_hole_002_2_a_used_queue_may_not_name_a_dead_letter_queue_of_its_own(driver: Driver) -> None:
+async def test_a_used_queue_may_not_name_a_dead_letter_queue_of_its_own(driver: Driver) -> None:
     await driver.create("a", dead_letter_queue="b")
 
     with pytest.raises(SkepError) as caught:
@@ -266,7 +266,7 @@ async def test_hole_002_2_a_used_queue_may_not_name_a_dead_letter_queue_of_its_o
     assert await driver.store.get_queue(driver.key("c")) is None
 
 
-async def test_hole_002_2_a_queue_used_by_default_may_not_name_one_either(driver: Driver) -> None:
+async def test_a_queue_used_by_default_may_not_name_one_either(driver: Driver) -> None:
     await driver.create("a")
 
     with pytest.raises(SkepError) as caught:
@@ -276,7 +276,7 @@ async def test_hole_002_2_a_queue_used_by_default_may_not_name_one_either(driver
 
 
 @pytest.mark.parametrize("by", ["create", "update"])
-async def test_hole_002_2_a_queue_may_not_name_one_that_names_another(driver: Driver, by: str) -> None:
+async def test_a_queue_may_not_name_one_that_names_another(driver: Driver, by: str) -> None:
     await driver.create("b", dead_letter_queue="c")
     if by == "update":
         await driver.create("a")
@@ -287,7 +287,7 @@ async def test_hole_002_2_a_queue_may_not_name_one_that_names_another(driver: Dr
     assert caught.value.code is Code.DEAD_LETTER_CHAIN
 
 
-async def test_hole_002_2_a_dead_letter_queue_in_use_cannot_be_deleted(driver: Driver) -> None:
+async def test_a_dead_letter_queue_in_use_cannot_be_deleted(driver: Driver) -> None:
     await driver.create("a", dead_letter_queue="b")
 
     with pytest.raises(SkepError) as caught:
@@ -299,7 +299,7 @@ async def test_hole_002_2_a_dead_letter_queue_in_use_cannot_be_deleted(driver: D
     assert await driver.delete("b")
 
 
-async def test_hole_002_2_a_dead_letter_queue_may_go_after_its_last_user(driver: Driver) -> None:
+async def test_a_dead_letter_queue_may_go_after_its_last_user(driver: Driver) -> None:
     await driver.create("a", dead_letter_queue="b")
 
     assert await driver.delete("a")

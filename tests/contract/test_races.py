@@ -12,7 +12,7 @@ from tests.contract.driver import Driver
 MANY = 24
 
 
-async def test_I3_hole_003_1_the_same_transaction_id_at_once_is_stored_once(driver: Driver) -> None:
+async def test_I3_the_same_transaction_id_at_once_is_stored_once(driver: Driver) -> None:
     results = await asyncio.gather(*(driver.push("x", transaction_id="t") for _ in range(MANY)))
 
     statuses = Counter(result.status for (result,) in results)
@@ -21,7 +21,7 @@ async def test_I3_hole_003_1_the_same_transaction_id_at_once_is_stored_once(driv
     assert len(await driver.pop()) == 1
 
 
-async def test_hole_001_5_hole_004_8_the_depth_is_exact_when_many_push_at_once(driver: Driver) -> None:
+async def test_the_depth_is_exact_when_many_push_at_once(driver: Driver) -> None:
     await driver.create(max_depth=10)
 
     results = await asyncio.gather(*(driver.push("x", "y", "z") for _ in range(MANY)))

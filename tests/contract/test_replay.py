@@ -91,7 +91,7 @@ async def test_a_replayed_message_is_new_but_keeps_what_it_carries(driver: Drive
     assert [getattr(second, name) for name in kept] == [getattr(first, name) for name in kept]
 
 
-async def test_hole_001_10_a_replay_bypasses_deduplication(driver: Driver) -> None:
+async def test_a_replay_bypasses_deduplication(driver: Driver) -> None:
     (first,) = await driver.push("a", transaction_id="t")
     await driver.reject(await driver.pop_one())
 

@@ -18,7 +18,7 @@ async def test_I9_a_lease_that_ran_out_is_delivered_again(driver: Driver) -> Non
     assert [(d.payload, d.attempt) for d in await driver.pop()] == [(b"a", 2)]
 
 
-async def test_hole_004_2_a_partition_can_be_leased_again_and_again(driver: Driver) -> None:
+async def test_a_partition_can_be_leased_again_and_again(driver: Driver) -> None:
     await driver.create(max_attempts=0)
     await driver.push("a")
     seen = []
@@ -46,7 +46,7 @@ async def test_I10_a_batch_that_ran_out_comes_again_one_at_a_time(driver: Driver
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 5])
-async def test_I10_hole_001_2_n_attempts_are_n_deliveries_then_dead(driver: Driver, max_attempts: int) -> None:
+async def test_I10_n_attempts_are_n_deliveries_then_dead(driver: Driver, max_attempts: int) -> None:
     await driver.create(max_attempts=max_attempts)
     await driver.push("a")
     seen: list[int] = []
@@ -67,7 +67,7 @@ async def test_I10_hole_001_2_n_attempts_are_n_deliveries_then_dead(driver: Driv
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 4])
-async def test_I10_hole_001_3_a_message_that_kills_its_consumer_ends_dead(driver: Driver, max_attempts: int) -> None:
+async def test_I10_a_message_that_kills_its_consumer_ends_dead(driver: Driver, max_attempts: int) -> None:
     await driver.create(max_attempts=max_attempts)
     await driver.push("poison", "next")
     seen = []
@@ -148,7 +148,7 @@ async def test_a_nack_at_the_limit_in_the_middle_of_a_lease_keeps_the_lease(driv
     assert [r.status for r in await driver.ack(b)] == [SettleStatus.COMPLETED]
 
 
-async def test_hole_004_6_with_no_dead_letter_queue_the_message_is_discarded_and_counted(driver: Driver) -> None:
+async def test_with_no_dead_letter_queue_the_message_is_discarded_and_counted(driver: Driver) -> None:
     await driver.create(max_attempts=1, dead_letter_queue=NO_DEAD_LETTER_QUEUE)
     await driver.push("a", "b")
 

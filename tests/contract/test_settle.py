@@ -24,7 +24,7 @@ async def test_an_ack_completes(driver: Driver) -> None:
     assert (stats.completed, stats.pending, stats.in_flight, stats.progress_seq) == (3, 0, 0, 3)
 
 
-async def test_hole_004_3_partial_ack_keeps_the_lease(driver: Driver) -> None:
+async def test_partial_ack_keeps_the_lease(driver: Driver) -> None:
     a, b, c = await three_leased(driver)
 
     await driver.ack(b)
@@ -53,7 +53,7 @@ async def test_I8_a_gap_that_other_partitions_have_settled_counts_as_progress(dr
     assert (await driver.stats()).progress_seq == 2
 
 
-async def test_hole_004_5_what_is_settled_stays_settled_when_the_lease_runs_out(driver: Driver) -> None:
+async def test_what_is_settled_stays_settled_when_the_lease_runs_out(driver: Driver) -> None:
     a, b, c = await three_leased(driver)
     await driver.ack(a, c)
     driver.clock.advance(301)
@@ -89,7 +89,7 @@ async def test_a_nack_brings_the_message_again_at_a_time(driver: Driver) -> None
     assert attempts(await driver.pop()) == [2]
 
 
-async def test_hole_001_2_the_backoff_doubles_up_to_its_cap(driver: Driver) -> None:
+async def test_the_backoff_doubles_up_to_its_cap(driver: Driver) -> None:
     await driver.create(max_attempts=0, initial_backoff_ms=100, max_backoff_ms=500)
     await driver.push("a")
     waits = []
@@ -111,7 +111,7 @@ async def test_jitter_shortens_the_backoff_by_up_to_a_fifth(driver: Driver, jitt
     assert result.retry_at == driver.later(expected_ms / 1000)
 
 
-async def test_I4_hole_001_7_a_nack_of_the_middle_keeps_the_order(driver: Driver) -> None:
+async def test_I4_a_nack_of_the_middle_keeps_the_order(driver: Driver) -> None:
     a, b, c = await three_leased(driver)
     await driver.push("d")
 

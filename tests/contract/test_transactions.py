@@ -10,7 +10,7 @@ from skep.model.transaction import Transaction
 from tests.contract.driver import Driver, payloads
 
 
-async def test_I15_hole_001_6_acks_and_pushes_happen_together(driver: Driver) -> None:
+async def test_I15_acks_and_pushes_happen_together(driver: Driver) -> None:
     await driver.push("in")
     delivery = await driver.pop_one()
 
@@ -54,7 +54,7 @@ async def test_I15_a_full_queue_undoes_the_acks(driver: Driver) -> None:
     assert [r.status for r in await driver.ack(delivery)] == [SettleStatus.COMPLETED]
 
 
-async def test_I15_I11_hole_002_1_a_burial_in_a_refused_transaction_is_undone(driver: Driver) -> None:
+async def test_I15_I11_a_burial_in_a_refused_transaction_is_undone(driver: Driver) -> None:
     await driver.push("in")
     delivery = await driver.pop_one()
 

@@ -64,7 +64,7 @@ def test_a_pop_is_never_queued() -> None:
     assert refused.value.retryable
 
 
-def test_hole_000_13_the_limit_comes_before_the_load() -> None:
+def test_the_limit_comes_before_the_load() -> None:
     """Else a push that must queue behind others would be queued for ever."""
     server = Server()
     for load in (0.0, 0.7, 5.0):

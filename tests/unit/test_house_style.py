@@ -71,6 +71,14 @@ def test_no_two_classes_have_the_same_name_for_different_things() -> None:
     assert {name for name, count in Counter(classes).items() if count > 1} == SAME_THING
 
 
+def test_the_name_of_a_test_says_what_it_tests_and_no_number_of_a_document() -> None:
+    numbered = re.compile(r"def (test_\w*_0\d\d_\w*|test_\w*hole_\d\w*)")
+    found = [
+        name for path in (ROOT / "tests").rglob("*.py") for name in numbered.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_no_comment_is_a_banner() -> None:
     found = []
     for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in COMMENTED):

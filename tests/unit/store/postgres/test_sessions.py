@@ -96,7 +96,7 @@ async def test_one_that_connects_when_the_store_is_suspended_fails_at_once(dsn: 
         await store.close()
 
 
-async def test_I13_003_4_what_hangs_in_a_session_of_before_is_ended_by_resuming(
+async def test_I13_what_hangs_in_a_session_of_before_is_ended_by_resuming(
     driver: Driver, dsn: str, observer: Any
 ) -> None:
     """A push that PostgreSQL has got, but not done: without the fence it would be stored any time later."""
