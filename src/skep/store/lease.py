@@ -23,7 +23,7 @@ class Lease(Struct):
     """The unsettled messages of a group in one partition, and their lease.
 
     ``open`` are the delivered, unsettled messages; the first ``leased`` of them are under the lease of ``token``. ``pending`` more
-    messages are beyond ``delivered_seq``. ``ready_at`` is the deadline of a lease; without a lease, when the partition may be claimed.
+    messages are beyond ``delivered_seq``. ``ready_at`` is when the partition may be claimed: under a lease, that is the lease's deadline.
     While the partition waits for a retry, ``leased_at`` is the time of the nack or release; without a lease or retry it is 0.
     """
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from skep.model import Ordering, PopResult
-from skep.store.postgres.bury_doomed import BURIALS_PER_POP
+from skep.store.postgres.tidy import BURIALS_PER_POP
 from skep.store.sqlite.pop_state import MAX_BURIALS_PER_CLAIM
 from tests.contract.driver import Driver, payloads
 from tests.support.costs import Counted, MakeCounted, counted_postgres, counted_sqlite

@@ -11,7 +11,7 @@ from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
 from skep.model.upkeep import Chore
-from skep.store.postgres import bury_doomed, queues, retain
+from skep.store.postgres import queues, retain, tidy
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database
 from skep.store.postgres.leases import QueueAndGroup
@@ -96,9 +96,9 @@ async def expire_some(connection: Connection, key: QueueKey, now: Instant, limit
     for group in groups:
         account = QueueAndGroup(queue, group["id"], group["name"], shard)
         before = await connection.fetchval(SQL["given_up"], group["id"])
-        await bury_doomed.tidy_doomed(connection, account, now, limit)
+        await tidy.tidy_doomed(connection, account, now, limit)
         if may_lose:
-            await bury_doomed.tidy_gone(connection, account, now, limit)
+            await tidy.tidy_gone(connection, account, now, limit)
         done += await connection.fetchval(SQL["given_up"], group["id"]) - before
         due = await connection.fetchrow(SQL["next_expiry"], queue.id, group["id"], now, lifetime is not None)
         assert due is not None

@@ -104,13 +104,18 @@ def announced(verb: Verb[P, tuple[T, list[int]]]) -> Method[P, T]:
 
 
 def read(verb: Verb[P, T]) -> Method[P, T]:
-    """A verb that reads, or is one statement."""
+    """A verb that reads."""
 
     async def call(db: Database | Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async with db.pool.connection() as connection:
             return await verb(connection, *args, **kwargs)
 
     return call
+
+
+def written_at_once(verb: Verb[P, T]) -> Method[P, T]:
+    """A verb that writes with one statement, which is a transaction by itself."""
+    return read(verb)
 
 
 def read_at_once(verb: Verb[P, T]) -> Method[P, T]:

@@ -18,7 +18,10 @@ from skep.model.queue import no_queue
 from skep.store.lease import Effects, Ending, run_out_set
 from skep.store.postgres import queues, settle
 from skep.store.postgres.bury import origins
-from skep.store.postgres.bury_doomed import (
+from skep.store.postgres.connection import Connection
+from skep.store.postgres.database import Database
+from skep.store.postgres.leases import QueueAndGroup, set_of
+from skep.store.postgres.tidy import (
     BURIALS_PER_POP,
     TIDY_ROWS,
     few_worn_out,
@@ -27,9 +30,6 @@ from skep.store.postgres.bury_doomed import (
     tidy,
     tidy_sets,
 )
-from skep.store.postgres.connection import Connection
-from skep.store.postgres.database import Database
-from skep.store.postgres.leases import QueueAndGroup, set_of
 from skep.store.rules import AHEAD_MICROS, LEASE_EXPIRED, comes_alone, group_is_external, lifetime_micros
 from skep.store.statements import load_statements
 

@@ -196,7 +196,7 @@ async def settle_each(
     if len(doomed) > 1:
         await open_graves(connection, doomed, now)
     for account, indexes, effects in settled:
-        grave = await bury_doomed(connection, account, effects, now)
+        grave = await bury_given_up(connection, account, effects, now)
         if effects.burials:
             told = buried_in(None if grave is None else grave.name)
             for i in indexes:
@@ -338,13 +338,13 @@ async def _take_back(connection: Connection, set_id: int, released: Sequence[int
 
 async def apply(connection: Connection, account: QueueAndGroup, effects: Effects, now: Instant) -> None:
     """Bury messages, store the ends of leases and the failures, and count."""
-    await bury_doomed(connection, account, effects, now)
+    await bury_given_up(connection, account, effects, now)
     await end_leases(connection, account, effects.endings, now)
     await note_failures(connection, account, effects.failures, now)
     await count(connection, account, effects)
 
 
-async def bury_doomed(
+async def bury_given_up(
     connection: Connection, account: QueueAndGroup, effects: Effects, now: Instant
 ) -> QueueKey | None:
     """Bury the messages that were given up on; returns their dead-letter queue."""

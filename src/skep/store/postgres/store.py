@@ -40,7 +40,16 @@ from skep.store.postgres import (
 )
 from skep.store.postgres.access import PostgresAccess
 from skep.store.postgres.connection import translated
-from skep.store.postgres.database import MAX_CONNECTIONS, SQL, Database, announced, read, read_at_once, written
+from skep.store.postgres.database import (
+    MAX_CONNECTIONS,
+    SQL,
+    Database,
+    announced,
+    read,
+    read_at_once,
+    written,
+    written_at_once,
+)
 from skep.store.postgres.log_cache import LogCache
 from skep.store.postgres.records import PostgresRecords
 from skep.store.postgres.refusals import PostgresRefusals
@@ -126,7 +135,7 @@ class PostgresStore(Database):
     claim_operations = operations.claim
     perform = operations.perform
     give_back = written(operations.give_back)
-    cancel_operation = read(operations.cancel)
+    cancel_operation = written_at_once(operations.cancel)
     operation = read(operations.find)
     list_operations = read(operations.browse)
     waiting_operations = read(operations.waiting)
@@ -159,7 +168,7 @@ class PostgresStore(Database):
     staged = read(staging.staged)
     staged_queues = read(staging.staged_queues)
     publish = announced(staging.publish)
-    abort = read(staging.abort)
+    abort = written_at_once(staging.abort)
 
     # dead letters
 
