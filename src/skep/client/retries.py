@@ -1,7 +1,7 @@
 """Decide whether a failed call is tried again, and after which pause. stamina makes the pauses.
 
-Network failures and 5xx are tried again with a growing pause, 429 after what Retry-After says (if the settings want that), other 4xx never. A request that
-must not be repeated (a push without transaction ids) is tried again only when it certainly had no effect.
+Network failures and 5xx are tried again with a growing pause, other errors not. Exceptions: 429 is tried again unless ``retry_on_429`` is off, after the pause
+that Retry-After names if there is one and ``honor_retry_after`` is on; a full queue only by calls that wait for room. A request that must not be repeated (a push without transaction ids) is tried again only when it certainly had no effect.
 """
 
 from __future__ import annotations

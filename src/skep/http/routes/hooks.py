@@ -16,7 +16,7 @@ from skep.wire.webhooks import HookResponse, QuarantineResponse
 
 HOOK = "/hook/"
 _DESCRIPTION = (
-    "The body is JSON, whatever its content type, or a form whose field payload is JSON. It is read once its signature is "
+    "The body is JSON, whatever its content type, or a form whose field payload is JSON. It is parsed once its signature is "
     "right. 202 when the message is stored; "
     "a webhook without a queue runs its command, and 200 is the command's answer. A repeat gets the answer of the first. "
     "401 for a signature that is missing or wrong, 400 for one that cannot be any, 503 when the queue is full."
@@ -24,8 +24,12 @@ _DESCRIPTION = (
 
 
 def hook_status(code: Code) -> int:
-    """The status for a sender: 503 when it should repeat the request."""
-    status = status_of(code)
+    """The status of an error for a sender."""
+    return _for_sender(status_of(code))
+
+
+def _for_sender(status: int) -> int:
+    """The status as senders understand it: 503 when they should repeat the request."""
     return HTTPStatus.SERVICE_UNAVAILABLE if status == HTTPStatus.TOO_MANY_REQUESTS else status
 
 
@@ -50,8 +54,7 @@ def routes(intake: Intake) -> list[Route]:
             answer = await intake.receive(webhook, request)
         except SkepError as error:
             told = error_answer(error)
-            if told.status == HTTPStatus.TOO_MANY_REQUESTS:
-                told.status = HTTPStatus.SERVICE_UNAVAILABLE
+            told.status = _for_sender(told.status)
             return told
         return Answer(answer.status, answer.body)
 
