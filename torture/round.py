@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -186,8 +186,7 @@ class Round:
         chance = random.Random(f"{self.plan.name}/faults")
         total = self.plan.clients * self.plan.steps
         points = sorted(chance.randrange(total) for _ in range(self.plan.injections if self.plan.faults else 0))
-        for point in points:
-            name = chance.choice(self.plan.faults)
+        for point, name in zip(points, in_turn(self.plan.faults, chance), strict=False):
             fault = self.menu[name]
             if isinstance(fault, Prepared):
                 await fault.prepare(self.site)
@@ -301,6 +300,12 @@ class Round:
             for name in (queue.name, f"{queue.name}.dead"):
                 with suppress(SkepError):
                     await self._observer.again.delete_queue(name)
+
+
+def in_turn(names: Sequence[str], chance: random.Random) -> Iterator[str]:
+    """All names in an order of chance, again and again: none comes twice before each has come once."""
+    while names:
+        yield from chance.sample(names, len(names))
 
 
 def is_waited_for(history: History) -> bool:

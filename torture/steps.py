@@ -43,6 +43,8 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
 }
 """Each step by name: its weight, and what it does."""
 
+BULKY = {"push_batch": 4.0, "push": 0.5}
+"""How many times as likely these steps are when batches are large: then most of the time goes into messages, and not into single calls."""
 NEEDS = {"push_for_spark": "streamed", "remake": "remade", "turn": "turned", "rotate": "sealed"}
 """Steps that are possible only for those who have a queue of that kind."""
 
@@ -51,7 +53,10 @@ async def do_step(client: LoadClient[Caller], number: int) -> str:
     """Do one step of the plan; its name."""
     client.begin(str(number))
     kinds = {queue.kind for queue in client.queues.all}
-    possible = {name: weight for name, (weight, _) in STEPS.items() if NEEDS.get(name, "keyed") in kinds}
+    times = BULKY if client.queues.bulk > 1 else {}
+    possible = {
+        name: weight * times.get(name, 1.0) for name, (weight, _) in STEPS.items() if NEEDS.get(name, "keyed") in kinds
+    }
     [name] = client.chance.choices(list(possible), list(possible.values()))
     await STEPS[name][1](client)
     return name

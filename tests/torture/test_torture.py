@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from torture.machine import commit
 from torture.queues import Queues
 from torture.report import result_of, verdict
 from torture.result import Machine, Result
-from torture.round import Outcome, Plan
+from torture.round import Outcome, Plan, in_turn
 from torture.run import PROMISES, Order, Totals, command, replay_command
 from torture.steps import NEEDS, STEPS
 
@@ -287,6 +289,16 @@ def test_a_broken_promise_is_reported_with_the_command_that_runs_it_again() -> N
         "--seed 7 --faults kill --injections 2 --first-round 4 --rounds 1 --clients 3 --steps 10 --bulk 5"
         in report["again"]
     )
+
+
+def test_each_fault_comes_once_before_any_comes_again() -> None:
+    names = ("kill", "cut", "stall")
+
+    drawn = list(islice(in_turn(names, random.Random(1)), 9))
+
+    assert [sorted(drawn[start : start + 3]) for start in (0, 3, 6)] == [sorted(names)] * 3
+    assert len({tuple(drawn[start : start + 3]) for start in (0, 3, 6)}) > 1
+    assert list(in_turn((), random.Random(1))) == []
 
 
 def test_the_commands_name_spark_where_it_was_asked_for() -> None:
