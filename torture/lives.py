@@ -56,6 +56,8 @@ async def turn(client: LoadClient[Caller]) -> None:
             if is_drained(stats := await looks.look_at_figures(caller, key)):
                 break
             await empty(caller, queue, client.queues)
+        else:
+            return
         # What this look does not see, and is stored before the change, is not settled: it keeps the queue from being changed.
         await until_seen(caller, lambda: looks.look_at_log(caller, key, after=queue.floor))
         if stats is not None and await _configured(caller, queue.name, wanted):

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from skep.ids import Id
-from skep.model import PopRequest, PopResult, PushOutcome, QueueSettings, Seq, Token
+from skep.model import PopRequest, PopResult, PushBatch, PushOutcome, QueueSettings, Seq, Token
 from skep.model.transaction import Transaction, TransactionOutcome
 from tests.support.reference_store import ReferenceStore
 from tests.unit.test_history_checker import SETTINGS, Q, Session, renewal, settlement
@@ -27,7 +27,7 @@ def broken(calls: list[Call], settings: QueueSettings = SETTINGS) -> set[str]:
 def shortened(answer: Any) -> Any:
     """The answer without what it said last."""
     if isinstance(answer, PushOutcome):
-        return PushOutcome(answer.results[:-1], {})
+        return PushOutcome(list(answer.results)[:-1], {})
     if isinstance(answer, TransactionOutcome):
         return structs.replace(answer, pushed=shortened(answer.pushed))
     return answer
@@ -120,3 +120,20 @@ async def test_I15_a_lost_answer_that_left_something_out_accuses_nobody() -> Non
     short = structs.replace(push, answer=[PushOutcome(push.answer[0].results[:1], {})])
 
     assert broken(unpromised([short], [Loss(0, 100)])) == set()
+
+
+async def test_I3_the_first_of_duplicates_may_be_a_push_that_nobody_saw() -> None:
+    """It had no answer, and its messages left the log before anybody came: only the duplicates tell its id."""
+    session = Session(ReferenceStore())
+    for payload in "abc":
+        await session.push(payload, transaction_id="t")
+    first, second, third = session.recorder.calls
+    [batch] = first.request
+    lost = structs.replace(
+        first, ended=None, answer=None, request=[PushBatch(batch.messages, session.mint.mint_many(1))]
+    )
+    other = [structs.replace(third.answer[0].results[0], id=session.mint.mint())]
+
+    assert broken([lost, second, third]) == set()
+    assert broken([lost, second, structs.replace(third, answer=[PushOutcome(other, {})])]) == {"I3"}
+    assert broken([second, third]) == {"I3"}
