@@ -407,7 +407,7 @@ class History:
         return named
 
 
-def each_told(asked: Iterable[A], answers: Sequence[T] | None) -> Iterator[tuple[A, T | None]]:
+def each_told(asked: Iterable[A], answers: Iterable[T] | None) -> Iterator[tuple[A, T | None]]:
     """Everything that a call asked for, with the answer to it; None without an answer, or when that does not say it."""
     return zip(asked, chain(answers or (), repeat(None)), strict=False)
 

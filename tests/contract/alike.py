@@ -18,6 +18,7 @@ from skep.model import (
     MessageState,
     QueueKey,
     QueueStats,
+    StoredRange,
 )
 from skep.model.record import ReceiptKey
 from tests.contract.driver import check_account, check_depth, check_entity
@@ -93,7 +94,7 @@ def plain(answer: object) -> object:
     """An answer without what is not promised: ids of queues, messages for people, rates, when a chore comes next."""
     if isinstance(answer, SkepError):
         return answer.code
-    if isinstance(answer, list):
+    if isinstance(answer, list | StoredRange):
         return [plain(one) for one in answer]
     if isinstance(answer, dict):
         return {key: plain(value) for key, value in answer.items()}

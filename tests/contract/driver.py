@@ -112,7 +112,7 @@ class Driver:
 
     async def push(self, *payloads: str, queue: str = "q", **fields: Any) -> list[PushResult]:
         """Push one batch and return a result for each."""
-        return (await self.push_messages(*(self.message(p, queue, **fields) for p in payloads))).results
+        return list((await self.push_messages(*(self.message(p, queue, **fields) for p in payloads))).results)
 
     # pop
 

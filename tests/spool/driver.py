@@ -76,7 +76,7 @@ class SpoolDriver:
         return NewMessage(QueueKey(queue), payload.encode(), partition, **fields)
 
     async def push(self, *payloads: str, **fields: Any) -> list[PushResult]:
-        return (await self.push_outcome(*payloads, **fields)).results
+        return list((await self.push_outcome(*payloads, **fields)).results)
 
     async def push_outcome(self, *payloads: str, **fields: Any) -> PushOutcome:
         return await self.engine.push([self.message(payload, **fields) for payload in payloads], json_checked=True)

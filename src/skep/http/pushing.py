@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 
 import msgspec
+from msgspec import Raw
 
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
@@ -16,10 +17,10 @@ from skep.http.producer import stamp, stamped
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.parameters import SECONDS_MAX
 from skep.ids import Id, id_text, id_texts, parse_id
-from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey
+from skep.model import NewMessage, PushOutcome, PushResult, PushStatus, QueueKey, StoredRange
 from skep.model.key import Verb
 from skep.observe.metrics import Meter
-from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth
+from skep.wire.messages import NO_HEADERS, PushedMessage, PushItem, PushResponse, QueueDepth, StoredResponse
 from skep.wire.times import to_instant
 from skep.wire.traceparent import context_in, with_context
 
@@ -108,9 +109,20 @@ def parse_trace_id(text: str) -> Id:
         raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID") from None
 
 
-def pushed_messages(results: Sequence[PushResult]) -> list[PushedMessage]:
+def _stored_messages(stored: StoredRange) -> Raw:
+    """The results of a range as JSON, as `pushed_messages` has them, without an object for each."""
+    texts = id_texts(stored.ids)
+    told = [
+        f'{{"transaction_id":null,"status":"stored","message_id":"{text}","trace_id":"{text}","seq":{seq},"code":null,"reason":null}}'
+        for seq, text in enumerate(texts, stored.first_seq)
+    ]
+    return Raw(f"[{','.join(told)}]")
+
+
+def pushed_messages(results: Iterable[PushResult]) -> list[PushedMessage]:
     """The results as structs of the wire."""
     told = []
+    results = list(results)
     for result, text in zip(results, id_texts([result.id for result in results]), strict=True):
         trace_id = result.trace_id
         told.append(
@@ -132,6 +144,10 @@ def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutc
     if outcome.refused:
         for message in messages:
             meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
+        return
+    if isinstance(outcome.results, StoredRange):
+        key = messages[0].queue
+        meter.queue(key.tenant, key.name).pushed += len(messages)
         return
     statuses = [result.status for result in outcome.results]
     if len(outcome.depths) == 1:
@@ -166,7 +182,11 @@ def answer(outcome: PushOutcome) -> Answer:
     if outcome.refused:
         raise refusal(outcome)
     if outcome.operations is not None:
-        return queued.push_answer(outcome.results, outcome.operations)
+        return queued.push_answer(list(outcome.results), outcome.operations)
+    if isinstance(outcome.results, StoredRange):
+        return json_answer(
+            StoredResponse(True, False, True, _stored_messages(outcome.results), depths(outcome)), HTTPStatus.CREATED
+        )
     stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
     spooled = outcome.results[0].status is PushStatus.BUFFERED
     told = PushResponse(True, False, not spooled, pushed_messages(outcome.results), depths(outcome))

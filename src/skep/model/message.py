@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 from msgspec import Struct
@@ -79,6 +80,31 @@ class PushResult(Struct, frozen=True, gc=False):
     reason: str | None = None
 
 
+class StoredRange(Struct, frozen=True):
+    """The results of messages that were stored one after the other, without transaction ids or traces of their own.
+
+    Each result is made when somebody asks for it: the usual push of many messages needs none.
+    """
+
+    first_seq: Seq
+    ids: list[Id]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[PushResult]:
+        return map(self.__getitem__, range(len(self.ids)))
+
+    def __getitem__(self, index: int) -> PushResult:
+        id_ = self.ids[index]
+        seq = self.first_seq + index + (len(self.ids) if index < 0 else 0)
+        return PushResult(PushStatus.STORED, id_, Seq(seq), None, id_)
+
+    def part(self, start: int, end: int) -> StoredRange:
+        """The results from one index up to another."""
+        return StoredRange(Seq(self.first_seq + start), self.ids[start:end])
+
+
 class QueuedOperation(Struct, frozen=True):
     """An operation that a call was queued as: its queue and partition, the items of the call, and the expected wait."""
 
@@ -99,7 +125,7 @@ class PushOutcome(Struct, frozen=True):
     that push, as ``operations``.
     """
 
-    results: list[PushResult]
+    results: list[PushResult] | StoredRange
     depths: dict[QueueKey, Depth]
     recorded: bytes | None = None
     held: bool = False
@@ -108,7 +134,8 @@ class PushOutcome(Struct, frozen=True):
     @property
     def refused(self) -> bool:
         """Whether the batch was refused. Then no message was stored, and every result says so."""
-        return bool(self.results) and self.results[0].status is PushStatus.REFUSED
+        results = self.results
+        return type(results) is list and bool(results) and results[0].status is PushStatus.REFUSED
 
 
 class Appended(Struct, frozen=True):

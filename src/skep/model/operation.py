@@ -416,7 +416,7 @@ def refusal(outcome: PushOutcome) -> tuple[Code, str]:
 
 def encode_pushed(outcome: PushOutcome) -> bytes:
     """The result of a push."""
-    return _encode(OperationResult(pushed=outcome.results, recorded=outcome.recorded))
+    return _encode(OperationResult(pushed=list(outcome.results), recorded=outcome.recorded))
 
 
 def encode_settled(settlements: Sequence[Settlement], results: list[SettleResult]) -> bytes:

@@ -74,6 +74,16 @@ class PushResponse(Struct, rename="camel"):
     queues: dict[str, QueueDepth]
 
 
+class StoredResponse(Struct, rename="camel"):
+    """A `PushResponse` whose messages were all stored, and are JSON already."""
+
+    pushed: bool
+    qos0: bool
+    db_healthy: bool
+    messages: Raw
+    queues: dict[str, QueueDepth]
+
+
 class DeadLetterStory(Struct, rename="camel", frozen=True, gc=False):
     """The source of a dead letter, and the reason of its death.
 

@@ -8,6 +8,7 @@ statement.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +27,7 @@ from skep.model import (
     PushStatus,
     QueueKey,
     Seq,
+    StoredRange,
 )
 from skep.model.queue import no_queue
 from skep.store.postgres import queues, receipts
@@ -182,16 +184,8 @@ def columns(batches: Sequence[PushBatch], now: Instant) -> tuple[object, ...]:
 def stored(batches: Sequence[PushBatch], last_seq: int, messages_there: int) -> list[PushOutcome]:
     """The outcomes of batches that were stored with consecutive seqs, the last one ``last_seq``."""
     depth = {batches[0].messages[0].queue: Depth(messages_there, None)}
-    seq = last_seq - sum(len(batch.ids) for batch in batches)
-    outcomes = []
-    for batch in batches:
-        results = [
-            PushResult(PushStatus.STORED, id_, Seq(number), None, id_)
-            for number, id_ in enumerate(batch.ids, start=seq + 1)
-        ]
-        seq += len(batch.ids)
-        outcomes.append(PushOutcome(results, depth))
-    return outcomes
+    ends = accumulate((len(batch.ids) for batch in batches), initial=last_seq + 1 - sum(len(b.ids) for b in batches))
+    return [PushOutcome(StoredRange(Seq(seq), batch.ids), depth) for batch, seq in zip(batches, ends, strict=False)]
 
 
 async def push_batches(

@@ -25,6 +25,7 @@ from skep.model import (
     QueueKey,
     QueueSettings,
     Seq,
+    StoredRange,
 )
 from skep.model.queue import no_queue
 from skep.store.rules import (
@@ -148,10 +149,13 @@ def _append_batches(
     messages = [message for batch in batches for message in batch.messages] if one is None else one.messages
     if (queue := _plain_queue(session, messages)) is None:
         return [push_batch(session, batch, now, create_queues) for batch in batches]
-    if one is not None:
-        return [_append_plain(session, queue, one, now)]
-    whole = PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
-    return _split(_append_plain(session, queue, whole, now), batches)
+    whole = one or PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
+    stored, depth = _append_plain(session, queue, whole, now)
+    ends = accumulate(len(batch.ids) for batch in batches)
+    return [
+        PushOutcome(stored.part(end - len(batch.ids), end), {queue.key: depth} if batch.ids else {})
+        for batch, end in zip(batches, ends, strict=True)
+    ]
 
 
 def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: bool) -> PushOutcome:
@@ -159,7 +163,8 @@ def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: 
     if not batch.messages:
         return PushOutcome([], {})
     if (queue := _plain_queue(session, batch.messages)) is not None:
-        return _append_plain(session, queue, batch, now)
+        stored, depth = _append_plain(session, queue, batch, now)
+        return PushOutcome(stored, {queue.key: depth})
     return _Batch(session, batch, now, create_queues).push()
 
 
@@ -174,15 +179,6 @@ def _plain_queue(session: Session, messages: list[NewMessage]) -> QueueRow | Non
     return queue if not queue.settings.encryption_enabled or are_sealed(messages) else None
 
 
-def _split(whole: PushOutcome, batches: Sequence[PushBatch]) -> list[PushOutcome]:
-    """The outcomes of batches that were appended as one."""
-    ends = list(accumulate(len(batch.ids) for batch in batches))
-    return [
-        PushOutcome(whole.results[end - len(batch.ids) : end], whole.depths if batch.ids else {})
-        for batch, end in zip(batches, ends, strict=True)
-    ]
-
-
 def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
     # A list: a generator costs twice as much here.
     unusual = [
@@ -195,7 +191,7 @@ def _is_plain(messages: list[NewMessage], key: QueueKey) -> bool:
     return True not in unusual
 
 
-def _append_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> PushOutcome:
+def _append_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Instant) -> tuple[StoredRange, Depth]:
     ids = batch.ids
     at, first = next_place(queue, now)
     position = queue.base + first
@@ -211,11 +207,7 @@ def _append_plain(session: Session, queue: QueueRow, batch: PushBatch, now: Inst
             session.db.execute(statement, (queue.id, at, *chain.from_iterable(rows[start : start + size])))
             start += size
     advance(queue, len(ids), at)
-    results = [
-        PushResult(_STORED, id_, Seq(seq), None, id_)
-        for seq, id_ in zip(range(first, first + len(ids)), ids, strict=True)
-    ]
-    return PushOutcome(results, {queue.key: depth_of(session, queue)})
+    return StoredRange(Seq(first), ids), depth_of(session, queue)
 
 
 def _weight(rows: list[tuple[Any, ...]], start: int, size: int) -> int:
