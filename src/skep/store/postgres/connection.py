@@ -40,11 +40,6 @@ CONNECT_SECONDS = 5.0
 LEAVE_SECONDS = 5.0
 FENCE_SECONDS = 30.0  # ending a session takes PostgreSQL milliseconds, and seconds where the machine has no time for it
 FENCE_LOOK_SECONDS = 0.02
-KEPT_SESSIONS = 4
-"""How many sessions stay with the store between calls. Giving one back to asyncpg's pool and taking it again costs a task, two timers and a
-wait for the event loop, which at light load is a tenth of a call."""
-GIVEN_BACK_EVERY = 1_000
-"""Of so many sessions that could be kept one is given back, so that asyncpg renews old ones."""
 
 # The store has few statements; each is short and uses an index. Generic plans cost no planning, and may not scan a whole table or join
 # over such a scan, whatever the statistics say; tests hold the plans. Pages cost nothing, so that the size of a small table does not make
@@ -145,9 +140,6 @@ class Pool:
         self._generation = 1
         self._suspended = False
         self._acquiring: set[asyncio.Timeout] = set()
-        self._kept: list[Connection] = []
-        """Sessions of the present pool that calls have left for the next ones."""
-        self._left = 0
         self._calls: dict[object, float] = {}
         self._resuming = asyncio.Lock()
 
@@ -175,7 +167,7 @@ class Pool:
         """Let running transactions finish for a while, then disconnect."""
         pool, self._pool = self._pool, None
         if pool is not None and not self._suspended:
-            await _leave_pool(pool, self._kept)
+            await _leave_pool(pool)
 
     # being cut off
 
@@ -184,7 +176,6 @@ class Pool:
         self._suspended = True
         if self._pool is not None:
             self._pool.terminate()
-        self._kept.clear()
         for patience in self._acquiring:
             patience.reschedule(0)
 
@@ -217,9 +208,8 @@ class Pool:
                     async with asyncio.timeout(CONNECT_SECONDS), fresh.acquire() as connection:
                         await _check_writable(connection)
                     left, self._pool = (None if self._suspended else self._pool), fresh
-                    kept, self._kept = self._kept, []
                     if left is not None:
-                        await _leave_pool(left, kept)
+                        await _leave_pool(left)
                     async with fresh.acquire() as connection:
                         await _end_sessions(connection, [self.name], session)
                 except BaseException:
@@ -237,7 +227,7 @@ class Pool:
         """How many sessions are busy and idle, and how many calls wait for one."""
         if self._pool is None:
             return Connections()
-        idle = self._pool.get_idle_size() + len(self._kept)
+        idle = self._pool.get_idle_size()
         waiting = max(0, self._demand.present - self._max)
         wanted = self._demand
         return Connections(
@@ -254,18 +244,13 @@ class Pool:
                 pool, connection = await self._acquire()
                 try:
                     yield connection
-                except BaseException as error:
-                    left = [connection]
-                    if isinstance(error, _READ_ONLY):
-                        # Other sessions may lead to the same server, while another one takes writes by now: each is opened anew at its next use.
-                        await pool.expire_connections()
-                        if pool is self._pool:
-                            left += self._kept
-                            self._kept = []
-                    await _give_back(pool, left)
+                except _READ_ONLY:
+                    # Other sessions may lead to the same server, while another one takes writes by now: each is opened anew at its next use.
+                    await pool.expire_connections()
                     raise
-                if not self._keeps(pool, connection):
-                    await _give_back(pool, [connection])
+                finally:
+                    with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
+                        await pool.release(connection)
         finally:
             del self._calls[call]
 
@@ -276,12 +261,6 @@ class Pool:
                 raise SkepError(Code.STORE_UNAVAILABLE, "the PostgreSQL store is closed")
             if self._suspended:
                 raise SkepError(Code.STORE_UNAVAILABLE, "PostgreSQL is away")
-            if self._kept:
-                connection = self._kept.pop()
-                if _is_open(connection):
-                    return pool, connection
-                await _give_back(pool, [connection])
-                continue
             async with asyncio.timeout(None) as patience:
                 self._acquiring.add(patience)
                 try:
@@ -296,21 +275,8 @@ class Pool:
                 return pool, connection
             # This session is of a generation that was given up while we waited, and may be fenced already: it must do nothing.
             connection.terminate()
-            await _give_back(pool, [connection])
-
-    def _keeps(self, pool: asyncpg.Pool[asyncpg.Record], connection: Connection) -> bool:
-        """Keep the session of a call that has ended for the next call; False when it must be given back, as others may wait for it."""
-        self._left += 1
-        if (
-            pool is not self._pool
-            or self._suspended
-            or self._acquiring
-            or len(self._kept) >= KEPT_SESSIONS
-            or self._left % GIVEN_BACK_EVERY == 0
-        ):
-            return False
-        self._kept.append(connection)
-        return True
+            with suppress(asyncpg.InterfaceError):
+                await pool.release(connection)
 
     async def once(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
         """Run ``work``, in which each statement is a transaction; when it loses a race, run it again from its beginning."""
@@ -377,25 +343,10 @@ async def _check_writable(connection: Connection | asyncpg.Connection[asyncpg.Re
     await connection.fetchval(WRITE)
 
 
-def _is_open(connection: Connection) -> bool:
-    """Whether a kept session has not ended meanwhile. Mostly asyncpg's pool takes an ended one back by itself."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:
-        return False
-
-
-async def _give_back(pool: asyncpg.Pool[asyncpg.Record], connections: Sequence[Connection]) -> None:
-    for connection in connections:
-        with suppress(asyncpg.InterfaceError):  # the pool was given up meanwhile
-            await pool.release(connection)
-
-
-async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record], kept: Sequence[Connection]) -> None:
-    """Let calls that are under way finish for a while; then end them. The pool waits for the ``kept`` sessions, too."""
+async def _leave_pool(pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    """Let calls that are under way finish for a while; then end them."""
     try:
         async with asyncio.timeout(LEAVE_SECONDS):
-            await _give_back(pool, kept)
             await pool.close()
     except TimeoutError:
         pool.terminate()
