@@ -137,3 +137,6 @@ async def test_I3_the_first_of_duplicates_may_be_a_push_that_nobody_saw() -> Non
     assert broken([lost, second, third]) == set()
     assert broken([lost, second, structs.replace(third, answer=[PushOutcome(other, {})])]) == {"I3"}
     assert broken([second, third]) == {"I3"}
+    # In a log that messages may leave, an earlier try of one of the two may have been the first.
+    assert broken([second, third], SWEPT) == set()
+    assert broken([second, structs.replace(third, answer=[PushOutcome(other, {})])], SWEPT) == {"I3"}
