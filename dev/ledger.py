@@ -23,8 +23,8 @@ PAGE = ROOT / "docs" / "ledger.md"
 RESULTS = ROOT / "torture" / "results"
 STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 NONE = "none"
-LONG_SECONDS = 600
-"""A run of at least so long shows whether memory grows."""
+LONG_SECONDS, SEVERAL_ROUNDS = 600, 3
+"""A run of at least so long, and of so many rounds, shows whether memory grows: a round keeps its history until its end."""
 MILLION = 1_000_000
 """A history of at least so many messages has a row of its own."""
 HARMS = {
@@ -158,7 +158,7 @@ def short(figure: int) -> str:
 def _memory(results: Runs, _: Sequence[Finding]) -> str:
     lines = []
     for name, result in results.items():
-        if result.seconds >= LONG_SECONDS:
+        if result.seconds >= LONG_SECONDS and result.rounds >= SEVERAL_ROUNDS:
             weights = (_weights(result.memory_mib.server), _weights(result.memory_mib.torture))
             figures = [f"{result.seconds / 60:.0f}", f"{result.rounds:,}", f"{result.pushed:,}"]
             lines.append([_file(name), STORES[result.store], *figures, *weights])
