@@ -80,7 +80,7 @@ def fresh_file() -> Iterator[str]:
 
 @contextmanager
 def fresh_database(server: PostgresServer) -> Iterator[str]:
-    """A store in a database, which is dropped: its upkeep would fall into the next case."""
+    """A store in a database, which is dropped: its chores would fall into the next case."""
     dsn = server.create_database()
     try:
         yield dsn

@@ -44,9 +44,9 @@ from skep.model import (
     Start,
     Token,
 )
+from skep.model.chores import Chore
 from skep.model.record import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
-from skep.model.upkeep import Chore
 from skep.store.protocol import Store
 
 PLENTY = 1000

@@ -277,7 +277,7 @@ async def test_retention_removes_what_was_cleared_but_nothing_in_flight(driver: 
     assert await driver.store.message(driver.key(), a.seq) is None
 
 
-# sweep, upkeep
+# sweep, maintain
 
 
 async def test_swept_keys_no_longer_answer_and_live_ones_do(driver: Driver) -> None:
@@ -308,7 +308,7 @@ async def test_a_deleted_queue_is_swept_in_bounded_passes(driver: Driver) -> Non
     assert payloads(await driver.pop()) == ["new"]
 
 
-async def test_upkeep_changes_nothing(driver: Driver) -> None:
+async def test_maintain_changes_nothing(driver: Driver) -> None:
     await driver.push("a", "b")
     delivery = await driver.pop_one()
     before = await driver.queue_stats()

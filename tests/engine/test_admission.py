@@ -14,8 +14,8 @@ from skep.engine.door import FIRST_LIMIT, Door
 from skep.engine.timers import Timers
 from skep.errors import Code, SkepError
 from skep.model import PushStatus, SettleStatus
+from skep.model.chores import Connections
 from skep.model.operation import QueuedReason
-from skep.model.upkeep import Connections
 from tests.engine.driver import ORDERS, EngineDriver, message
 from tests.engine.recording import RecordingStore
 

@@ -62,5 +62,5 @@ async def test_nothing_of_a_deleted_queue_stays_in_memory(engine: Engine, clock:
         looks.append(census(engine))
 
     before, after = looks
-    assert (before["Upkeep"], before["LogicalQueue"]) == (1, 0)
+    assert (before["Chores"], before["LogicalQueue"]) == (1, 0)
     assert {name: grown for name, grown in (after - before).items() if grown >= QUEUES} == {}

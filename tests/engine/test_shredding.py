@@ -156,7 +156,7 @@ async def test_purged_dead_letters_are_overwritten_where_they_are_in_sqlite(
         assert sqlite_disk.found(CARDS[:1]) == []
 
 
-async def test_shredding_says_so_when_a_reader_keeps_the_keys_in_the_log_and_upkeep_finishes_it(
+async def test_shredding_says_so_when_a_reader_keeps_the_keys_in_the_log_and_a_chore_finishes_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     """Somebody else reads the file, a backup for example: what it may still have to read cannot be cut off."""
@@ -420,7 +420,7 @@ async def test_a_file_that_a_killed_server_left_is_cut_when_it_is_opened(tmp_pat
 
 
 async def swept(engine: Engine) -> None:
-    """Let the engine's upkeep run until there is nothing left of it."""
+    """Let the engine's chores run until there is nothing left of it."""
     while (await engine._store.sweep(engine.now(), 1_000)).more:
         pass
     await engine._store.maintain()

@@ -12,8 +12,8 @@ from skep.model import (
     QueueKey,
     Seq,
 )
+from skep.model.chores import Chore
 from skep.model.history import RetentionPass
-from skep.model.upkeep import Chore
 from tests.support.reference import EXPIRED_LEASE, Group, Lease, Log
 from tests.support.reference_claims import ReferenceClaims
 

@@ -6,8 +6,8 @@ import msgspec
 
 from skep.clock import Instant, seconds
 from skep.ids import minted_at
+from skep.model.chores import Chore
 from skep.model.operation import OperationStatus
-from skep.model.upkeep import Chore
 from tests.support.reference import Group, Log
 from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_operations import ReferenceOperations

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from skep.clock import Instant
 from skep.model import QueueKey, Seq
+from skep.model.chores import Chore
 from skep.model.scheduled import (
     Change,
     Changed,
@@ -17,7 +18,6 @@ from skep.model.scheduled import (
     ScheduledPosition,
     ScheduledRow,
 )
-from skep.model.upkeep import Chore
 from tests.support.reference import Log, Scheduled
 
 if TYPE_CHECKING:

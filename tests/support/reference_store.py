@@ -55,10 +55,10 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.model.chores import Chore, Connections
 from skep.model.operation import operations_ahead
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.model.transaction import Transaction, TransactionOutcome
-from skep.model.upkeep import Chore, Connections
 from skep.store.rules import check_sealed
 from skep.wire.times import to_datetime
 from tests.support.copies import copied

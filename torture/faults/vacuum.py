@@ -23,7 +23,7 @@ HALF_MADE = "SELECT indexrelid::regclass FROM pg_index WHERE NOT indisvalid"
 
 
 class VacuumPostgres:
-    """Runs the statements of upkeep one after the other. Those that rewrite a table or its indexes lock it meanwhile."""
+    """Runs the statements of chores one after the other. Those that rewrite a table or its indexes lock it meanwhile."""
 
     name = "vacuum"
     description = "VACUUM, VACUUM FULL, ANALYZE and REINDEX under the load"

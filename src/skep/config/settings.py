@@ -252,7 +252,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 10.0
     sweep_seconds: Annotated[float, Meta(gt=0, description="how often data that has aged out is removed")] = 60.0
     maintain_seconds: Annotated[
-        float, Meta(gt=0, description="how often the store does its own upkeep, such as compaction")
+        float, Meta(gt=0, description="how often the store does its own chores, such as compaction")
     ] = 1.0
     discover_seconds: Annotated[
         float, Meta(gt=0, description="how often queues made by other servers are looked for, when the store is shared")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from skep.config import AdmissionSettings
 from skep.engine.door import Door
 from skep.errors import Code, SkepError
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 
 REOPEN_SHARE = 0.9
 """A full queue of operations takes new ones only when it has drained to this share, to avoid flapping."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from skep.clock import Clock, Instant
+from skep.engine.chores import Chores
 from skep.engine.registry import Registry
-from skep.engine.upkeep import Upkeep
 from skep.model import PushBatch, QueueKey, Settlement, SettleResult, SettleStatus
 
 log = structlog.get_logger("skep.engine")
@@ -20,14 +20,14 @@ class Announcer:
     """Tells parked polls and timers about calls that did not use the lanes of their queues."""
 
     _clock: Clock
-    _upkeep: Upkeep
+    _chores: Chores
     _registry: Registry
 
     def pushed(self, batch: PushBatch, deliver_at: Instant | None) -> None:
         """Announce a stored batch, of one or several queues."""
         now = self._clock.now()
         for key in {message.queue for message in batch.messages}:
-            self._upkeep.pushed(key, now, deliver_at)
+            self._chores.pushed(key, now, deliver_at)
             queue = self._registry.peek(key)
             if queue is not None:
                 queue.pushed([batch])
@@ -40,7 +40,7 @@ class Announcer:
         """Announce settled messages, of one or several queues."""
         now = self._clock.now()
         for key in {settlement.queue for settlement in settlements}:
-            self._upkeep.settled(key, now)
+            self._chores.settled(key, now)
             queue = self._registry.peek(key)
             if queue is not None:
                 queue.settled(settlements, results)
@@ -56,5 +56,5 @@ class Announcer:
                     "dead letter discarded", queue=settlement.queue.name, seq=settlement.seq, group=settlement.group
                 )
         for key in queues:
-            self._upkeep.pushed(key, self._clock.now())
+            self._chores.pushed(key, self._clock.now())
             self._registry.wake(key)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from skep.clock import seconds
 from skep.engine.access import Access
+from skep.engine.chores import Chores
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
 from skep.engine.pop.dispenser import Dispenser
 from skep.engine.registry import Registry
 from skep.engine.timers import Timers
-from skep.engine.upkeep import Upkeep
 from skep.errors import SkepError
 from skep.model import Queue, QueueKey
 from skep.model.system_event import SystemEvent, SystemEventKind
@@ -30,7 +30,7 @@ class Caches:
 
     _timers: Timers
     _in_flight: InFlight
-    _upkeep: Upkeep
+    _chores: Chores
     _registry: Registry
     _dispenser: Dispenser
     _encryption: Encryption
@@ -43,14 +43,14 @@ class Caches:
 
     def changed(self, queue: Queue) -> Queue:
         """Note that a queue was made, or that its settings changed."""
-        self._upkeep.changed(queue)
+        self._chores.changed(queue)
         self._dispenser.queues_changed()
         self._registry.wake(queue.key)
         return queue
 
     def gone(self, key: QueueKey) -> None:
         """Note that a queue was deleted."""
-        self._upkeep.forget(key)
+        self._chores.forget(key)
         self._encryption.forget(key)
         self._dispenser.queues_changed()
         self._registry.wake(key)
@@ -69,7 +69,7 @@ class Caches:
 
     def missed(self) -> None:
         """Read everything again, as all cached data may be stale."""
-        self._upkeep.look_anew()
+        self._chores.look_anew()
         self._access.changed(None, True)
         self._read_data_keys()
         self._dispenser.queues_changed()

@@ -130,7 +130,7 @@ class Engine(QueueCalls):
     async def _append(self, key: QueueKey, rows: NewRows) -> Appended:
         now = self._clock.now()
         appended = await self._store.push_rows(key, rows, now, self.settings.create_queues_on_push)
-        self._upkeep.pushed(key, now)
+        self._chores.pushed(key, now)
         self._registry.get(key).parking.wake(len(rows))
         return appended
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, Limits
 from skep.engine import validate
+from skep.engine.chores import Chores
 from skep.engine.inflight import InFlight
 from skep.engine.pop.dispenser import Dispenser
-from skep.engine.upkeep import Upkeep
 from skep.errors import Code, SkepError
 from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
 from skep.store.protocol.groups import GroupVerbs
@@ -39,7 +39,7 @@ class Logs:
     _in_flight: InFlight
     _limits: Limits
     _dispenser: Dispenser
-    _upkeep: Upkeep
+    _chores: Chores
 
     async def read(
         self,
@@ -116,5 +116,5 @@ class Logs:
             if not 0 <= seq <= validate.SEQ_MAX:
                 raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
             stats = await self._store.report_progress(key, group, seq, self._clock.now())
-            self._upkeep.settled(key, self._clock.now())
+            self._chores.settled(key, self._clock.now())
             return stats

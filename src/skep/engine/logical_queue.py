@@ -15,9 +15,9 @@ from msgspec import Struct
 from skep.clock import Clock, Instant
 from skep.config import EngineSettings
 from skep.engine.batching import Lane, split
+from skep.engine.chores import Chores
 from skep.engine.polls import Line, Parking, Poll, Safety, Waiters
 from skep.engine.timers import Timers
-from skep.engine.upkeep import Upkeep
 from skep.model import (
     PopRequest,
     PopResult,
@@ -60,7 +60,7 @@ class Surroundings(Struct):
     opened: PopVerbs
     clock: Clock
     timers: Timers
-    upkeep: Upkeep
+    chores: Chores
     settings: EngineSettings
     give_back: GiveBack
     on_dead: OnDead
@@ -71,8 +71,8 @@ class LogicalQueue:
     """All calls of this server on one queue go through this object."""
 
     __slots__ = (
+        "_chores",
         "_shared",
-        "_upkeep",
         "is_used",
         "key",
         "message_bytes",
@@ -95,7 +95,7 @@ class LogicalQueue:
         self.is_used = True
         self.watched_until = Instant(0)
         self._shared = shared
-        self._upkeep = shared.upkeep
+        self._chores = shared.chores
         self.pushes: Lane[tuple[PushBatch, Instant | None], PushOutcome] = Lane("push", self._push, limits)
         self.pops: Lane[PopRequest, PopResult] = Lane("pop", self._pop, limits, abandoned=shared.give_back)
         self.settles: Lane[Settlements, list[SettleResult]] = Lane("settle", self._settle, limits)
@@ -148,7 +148,7 @@ class LogicalQueue:
             )
         else:
             outcomes = await shared.store.push(batches, now, create)
-        self._upkeep.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
+        self._chores.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
         self.pushed(batches, served)
         return outcomes
 
@@ -208,7 +208,7 @@ class LogicalQueue:
         for request, result in zip(requests, results, strict=True):
             if result.deliveries:
                 deadline = result.deliveries[0].lease_deadline
-                self._upkeep.leased(self.key, deadline)
+                self._chores.leased(self.key, deadline)
                 self.parking.ready_at(request.group, deadline)
         return results if len(results) <= 1 else _as_of_the_last(requests, results)
 
@@ -225,7 +225,7 @@ class LogicalQueue:
             )
         else:
             results = await self._shared.store.settle(settlements, now)
-        self._upkeep.settled(self.key, now)
+        self._chores.settled(self.key, now)
         self.settled(settlements, results, served)
         if not all(call.plain for call in calls):
             self._shared.on_dead(settlements, results)

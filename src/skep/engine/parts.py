@@ -14,6 +14,7 @@ from skep.engine.admission import Admission, Recent
 from skep.engine.announcer import Announcer
 from skep.engine.browse import Browse
 from skep.engine.caches import Caches
+from skep.engine.chores import Chores
 from skep.engine.dead_letters import DeadLetters
 from skep.engine.declared import Declared
 from skep.engine.decryption import Decryption
@@ -39,10 +40,9 @@ from skep.engine.several_queues import SeveralQueues
 from skep.engine.staging import Staging
 from skep.engine.system_events import Follower
 from skep.engine.timers import Timers
-from skep.engine.upkeep import Upkeep
 from skep.ids import IdMint
 from skep.model import Queue, QueueKey
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 from skep.store.protocol import PayloadVerbs, Store
 
 
@@ -82,7 +82,7 @@ class Parts:
     def _make_queues(self, opened: PayloadVerbs) -> None:
         """Make the queues in memory, the waiting polls, and the follower of other servers' changes."""
         store, clock = self._store, self._clock
-        self._upkeep = Upkeep(
+        self._chores = Chores(
             store,
             clock,
             self._random,
@@ -97,13 +97,13 @@ class Parts:
         self._dispenser = Dispenser(
             store, clock, self._ids, self._timers, self._in_flight, self.settings, self._registry.get
         )
-        self._announcer = Announcer(clock, self._upkeep, self._registry)
+        self._announcer = Announcer(clock, self._chores, self._registry)
         self._surroundings = Surroundings(
             store,
             opened,
             clock,
             self._timers,
-            self._upkeep,
+            self._chores,
             self.settings,
             self._dispenser.abandoned,
             self._announcer.died,
@@ -114,7 +114,7 @@ class Parts:
         self.caches = Caches(
             self._timers,
             self._in_flight,
-            self._upkeep,
+            self._chores,
             self._registry,
             self._dispenser,
             self.encryption,
@@ -152,7 +152,7 @@ class Parts:
     def _make_views(self, opened: PayloadVerbs) -> None:
         """Make the engine's interfaces for all other calls, by noun."""
         store, clock, ids = self._store, self._clock, self._ids
-        self.log = Logs(store, opened, clock, self._in_flight, self._limits, self._dispenser, self._upkeep)
+        self.log = Logs(store, opened, clock, self._in_flight, self._limits, self._dispenser, self._chores)
         self.staging = Staging(
             store, clock, ids, self._in_flight, self.settings, lambda: self.declared, self._announce, self.encryption
         )
@@ -169,9 +169,9 @@ class Parts:
             self.settings.published_seconds,
         )
         self.scheduled = Scheduled(
-            store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._upkeep, self._wake
+            store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._chores, self._wake
         )
-        self.groups = Groups(store, clock, self._in_flight, self._upkeep.inspect, self._wake)
+        self.groups = Groups(store, clock, self._in_flight, self._chores.inspect, self._wake)
         self.consumers = Consumers(clock)
         self.history = History(store, opened, clock, self._in_flight, self.settings)
         self.records = Records(
@@ -191,7 +191,7 @@ class Parts:
             await self.spool.open()
         if self.settings.shared:
             self._follower.start()
-        self._upkeep.start()
+        self._chores.start()
         self.operations.start()
 
     async def stop(self) -> None:
@@ -201,7 +201,7 @@ class Parts:
         self.admission.end_waits()
         self.operations.end_waits()
         await self._follower.stop()
-        await self._upkeep.stop()
+        await self._chores.stop()
         await self._in_flight.drain()
         await self.buffer.stop()
         await self.operations.stop()
@@ -232,7 +232,7 @@ class Parts:
     @property
     def known_queues(self) -> int:
         """How many queues this server runs chores for."""
-        return self._upkeep.queues
+        return self._chores.queues
 
     @property
     def logical_queues(self) -> int:
@@ -242,7 +242,7 @@ class Parts:
     @property
     def is_quiet(self) -> bool:
         """Whether no timer is overdue, and no chore or operation runs. Tests wait for this after they moved the clock."""
-        return not self._timers.overdue and not self._upkeep.under_way and self.operations.quiet
+        return not self._timers.overdue and not self._chores.under_way and self.operations.quiet
 
     def connections(self) -> Connections:
         """How busy the store's connections are."""
@@ -275,7 +275,7 @@ class Parts:
             self._dispenser.queues_changed()
 
     def _announce(self, key: QueueKey, now: Instant) -> None:
-        self._upkeep.pushed(key, now)
+        self._chores.pushed(key, now)
         self._wake(key)
 
     def _wake(self, key: QueueKey) -> None:

@@ -112,7 +112,7 @@ class QueueCalls(Parts):
             if dry_run:
                 return would_clear(await self._store.queue_stats(key, self._clock.now()), scope)
             cleared = await self._store.clear(key, scope, self._clock.now())
-            self._upkeep.inspect(key)
+            self._chores.inspect(key)
             self._wake(key)
             return cleared
 
@@ -125,6 +125,6 @@ class QueueCalls(Parts):
             deleted = await self._store.delete_message(key, seq, id_, self._clock.now(), dry_run)
             if not dry_run:
                 # The messages behind it, and its neighbours in a lease, may be ready now.
-                self._upkeep.inspect(key)
+                self._chores.inspect(key)
                 self._wake(key)
             return deleted

@@ -10,9 +10,9 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, Limits
 from skep.engine import validate
+from skep.engine.chores import Chores
 from skep.engine.encryption import Encryption
 from skep.engine.inflight import InFlight
-from skep.engine.upkeep import Upkeep
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import SEALED_TYPE, QueueKey
@@ -51,7 +51,7 @@ class Scheduled:
     _in_flight: InFlight
     _limits: Limits
     _encryption: Encryption
-    _upkeep: Upkeep
+    _chores: Chores
     _wake: Callable[[QueueKey], None]
     """Called for queues whose log got messages."""
 
@@ -119,7 +119,7 @@ class Scheduled:
 
     def _tell(self, key: QueueKey, what: Change, deliver_at: Instant | None, now: Instant) -> None:
         if what is not Change.CANCEL:
-            self._upkeep.pushed(key, now, deliver_at)
+            self._chores.pushed(key, now, deliver_at)
         if what is Change.RUN:
             self._wake(key)
 

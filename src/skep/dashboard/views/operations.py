@@ -20,9 +20,9 @@ from skep.http.request.permission import ADMIN_TENANT
 from skep.http.routes.refusals import visible_refusal
 from skep.http.views import age_seconds, wanted_id
 from skep.ids import id_text
+from skep.model.chores import Connections
 from skep.model.key import SERVER, Verb
 from skep.model.operation import Operation, OperationFilter, OperationStatus
-from skep.model.upkeep import Connections
 from skep.wire.status import FailedCalls
 
 LOOKED_AT = 500

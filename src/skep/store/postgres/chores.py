@@ -10,7 +10,7 @@ import structlog
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.model import QUEUE_MODE_GROUP, Queue, QueueKey, scheduled
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.postgres import queues, retain, tidy
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database

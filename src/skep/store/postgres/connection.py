@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from skep.errors import Code, SkepError
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 from skep.store.pieces import Pieces
 from skep.store.postgres.demand import Demand
 

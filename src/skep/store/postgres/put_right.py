@@ -10,7 +10,7 @@ from __future__ import annotations
 import structlog
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.postgres.connection import Connection
 from skep.store.rules import (
     AHEAD_MICROS,

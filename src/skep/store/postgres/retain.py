@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from skep.clock import Instant, seconds
 from skep.model import Queue, QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.database import Database

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from skep.clock import Instant
 from skep.model import QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 
 
 class ChoreVerbs(Protocol):
-    """The upkeep of queues and of the store."""
+    """The chores of queues and of the store."""
 
     async def promote(self, key: QueueKey, now: Instant, limit: int) -> Chore:
         """Let scheduled messages that are due enter the log, oldest due first."""
@@ -38,4 +38,4 @@ class ChoreVerbs(Protocol):
         """Remove expired deduplication keys, receipts, sessions and staged chunks, old histories and samples, and the data of deleted queues."""
 
     async def maintain(self) -> None:
-        """The store's own upkeep (compaction, checkpoints); safe at any time."""
+        """The store's own chores (compaction, checkpoints); safe at any time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 
 
 class ConnectionVerbs(Protocol):

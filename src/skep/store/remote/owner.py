@@ -16,7 +16,7 @@ import structlog
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.protocol import Store
 from skep.store.remote.events import Events
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames

@@ -18,7 +18,7 @@ import msgspec
 from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import QueueKey
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 from skep.store.protocol import Store
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
 from skep.store.remote.verbs import VERBS, VERSION, RemoteVerb, decoder, error_of

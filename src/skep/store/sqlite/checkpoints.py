@@ -69,7 +69,7 @@ class Checkpoints:
             moving.result()
 
     def cut_soon(self) -> None:
-        """Let the next upkeep cut the log, as it may still hold destroyed data."""
+        """Let the next `maintain` cut the log, as it may still hold destroyed data."""
         self._cut_due = True
 
     @property

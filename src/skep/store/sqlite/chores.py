@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from skep.clock import Instant, seconds
 from skep.model import QUEUE_MODE_GROUP, QueueKey, scheduled
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.lease import Effects, run_out_set
 from skep.store.rules import KEYFRAME_SECONDS, PAST_SECONDS, TRACE_EVENTS_SECONDS, settles_unread
 from skep.store.sqlite.bury import apply

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 import apsw
 
 from skep.errors import Code, SkepError
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.pieces import Pieces
 from skep.store.sqlite import vacuum
 from skep.store.sqlite.calls import Piece, Reader
@@ -85,7 +85,7 @@ class Database:
         if self._path == MEMORY:
             return Session(db)
         checkpoints = Checkpoints(db, self._knobs.checkpoint_pages, lambda: open_writer(self._path, self._knobs))
-        with suppress(apsw.Error):  # a full disk: the next upkeep tries again
+        with suppress(apsw.Error):  # a full disk: the next `maintain` tries again
             checkpoints.cut()  # the last process may have died before it could
         return Session(db, checkpoints)
 

@@ -12,7 +12,7 @@ import structlog
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.ids import minted_at
 from skep.model import WINDOW_CAP_FACTOR, QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.rules import (
     AHEAD_MICROS,
     LONGEST_WAIT_MICROS,

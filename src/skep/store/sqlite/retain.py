@@ -10,7 +10,7 @@ import structlog
 
 from skep.clock import Instant, seconds
 from skep.model import QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.rules import LOOK_AGAIN_SECONDS, LOOK_FOR_IDLE_MICROS, dead_letter_target, idle_micros, removal_age
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.leases import SQL as LEASES_SQL

@@ -150,7 +150,7 @@ class Session:
         self.db.close()
 
     def cut_log_soon(self) -> None:
-        """Let the next upkeep cut the write-ahead log, as it may still hold destroyed data."""
+        """Let the next `maintain` cut the write-ahead log, as it may still hold destroyed data."""
         if self.checkpoints is not None:
             self.checkpoints.cut_soon()
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from skep.clock import Instant
 from skep.model import Appended, PopRequest, PushBatch, QueueKey, Renewal, Settlement
+from skep.model.chores import Connections
 from skep.model.system_event import EventPosition, SystemEvents
-from skep.model.upkeep import Connections
 from skep.store.protocol.access import AccessStore
 from skep.store.protocol.records import RecordStore
 from skep.store.protocol.refusals import RefusalStore

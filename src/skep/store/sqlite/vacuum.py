@@ -24,7 +24,7 @@ from skep.store.sqlite.session import Session
 STEP_PAGES = 32
 """Pages that are given back in one transaction: 128 KiB."""
 STEPS = 16
-"""Steps of one upkeep; callers come in between."""
+"""Steps of one `maintain`; callers come in between."""
 LEAST_FREE_PAGES = 1_024
 """Fewer free pages are not worth the effort."""
 BEGIN_SHARE = 4

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.model import QueueChanges
-from skep.model.upkeep import Connections
+from skep.model.chores import Connections
 from skep.store.postgres import PostgresStore, demand
 from skep.store.postgres.demand import AVERAGED_SECONDS, Demand
 from tests.contract.driver import Driver

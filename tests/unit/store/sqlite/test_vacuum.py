@@ -73,7 +73,7 @@ async def fill_and_retain(driver: Driver) -> None:
 
 
 async def keep_house(driver: Driver) -> None:
-    """Upkeep, as often as it takes until it does nothing more."""
+    """Chores, as often as it takes until it does nothing more."""
     pages = -1
     while pages != (pages := await pragma(driver, "page_count")):
         await driver.store.maintain()

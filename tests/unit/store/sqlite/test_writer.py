@@ -316,18 +316,18 @@ async def test_callers_do_not_wait_while_the_log_is_moved_that_is_about_to_be_cu
 
     monkeypatch.setattr(Checkpoints, "_move", moved)
     session_of(store).cut_log_soon()
-    upkeep = asyncio.create_task(store.maintain())
+    chores = asyncio.create_task(store.maintain())
     assert await asyncio.to_thread(moves.wait, 30)
     async with asyncio.timeout(20):
         await store.push([batch(b"x")], NOW)
-    assert not upkeep.done()
+    assert not chores.done()
 
     goes_on.set()
-    await upkeep
+    await chores
     assert (tmp_path / "skep.db-wal").stat().st_size == 0
 
 
-async def test_upkeep_asks_nothing_of_a_connection_that_is_at_work_in_the_thread(store: SqliteStore) -> None:
+async def test_maintain_asks_nothing_of_a_connection_that_is_at_work_in_the_thread(store: SqliteStore) -> None:
     assert store._writer is not None
     begun, goes_on = threading.Event(), threading.Event()
 

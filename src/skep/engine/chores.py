@@ -22,7 +22,7 @@ from skep.config import EngineSettings
 from skep.engine.timers import Timer, Timers
 from skep.errors import Code, SkepError
 from skep.model import Queue, QueueKey
-from skep.model.upkeep import Chore
+from skep.model.chores import Chore
 from skep.store.protocol.chores import ChoreVerbs
 from skep.store.protocol.queues import QueueVerbs
 from skep.store.rules import NOTICED_MICROS, dead_letter_target, may_lose_messages
@@ -33,7 +33,7 @@ RETENTION_SPACING = seconds(1)
 """A settlement makes a retention pass due after this time, so that not each ack causes a pass."""
 PAGE = 100
 
-log = structlog.get_logger("skep.upkeep")
+log = structlog.get_logger("skep.chores")
 
 
 class Timed(Struct, eq=False):
@@ -88,7 +88,7 @@ class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
     """The store's verbs for chores and queues."""
 
 
-class Upkeep:
+class Chores:
     """All chores of an engine, each at its time, a bounded number at once."""
 
     def __init__(

@@ -171,7 +171,7 @@ async def test_a_time_that_becomes_known_while_a_chore_runs_is_kept(driver: Engi
     assert [delivery.payload for delivery in await driver.pop(batch=2)] == [b"1", b"2"]
 
 
-async def test_samples_sweeps_and_upkeep_come_again_and_again(driver: EngineDriver) -> None:
+async def test_samples_sweeps_and_maintenance_come_again_and_again(driver: EngineDriver) -> None:
     await driver.quiet()
     counts = {chore: len(driver.store.calls[chore]) for chore in ("sample", "sweep", "maintain")}
     for _ in range(12):
