@@ -24,6 +24,7 @@ class ClientLine:
         self._filling = msgspec.json.decode(template(way.size) % 0)["x"]
         self._partitions = [partition_of(number) for number in range(PARTITIONS)]
         self._popped: list[AsyncMessage] = []
+        self._done: list[AsyncMessage] = []
 
     @classmethod
     async def open(cls, way: Way) -> Self:
@@ -42,14 +43,20 @@ class ClientLine:
         )
 
     async def pop(self) -> list[int]:
-        self._popped = await self._client.pop(self._way.queue, batch=self._way.batch, wait_seconds=WAIT_SECONDS)
+        done, self._done = self._done, []
+        self._popped = await self._client.pop(
+            self._way.queue, ack=done, batch=self._way.batch, wait_seconds=WAIT_SECONDS
+        )
         return [number_of(message.payload) for message in self._popped]
 
     async def ack(self) -> None:
-        await self._client.ack(*self._popped)
+        """The next pop takes the acks along."""
+        self._done = self._popped
 
     async def drop(self) -> None:
-        """Nothing: what is settled is retention's, as in production."""
+        """Send the last acks. What is settled is retention's, as in production."""
+        done, self._done = self._done, []
+        await self._client.ack(*done)
 
     async def close(self) -> None:
         await self._client.close()

@@ -39,7 +39,9 @@ class SkepLine:
         self._wire = wire
         self._way = way
         self._pushes = [self._push_from(first) for first in range(PARTITIONS)]
-        self._pop = request("GET", f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true")
+        self._pop_path = f"/api/v1/pop/queue/{way.queue}?batch={way.batch}&wait=true"
+        self._pop = request("POST", self._pop_path)
+        self._popped: list[_Message] = []
         self._acks: list[dict[str, str]] = []
 
     @classmethod
@@ -71,20 +73,27 @@ class SkepLine:
         expect(201, *await self._wire.ask(self._pushes[first % PARTITIONS] % self.numbers(first), taken_answer))
 
     async def pop(self) -> list[int]:
-        status, body = await self._wire.ask(self._pop, taken_answer)
+        asked = self._pop
+        if self._acks:
+            asked = request("POST", self._pop_path, msgspec.json.encode({"acknowledgments": self._acks}))
+            self._acks = []
+        status, body = await self._wire.ask(asked, taken_answer)
         if status == NO_CONTENT:
             return []
         expect(200, status, body)
-        found = _popped(body).messages
-        self._acks = [{"leaseId": lease} for lease in dict.fromkeys(message.leaseId for message in found)]
-        return [number_of(bytes(message.payload)) for message in found]
+        self._popped = _popped(body).messages
+        return [number_of(bytes(message.payload)) for message in self._popped]
 
     async def ack(self) -> None:
-        body = msgspec.json.encode({"acknowledgments": self._acks})
-        expect(200, *await self._wire.ask(request("POST", "/api/v1/ack/batch", body), taken_answer))
+        """The next pop takes the acks along: the server commits them at once, and answers both together."""
+        self._acks = [{"leaseId": lease} for lease in dict.fromkeys(message.leaseId for message in self._popped)]
 
     async def drop(self) -> None:
-        """Nothing: what is settled is retention's, as in production."""
+        """Send the last acks. What is settled is retention's, as in production."""
+        if self._acks:
+            body = msgspec.json.encode({"acknowledgments": self._acks})
+            expect(200, *await self._wire.ask(request("POST", "/api/v1/ack/batch", body), taken_answer))
+            self._acks = []
 
     async def close(self) -> None:
         self._wire.close()

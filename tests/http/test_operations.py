@@ -76,6 +76,19 @@ def test_a_queued_push_is_answered_202_with_an_entry_for_every_item(api: Api) ->
     assert told["estimatedWait"] > 0
 
 
+def test_a_pop_whose_acks_were_queued_names_their_operations(server: RunningServer, api: Api) -> None:
+    busy(server, False)
+    api.push("q", 1)
+    [message] = api.pop("q")
+    busy(server)
+
+    reply = api.post("/api/v1/pop/queue/q", {"acknowledgments": [{"leaseId": message["leaseId"], "seq": 1}]})
+
+    [result] = reply.json["results"]
+    assert (reply.status, result["status"]) == (200, "queued")
+    assert api.get(f"/api/v1/operations/{result['operationId']}").json["status"] == "pending"
+
+
 def test_I15_a_push_to_several_partitions_is_stored_at_once_or_refused_and_never_queued(api: Api) -> None:
     items = [{"queue": "q", "partition": p, "payload": n} for n, p in enumerate("ABA")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Unpack
 
 import msgspec
@@ -46,9 +47,22 @@ class AsyncMessaging(AdminCalls, AsyncSender):
                 return told_of_failure(error, items, options)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
-    async def pop(self, queue: str, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
-        call = ApiCall(calls.pop(queue, options).request, read_messages)
+    async def pop(
+        self, queue: str, *, ack: Sequence[MessageData] = (), **options: Unpack[PopOptions]
+    ) -> list[AsyncMessage]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given.
+
+        ``ack`` are earlier messages that are done: the same request acks them first. A message whose ack was refused stays without
+        ``settled``, and keeps nothing else away.
+        """
+        if not ack:
+            call = ApiCall(calls.pop(queue, options).request, read_messages)
+        else:
+            said = [(message, message_data.completed(message)) for message in ack]
+            short = message_data.short(said)
+            call = ApiCall(
+                calls.pop(queue, options, short.sent).request, partial(read_messages, said=said, short=short)
+            )
         return message_data.held(await popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)

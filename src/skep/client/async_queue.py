@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Unpack
@@ -41,9 +41,9 @@ class AsyncQueue:
         return await self._client.push(self.name, messages, **options)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
-    async def pop(self, **options: Unpack[PopOptions]) -> list[AsyncMessage]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
-        return await self._client.pop(self.name, **queue_pop_options(self.partition, self.group, options))
+    async def pop(self, *, ack: Sequence[MessageData] = (), **options: Unpack[PopOptions]) -> list[AsyncMessage]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given. Those of ``ack`` are acked first."""
+        return await self._client.pop(self.name, ack=ack, **queue_pop_options(self.partition, self.group, options))
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def consume(self, **options: Unpack[PopOptions]) -> AsyncIterator[AsyncMessage]:

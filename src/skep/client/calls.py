@@ -30,6 +30,7 @@ from skep.wire.messages import (
     ExtendBatchResponse,
     Extended,
     ExtendRequest,
+    PopBody,
     PoppedMessage,
     PopResponse,
     PushedMessage,
@@ -105,16 +106,17 @@ def read_pushed(answer: ApiResponse) -> Pushed:
     return Pushed(response.messages, response.queues)
 
 
-def pop(queue: str, options: PopOptions) -> ApiCall[list[PoppedMessage]]:
-    """Lease messages of a queue.
+def pop(queue: str, options: PopOptions, acks: Sequence[Ack] = ()) -> ApiCall[list[PoppedMessage]]:
+    """Lease messages of a queue; ``acks`` are settled first.
 
-    The call may be repeated: if an answer is lost, its lease runs out and the messages come again.
+    The call may be repeated: if an answer is lost, its lease runs out and the messages come again. A repeated ack changes nothing.
     """
     path = f"/api/v1/pop/queue/{path_part(queue)}"
     partition = options.get("partition")
     if partition is not None:
         path += f"/partition/{path_part(partition)}"
-    return _pop(path, {}, options)
+    call = _pop(path, {}, options)
+    return ApiCall(replace(call.request, body=encode(PopBody(list(acks)))), call.read) if acks else call
 
 
 def queue_pop_options(partition: str | None, group: str | None, options: PopOptions) -> PopOptions:

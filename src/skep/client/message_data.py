@@ -107,14 +107,24 @@ class MessageData(Struct, eq=False, gc=False, rename="camel"):  # nothing that a
 
 class _Popped(Struct, Generic[M]):
     messages: list[M]
+    results: list[AckResult] = []
 
 
-def message_reader(kind: type[M]) -> Callable[[ApiResponse], list[M]]:
-    """A function that reads the answer to a pop straight into messages."""
+Said = Sequence[tuple["MessageData", Ack]]
+"""Messages with the ack of each."""
+
+
+def message_reader(kind: type[M]) -> Callable[..., list[M]]:
+    """A function that reads the answer to a pop straight into messages. Acks that went along are noted in their messages."""
     read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
 
-    def popped(answer: ApiResponse) -> list[M]:
-        return [] if answer.status == NO_CONTENT else read(answer).messages
+    def popped(answer: ApiResponse, said: Said = (), short: Shortened | None = None) -> list[M]:
+        if answer.status == NO_CONTENT:
+            return []
+        found = read(answer)
+        if short is not None:
+            noted(said, short.results(found.results), None)
+        return found.messages
 
     return popped
 

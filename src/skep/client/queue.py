@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Unpack
@@ -41,9 +41,9 @@ class Queue:
         return self._client.push(self.name, messages, **options)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
-    def pop(self, **options: Unpack[PopOptions]) -> list[Message]:
-        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given."""
-        return self._client.pop(self.name, **queue_pop_options(self.partition, self.group, options))
+    def pop(self, *, ack: Sequence[MessageData] = (), **options: Unpack[PopOptions]) -> list[Message]:
+        """Lease messages; an empty list when there are none, after ``wait_seconds`` if given. Those of ``ack`` are acked first."""
+        return self._client.pop(self.name, ack=ack, **queue_pop_options(self.partition, self.group, options))
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     def consume(self, **options: Unpack[PopOptions]) -> Iterator[Message]:

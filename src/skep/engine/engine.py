@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from skep.engine import validate
 from skep.engine.admission import AdmissionDecision
 from skep.engine.answers import Room
-from skep.engine.logical_queue import Settlements
+from skep.engine.logical_queue import LogicalQueue, Settlements
 from skep.engine.pop.consumers import Consumed
 from skep.engine.pop.matching import Match
 from skep.engine.pop.want import Want
@@ -141,18 +141,56 @@ class Engine(QueueCalls):
         its owner lets them go when the client has read the answer.
         """
         with self._in_flight:
-            validate.check_key(request.queue)
-            validate.check_pop(request, wait_seconds, self._limits)
-            queue = self._registry.get(request.queue)
-            self.admission.decide(self.admission.pop, queue.pops.wait_seconds)
-            waits = wait_seconds > 0
+            queue = self._checked(request, wait_seconds)
+            want, waits = Want(request, room), wait_seconds > 0
             consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
             try:
                 if waits:
-                    return await self._dispenser.wait(queue, Want(request, room), wait_seconds)
-                return await self._dispenser.take(queue, Want(request, room))
+                    return await self._dispenser.wait(queue, want, wait_seconds)
+                return await self._dispenser.take(queue, want)
             finally:
                 self.consumers.answered(consumer, waits=waits)
+
+    async def settle_and_pop(
+        self,
+        settlements: Sequence[Settlement],
+        request: PopRequest,
+        *,
+        wait_seconds: float = 0,
+        room: Room | None = None,
+    ) -> tuple[list[SettleResult], PopResult]:
+        """Settle, and then pop: in one transaction, unless others have waited longer for the messages that become free.
+
+        A refused settlement has its own result. When the settlements fail, nothing is leased. When only the pop fails there are no
+        messages, and the caller's next pop gets the error.
+        """
+        with self._in_flight:
+            queue = self._checked(request, wait_seconds)
+            waits = wait_seconds > 0
+            consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
+            settling = asyncio.ensure_future(self.settle(settlements))
+            popped = PopResult([])
+            try:
+                try:
+                    popped = await self._dispenser.wait(queue, Want(request, room), wait_seconds, settling)
+                except SkepError:
+                    if not settling.done():  # there was no place to wait, and nothing has begun
+                        raise
+                return await settling, popped
+            except BaseException:
+                settling.cancel()
+                self._dispenser.abandoned(request, popped)
+                raise
+            finally:
+                self.consumers.answered(consumer, waits=waits)
+
+    def _checked(self, request: PopRequest, wait_seconds: float) -> LogicalQueue:
+        """The queue of a pop that is well-formed, and that the server takes now."""
+        validate.check_key(request.queue)
+        validate.check_pop(request, wait_seconds, self._limits)
+        queue = self._registry.get(request.queue)
+        self.admission.decide(self.admission.pop, queue.pops.wait_seconds)
+        return queue
 
     async def pop_matching(
         self,

@@ -124,12 +124,6 @@ class PoppedMessage(Struct, rename="camel", gc=False):
     dead_letter: DeadLetterStory | UnsetType = UNSET
 
 
-class PopResponse(Struct):
-    """The leased messages, in the log order of each partition."""
-
-    messages: list[PoppedMessage]
-
-
 class AckStatus(StrEnum):
     """The outcome of a message: completed, failed (again after the backoff), retry (again at once or at a time), or dlq (dead letter)."""
 
@@ -168,7 +162,8 @@ class AckResult(Struct, rename="camel", gc=False):
     """The result of an ack. A refused ack has a code, and changed nothing.
 
     ``repeated`` is there, and true, for a repeat of an earlier ack: this is the first answer, and nothing changed now. For an ack of a
-    lease ``seq`` is null, and ``messages`` is the number of messages that it completed.
+    lease ``seq`` is null, and ``messages`` is the number of messages that it completed. ``operationId`` is there when a pop's ack was
+    queued.
     """
 
     seq: int | None
@@ -178,12 +173,26 @@ class AckResult(Struct, rename="camel", gc=False):
     dead_letter_queue: str | None = None
     repeated: bool | UnsetType = UNSET
     messages: int | UnsetType = UNSET
+    operation_id: str | UnsetType = UNSET
 
 
 class AckBatchResponse(Struct):
     """One result per acknowledgment, in order."""
 
     results: list[AckResult]
+
+
+class PopBody(Struct, forbid_unknown_fields=True):
+    """What a consumer has done with its last messages. They are settled first."""
+
+    acknowledgments: list[Ack] = []
+
+
+class PopResponse(Struct):
+    """The leased messages, in the log order of each partition. With acks in the request, also one result per ack, in order."""
+
+    messages: list[PoppedMessage]
+    results: list[AckResult] | UnsetType = UNSET
 
 
 class ExtendRequest(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -84,10 +84,15 @@ class Dispenser:
         """How many pops sleep until there are messages."""
         return sum(poll.asleep for poll in self._polls)
 
-    async def wait(self, queue: LogicalQueue, want: Want, wait_seconds: float) -> PopResult:
-        """Messages of one queue, as soon as there are some; none when the time is over."""
+    async def wait(
+        self, queue: LogicalQueue, want: Want, wait_seconds: float, settling: asyncio.Future[Any] | None = None
+    ) -> PopResult:
+        """Messages of one queue, as soon as there are some; none when the time is over.
+
+        The pop first waits for the caller's settlements, if it is ``settling`` some: their transaction may lease messages for it.
+        """
         over_at = Instant(self._clock.steady() + seconds(wait_seconds))
-        return await self._wait([queue], want, over_at, wait_seconds)
+        return await self._wait([queue], want, over_at, wait_seconds, settling)
 
     async def pop_matching(
         self,
@@ -170,14 +175,23 @@ class Dispenser:
         await self._queue_of(key).settles.submit(Settlements(settlements, plain=False), len(settlements))
         log.info("messages given back", queue=key.name, messages=len(settlements))
 
-    async def _wait(self, queues: list[LogicalQueue], want: Want, over_at: Instant, room_seconds: float) -> PopResult:
+    async def _wait(
+        self,
+        queues: list[LogicalQueue],
+        want: Want,
+        over_at: Instant,
+        room_seconds: float,
+        settling: asyncio.Future[Any] | None = None,
+    ) -> PopResult:
         """Messages of the queues, as soon as there are some; none at ``over_at``, an instant of the steady clock."""
         request = want.request
         order = None if len(queues) != 1 else ClaimForPoll(queues[0], want, self._ids, self._settings.limits)
         poll: Poll[LogicalQueue] = Poll(request.group, request.partition, request.batch, order)
         timer: Timer | None = None
         poll.places = self._park(poll, queues, want.matching)
-        look = [] if poll.need_not_look else queues
+        look = [] if settling is not None or poll.need_not_look else queues
+        if settling is not None:
+            settling.add_done_callback(lambda done: _settled(poll, queues[0], done, waits=room_seconds > 0))
         try:
             while True:
                 result = await self._take(look, want, poll, room_seconds) if look else PopResult([])
@@ -185,7 +199,7 @@ class Dispenser:
                     return result
                 for queue in queues:
                     self._watch(queue)
-                if timer is None:
+                if timer is None and room_seconds > 0:
                     timer = self._timers.after(over_at - self._clock.steady(), poll.end)
                 found = await poll.sleep(self.abandoned)
                 if found is not None:
@@ -352,6 +366,17 @@ class Dispenser:
     async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
         await self._store.watch(keys, Instant(self._clock.now() + seconds(self._settings.watch_seconds)))
         return [None] * len(keys)
+
+
+def _settled(poll: Poll[LogicalQueue], queue: LogicalQueue, done: asyncio.Future[Any], *, waits: bool) -> None:
+    """Let a poll go on whose caller's settlements are made: it looks, unless there is nothing to be found."""
+    if done.cancelled() or done.exception() is not None:
+        poll.end()
+        return
+    if not poll.need_not_look:
+        poll.signal(queue)
+    if not waits:
+        poll.end()
 
 
 def released(deliveries: Sequence[Delivery]) -> list[Settlement]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from skep.engine import Engine
 from skep.engine.validate import check_count
@@ -14,6 +14,7 @@ from skep.http import queued
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.permission import POP
 from skep.http.request.route import Route
+from skep.ids import id_text
 from skep.model import (
     WHOLE_LEASE,
     Outcome,
@@ -243,7 +244,7 @@ def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckRes
     return [
         AckResult(
             seq, result.status, result.code, None if result.retry_at is None else to_datetime(result.retry_at),
-            result.dead_letter_queue, result.repeated or UNSET,
+            result.dead_letter_queue, result.repeated or UNSET, operation_id=_operation_id(result),
         ) if (seq := ack.seq) is not UNSET else lease_result(result)
         for ack, result in zip(acks, settled, strict=True)
     ]  # fmt: skip
@@ -252,7 +253,18 @@ def results(acks: Sequence[Ack], settled: Sequence[SettleResult]) -> list[AckRes
 def lease_result(result: SettleResult) -> AckResult:
     """The result of an ack of a lease: it has no seq, and says how many messages were completed."""
     messages = result.messages if result.status is SettleStatus.COMPLETED else UNSET
-    return AckResult(None, result.status, result.code, repeated=result.repeated or UNSET, messages=messages)
+    return AckResult(
+        None,
+        result.status,
+        result.code,
+        repeated=result.repeated or UNSET,
+        messages=messages,
+        operation_id=_operation_id(result),
+    )
+
+
+def _operation_id(result: SettleResult) -> str | UnsetType:
+    return UNSET if result.operation is None else id_text(result.operation.id)
 
 
 def refusal(code: Code | None) -> SkepError:

@@ -18,6 +18,7 @@ from skep.http.request.endpoint import Handler
 from skep.http.request.origin import check_popper
 from skep.http.request.permission import POP, POP_LIST
 from skep.http.request.route import Media, Parameter, Route
+from skep.http.routes.ack import count_settled, results, settlements
 from skep.http.routes.bulk import arrow_extra
 from skep.http.views import dead_letter_story, json_headers, json_payload
 from skep.ids import id_text, id_texts
@@ -36,7 +37,7 @@ from skep.model import (
 from skep.observe.metrics import Meter
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.log import ARROW
-from skep.wire.messages import PoppedMessage, PopResponse
+from skep.wire.messages import Ack, PopBody, PoppedMessage, PopResponse
 from skep.wire.times import to_datetime
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -62,6 +63,10 @@ PARAMETERS = (
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
 _ARROW = ARROW.encode()
+_decode_body = msgspec.json.Decoder(PopBody)
+ACKS_IN_JSON = "a pop with acks is answered as JSON: to pop as an Arrow stream, ack by POST /api/v1/ack/batch"
+PARAMETERS_IN_QUERY = "A pop takes its parameters in the query, and nothing but acknowledgments in its body."
+_ACKS = "The body may have acks of earlier messages: they are settled first, in the same transaction where that is possible, and the answer is 200 with a result for each, also when there are no messages."
 _NONE = f"204 when there are none. With Accept: {ARROW} they come as an Arrow stream."
 _BY_GET = f"{_NONE} A browser is answered only when it says that a page of this server asks."
 MATCHING = (
@@ -74,12 +79,13 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
     """Popping. Popped payloads reserve their memory in ``answers``."""
 
     async def pop(call: Call) -> Answer:
-        check(call)
+        if acks := await read_acks(call):
+            return await settle_and_pop(engine, meter, answers, call, acks)
         wait_seconds = read_wait_seconds(call.query)
         call.room = answers.room()
         request = read(call, call.queue(call.path("queue")))
         taking = engine.pop(request, wait_seconds=wait_seconds, room=call.room)
-        undo = lost if request.auto_ack else give_back
+        undo = undoing(engine, request)
         result = await (call.unless_gone(taking, undo) if wait_seconds else taking)
         return popped(call, result, undo)
 
@@ -96,7 +102,7 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
             allowed=call.visible,
             room=call.room,
         )
-        undo = lost if request.auto_ack else give_back
+        undo = undoing(engine, request)
         result = await (call.unless_gone(taking, undo) if wait_seconds else taking)
         return popped(call, result, undo)
 
@@ -108,12 +114,6 @@ def routes(engine: Engine, meter: Meter, answers: Answers) -> list[Route]:
         made.undelivered = lambda: undo(result)
         return made
 
-    def give_back(result: PopResult) -> None:
-        engine.give_back(result.deliveries)
-
-    def lost(result: PopResult) -> None:
-        engine.lost(result.deliveries)
-
     return _declared(pop, pop_matching)
 
 
@@ -122,12 +122,13 @@ def _declared(pop: Handler, pop_matching: Handler) -> list[Route]:
     by_post = [
         Route(
             method="POST", path="/api/v1/pop/queue/{queue}", handler=pop, parameters=PARAMETERS, answers=told,
-            summary="Lease messages of a queue", description=_NONE, tag="Messages", verb="pop", access=POP,
+            request=PopBody, optional=True, summary="Lease messages of a queue", description=f"{_NONE} {_ACKS}", tag="Messages",
+            verb="pop", access=POP,
         ),
         Route(
             method="POST", path="/api/v1/pop/queue/{queue}/partition/{partition}", handler=pop,
-            parameters=PARAMETERS, answers=told, summary="Lease messages of one partition", description=_NONE,
-            tag="Messages", verb="pop", access=POP,
+            parameters=PARAMETERS, answers=told, request=PopBody, optional=True, summary="Lease messages of one partition",
+            description=f"{_NONE} {_ACKS}", tag="Messages", verb="pop", access=POP,
         ),
         Route(
             method="POST", path="/api/v1/pop", access=POP_LIST, handler=pop_matching, parameters=MATCHING + PARAMETERS, answers=told,
@@ -136,10 +137,57 @@ def _declared(pop: Handler, pop_matching: Handler) -> list[Route]:
         ),
     ]  # fmt: skip
     by_get = [
-        msgspec.structs.replace(one, method="GET", summary=f"{one.summary} (the same as by POST)", description=_BY_GET)
+        msgspec.structs.replace(
+            one,
+            method="GET",
+            request=None,
+            optional=False,
+            summary=f"{one.summary} (the same as by POST)",
+            description=_BY_GET,
+        )
         for one in by_post
     ]
     return [*by_get, *by_post]
+
+
+async def settle_and_pop(engine: Engine, meter: Meter, answers: Answers, call: Call, acks: Sequence[Ack]) -> Answer:
+    """Settle what the body says, and pop."""
+    meant = settlements(acks, call)
+    wait_seconds = read_wait_seconds(call.query)
+    call.room = answers.room()
+    request = read(call, call.queue(call.path("queue")))
+    undo = undoing(engine, request)
+    taking = engine.settle_and_pop(meant, request, wait_seconds=wait_seconds, room=call.room)
+    done, result = await call.unless_gone(taking, lambda found: undo(found[1]))
+    count_settled(meter, meant, done)
+    count_popped(meter, result.deliveries)
+    told = json_answer(PopResponse(popped_messages(result.deliveries), results(acks, done)))
+    told.undelivered = lambda: undo(result)
+    return told
+
+
+def undoing(engine: Engine, request: PopRequest) -> Callable[[PopResult], None]:
+    """What is done with messages that reached nobody: they are given back, or, if they were settled at once, logged as lost."""
+    undo = engine.lost if request.auto_ack else engine.give_back
+    return lambda result: undo(result.deliveries)
+
+
+async def read_acks(call: Call) -> Sequence[Ack]:
+    """The acks in the body of a pop; none without a body. Then the call is checked to be a pop."""
+    is_empty = call.header(b"content-length") in (None, b"0") and call.header(b"transfer-encoding") is None
+    if is_empty or call.scope["method"] == "GET":
+        check(call)
+        return ()
+    try:
+        acks = (await call.json(_decode_body)).acknowledgments
+    except SkepError as error:
+        if error.code is not Code.INVALID_REQUEST:
+            raise
+        raise SkepError(error.code, f"{error.message} {PARAMETERS_IN_QUERY}") from None
+    if acks and _is_in_columns(call):
+        raise SkepError(Code.INVALID_REQUEST, ACKS_IN_JSON)
+    check_columns(call)
+    return acks
 
 
 def check(call: Call) -> None:
@@ -150,8 +198,13 @@ def check(call: Call) -> None:
     # A chunked body could prove broken only after auto-acked messages are settled, so it is refused first.
     is_empty = is_get or call.header(b"content-length") in (None, b"0")
     if not is_empty or call.header(b"transfer-encoding") is not None:
-        raise SkepError(Code.INVALID_REQUEST, "a pop has no body: it takes its parameters in the query")
-    if _is_in_columns(call):  # here, before anything is leased
+        raise SkepError(Code.INVALID_REQUEST, "this pop has no body: it takes its parameters in the query")
+    check_columns(call)
+
+
+def check_columns(call: Call) -> None:
+    """Check that an answer in columns can be made, before anything is leased."""
+    if _is_in_columns(call):
         with arrow_extra():
             import skep.http.arrow  # noqa: F401 - the answer needs it
 

@@ -54,6 +54,13 @@ def pop_if_any(session: Session, request: PopRequest, now: Instant) -> PopResult
     return _pop_one(session, request, now)
 
 
+def has_undiscovered(session: Session, request: PopRequest) -> bool:
+    """Whether the log has messages that the group of a request has not discovered."""
+    queue = session.find_queue(request.queue)
+    group = None if queue is None else session.find_group(queue, request.group)
+    return queue is not None and group is not None and group.scan_seq < queue.last_seq
+
+
 def _pop_one(session: Session, request: PopRequest, now: Instant) -> PopResult:
     queue = session.queue(request.queue)
     group = open_group(session, queue, request.group, request.start, now)
