@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
-from skep.model import DeadLetterOrigin, Delivery, Ordering, PopRequest, PopResult, QueueKey, QueueSettings, Start
+from skep.model import DeadLetterOrigin, Delivery, Ordering, PopRequest, PopResult, QueueKey, Start
 from skep.model.queue import no_queue
 from skep.store.lease import Effects, Ending, run_out_set
 from skep.store.postgres import queues, settle
@@ -304,32 +304,21 @@ async def _sets_needed(connection: Connection, account: QueueAndGroup, request: 
     It locks no more than it needs: concurrent pops skip locked rows.
     """
     queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
-    ready: list[asyncpg.Record] = []
-    needed = 0
+    sets, messages, is_alone = 0, 0, False
     for _ in range(DISCOVER_PASSES):
-        ready = await connection.fetch(SQL["ready_in_sets"], queue_id, group_id, now, request.batch, request.partition)
-        needed, messages = _first_sets(ready, request.batch, settings)
-        if messages >= request.batch:
+        row = await connection.fetchrow(
+            SQL["first_sets"], queue_id, group_id, now, request.batch, request.partition, comes_alone(settings, 0)
+        )
+        assert row is not None
+        sets, messages, is_alone = row
+        if is_alone or messages >= request.batch:
             break
         if not await connection.fetchval(SQL["discover"], queue_id, group_id, DISCOVER_ROWS, account.shard, now):
             break
-    is_alone = bool(ready) and comes_alone(settings, ready[0]["attempts"])
     if not is_alone and (request.max_partitions or settings.delayed_processing_seconds):
         # Some of these rows may not fit, and only their messages tell which.
         return request.batch
-    return needed
-
-
-def _first_sets(ready: Sequence[asyncpg.Record], wanted: int, settings: QueueSettings) -> tuple[int, int]:
-    """How many rows fill the batch, or come before one that is handed out alone; and how many messages they have."""
-    messages = 0
-    for count, row in enumerate(ready):
-        if comes_alone(settings, row["attempts"]):
-            return max(count, 1), max(messages, 1)
-        if messages >= wanted:
-            return count, messages
-        messages += row["messages"]
-    return len(ready), messages
+    return sets
 
 
 async def _ready_sets(

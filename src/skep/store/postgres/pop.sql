@@ -55,11 +55,9 @@ SELECT (e.q).*, e.group_id, e.state FROM enter_group($1, $2, $3, $4, $5, $6) e
 -- name: discover
 SELECT discover($1, $2, $3, $4, $5)
 
--- name: ready_in_sets
--- The ready messages, counted as far as the batch needs.
-SELECT cardinality(s.seqs) AS messages, s.attempts FROM set_lease s
-WHERE s.queue_id = $1 AND s.group_id = $2 AND s.ready_at <= $3 AND ($5::text IS NULL OR s.partition = $5)
-ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT $4
+-- name: first_sets
+-- functions/discover.sql
+SELECT f.sets, f.messages, f.is_alone FROM first_sets($1, $2, $3, $4, $5, $6) f
 
 -- name: lock_sets_ready
 -- Higher priority first, then the oldest. Rows in flight of the same priority are walked over: as many as there are consumers.

@@ -142,8 +142,9 @@ def _ready_sets(
 ) -> tuple[list[SetRow], bool]:
     """Ready rows in order, read until they should fill the batch; also returns whether they do.
 
-    A row whose messages come alone is returned only if it is the first, and closes a claim that has deliveries: to skip it would
-    mean to walk over all such rows. A row that must be buried ends the look, too, when the claim may bury no more.
+    A row whose messages come alone is returned only if it is the first: then one message is the batch. It closes a claim that
+    has deliveries: to skip it would mean to walk over all such rows. A row that must be buried ends the look, too, when the claim
+    may bury no more.
     """
     ready: list[SetRow] = []
     promised = doomed = 0
@@ -163,7 +164,7 @@ def _ready_sets(
             continue
         if comes_alone(queue.settings, held.attempts):
             claim.is_closed = bool(claim.deliveries) and not ready
-            return ready or [held], promised + 1 >= claim.wanted
+            return ready or [held], not promised or promised + 1 >= claim.wanted
         ready.append(held)
         promised += len(held.seqs)
         if promised >= claim.wanted:

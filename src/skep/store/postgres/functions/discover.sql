@@ -101,3 +101,34 @@ BEGIN
     RETURN v_upper - v_scan;
 END
 $$;
+
+-- How many ready rows of an unordered queue fill a batch, or come before the first row whose messages are handed out alone; how many
+-- messages they have; and whether the first row is such a one. p_single: every message comes alone.
+-- It reads the rows one after the other, and none beyond those it counts: their number depends on the batch, not on what waits.
+CREATE OR REPLACE FUNCTION first_sets(
+    p_queue integer, p_group integer, p_now bigint, p_wanted integer, p_partition text, p_single boolean,
+    OUT sets integer, OUT messages integer, OUT is_alone boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_set record;
+BEGIN
+    sets := 0;
+    messages := 0;
+    is_alone := false;
+    FOR v_set IN
+        SELECT cardinality(s.seqs) AS n, s.attempts FROM set_lease s
+        WHERE s.queue_id = p_queue AND s.group_id = p_group AND s.ready_at <= p_now AND (p_partition IS NULL OR s.partition = p_partition)
+        ORDER BY s.queue_id, s.group_id, s.priority DESC, s.ready_at, s.id + 0 LIMIT p_wanted
+    LOOP
+        IF p_single OR v_set.attempts > 0 THEN
+            is_alone := sets = 0;
+            sets := greatest(sets, 1);
+            messages := greatest(messages, 1);
+            EXIT;
+        END IF;
+        sets := sets + 1;
+        messages := messages + v_set.n;
+        EXIT WHEN messages >= p_wanted;
+    END LOOP;
+END
+$$;
