@@ -6,10 +6,10 @@ Several processes agree on the time by the machine's clock. What engines do by t
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import pickle
 import time
 from collections.abc import Awaitable, Callable
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,11 +79,9 @@ async def run_in_process(load: StoreLoad, store: Store) -> History:
     return await drained_history(load, store, [call for one in calls for call in one])
 
 
-def run_processes(load: StoreLoad, dsn: str, folder: Path) -> History:
-    """Each client in a process of its own, on one PostgreSQL."""
+def run_processes(load: StoreLoad, dsn: str, folder: Path, context: ForkServerContext) -> History:
+    """Each client in a process of its own, which the context makes, on one PostgreSQL."""
     asyncio.run(_with_store(dsn, lambda store: prepare(load, store)))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
     files = [folder / f"client{number}" for number in range(load.clients)]
     processes = [
         context.Process(target=work_in_process, args=(load, dsn, number, file)) for number, file in enumerate(files)

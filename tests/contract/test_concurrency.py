@@ -8,6 +8,7 @@ import pytest
 
 from skep.model import PushStatus
 from skep.store.sqlite import SqliteStore
+from tests.support.forked import FORKED
 from torture.check import check, occasions
 from torture.history import History
 from torture.steps import STEPS
@@ -36,13 +37,13 @@ async def test_I3_I4_I5_I6_hold_over_clients_of_one_process_on_sqlite(tmp_path: 
 
 
 def test_I3_I4_I5_I6_hold_over_twelve_processes_on_postgresql(postgres_dsn: str, tmp_path: Path) -> None:
-    check_load(run_processes(StoreLoad(clients=12, steps=40), postgres_dsn, tmp_path))
+    check_load(run_processes(StoreLoad(clients=12, steps=40), postgres_dsn, tmp_path, FORKED))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3, 4])
 def test_I3_I4_I5_I6_hold_for_longer(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
-    check_load(run_processes(StoreLoad(clients=12, steps=600, seed=seed), postgres_dsn, tmp_path))
+    check_load(run_processes(StoreLoad(clients=12, steps=600, seed=seed), postgres_dsn, tmp_path, FORKED))
 
 
 def test_steps_on_a_store_are_those_on_a_server_but_for_timers_and_looks() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import multiprocessing
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -35,6 +34,7 @@ from tests.contract.driver import check_account
 from tests.support import crash
 from tests.support.crash import CHECKED, DEAD, LIMIT, POISON, POISONED, Q, Script, U, merge, run_script, settlement
 from tests.support.crash_records import check_commands, check_pushed_once
+from tests.support.forked import FORKED
 from tests.support.postgres import PostgresServer, running_postgres
 from torture.check import check
 from torture.history import Call, History
@@ -42,14 +42,12 @@ from torture.recorder import Recorder
 
 MODES = ("kill", "tear", "power")
 SAMPLES = 30
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.support.crash"])
 
 
 def run_until(path: Path, deadly: int, mode: str) -> tuple[list[Call], int | None]:
     """Run the script in a process that dies at the given write; what it told, and how many writes when it did not die."""
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=run_script, args=(str(path), deadly, mode, theirs))
+    ours, theirs = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=run_script, args=(str(path), deadly, mode, theirs))
     process.start()
     theirs.close()
     told: list[Any] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,16 @@ from skep.model import DeadLetterFilter, MessageFilter, QueueKey
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash_operations import KEY, POISON, Server, run_server
+from tests.support.forked import FORKED
 
 MODES = ("kill", "tear", "power")
 SAMPLES = 12
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.support.crash_operations"])
 
 
 def run_until(path: Path, deadly: int, mode: str) -> list[int]:
     """The pushes that were answered before the server died, and at the end how many writes it took, negative."""
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=run_server, args=(str(path), deadly, mode, theirs))
+    ours, theirs = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=run_server, args=(str(path), deadly, mode, theirs))
     process.start()
     theirs.close()
     told: list[int] = []

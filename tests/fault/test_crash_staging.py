@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -14,18 +13,17 @@ from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.support.crash_staging import EPOCHS, KEYS, PARTITIONS, Sink, epoch_key, run_sink, texts
+from tests.support.forked import FORKED
 from tests.support.postgres import running_postgres
 
 MODES = ("kill", "tear", "power")
 SAMPLES = 30
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.support.crash_staging"])
 
 
 def run_until(path: Path, attempt: int, deadly: int, mode: str) -> list[int]:
     """What a sink told before it died: the epochs it saw published, and at the end how many writes it took, negative."""
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=run_sink, args=(str(path), attempt, deadly, mode, theirs))
+    ours, theirs = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=run_sink, args=(str(path), attempt, deadly, mode, theirs))
     process.start()
     theirs.close()
     told: list[int] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from skep.engine.push.spool.record import Record
 from skep.engine.push.spool.slot import Slot, take_slot
 from tests.spool.samples import LIMITS, record, slot_in
 from tests.support.crash import CrashingVfs
+from tests.support.forked import FORKED
 
 MODES = ("kill", "tear", "power")
 SAMPLES = 24
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.spool.test_crash"])
 
 Told = tuple[str, list[int], bool]
 """What is done, to which pushes, and whether it is done."""
@@ -65,8 +63,8 @@ def text_of(one: Record) -> int:
 
 
 def run_until(folder: Path, deadly: int, mode: str) -> tuple[list[Told], int | None]:
-    ours, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=run_script, args=(str(folder), deadly, mode, theirs))
+    ours, theirs = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=run_script, args=(str(folder), deadly, mode, theirs))
     process.start()
     theirs.close()
     told: list[Told | int] = []
