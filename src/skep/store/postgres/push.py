@@ -165,7 +165,7 @@ async def push_small(
         row = await connection.fetchrow(SQL["push_plain"], *arguments)
     else:
         row = await receipts.push_plain_once(connection, arguments, wanted)
-    if row is None:
+    if row is None or row["queue_id"] is None:
         return None
     return stored(batches, row["last_seq"], row["depth"]), [row["queue_id"]] if row["watched"] else []
 

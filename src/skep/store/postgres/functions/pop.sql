@@ -263,8 +263,12 @@ BEGIN
     v_group := e.group_id;
     v_state := CASE WHEN e.state = 'ok' AND q.ordering = 'unordered' THEN 'unordered' ELSE e.state END;
     IF v_state <> 'ok' THEN
-        RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, v_state, NULL::text, NULL::text,
-                            NULL::bytea, NULL::bytea, 0::bigint, 0;
+        priority := 0;
+        attempt := 0;
+        partition := v_state;
+        deadline := 0;
+        owner := 0;
+        RETURN NEXT;
         RETURN;
     END IF;
     -- Without a delay every message is visible. With one, a message is visible if it was created up to v_visible; or so far ahead
@@ -357,9 +361,18 @@ BEGIN
         -- Others hold these rows at the moment. Looking again at once would only get in their way.
         v_next := p_now + c_others_busy_us;
     END IF;
-    RETURN QUERY SELECT NULL::bigint, v_next, NULL::uuid, NULL::uuid, 0,
-        ((v_count > 0 OR w.gave_up) AND (coalesce(v_next <= p_now, false) OR EXISTS (
-            SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq))))::integer,
-        v_state, NULL::text, NULL::text, NULL::bytea, NULL::bytea, v_deadline, CASE WHEN q.holds_dead_letters THEN q.id ELSE 0 END;
+    -- Of variables: a query would take longer than all that it tells of.
+    seq := NULL;
+    created_at := v_next;
+    priority := 0;
+    attempt := 0;
+    IF v_count > 0 OR w.gave_up THEN
+        attempt := (coalesce(v_next <= p_now, false) OR EXISTS (
+            SELECT 1 FROM consumer_group g WHERE g.id = v_group AND g.scan_seq < last_seq(q.id, q.floor_seq)))::integer;
+    END IF;
+    partition := v_state;
+    deadline := v_deadline;
+    owner := CASE WHEN q.holds_dead_letters THEN q.id ELSE 0 END;
+    RETURN NEXT;
 END
 $$;

@@ -87,13 +87,13 @@ $$;
 
 -- Pushes a few plain messages to one queue, in one round trip. Plain messages need no look of their own: they have no transaction
 -- id, trace or schedule, and their queue no limit.
--- Returns nothing when the push must go the long way: the queue is missing, fifo, limited, or encrypted while a payload is not
+-- queue_id is NULL when the push must go the long way: the queue is missing, fifo, limited, or encrypted while a payload is not
 -- sealed; its last message is further ahead in time than a trace is looked for (the clock was put back); or a push to one of the
 -- partitions waits as an operation.
 CREATE OR REPLACE FUNCTION push_plain(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
-    p_content_types text[], p_headers bytea[], p_payloads bytea[])
-RETURNS TABLE (queue_id integer, last_seq bigint, depth bigint, watched boolean)
+    p_content_types text[], p_headers bytea[], p_payloads bytea[],
+    OUT queue_id integer, OUT last_seq bigint, OUT depth bigint, OUT watched boolean, OUT created_at bigint)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -139,13 +139,17 @@ BEGIN
         RETURN;
     END IF;
     v_last := greatest(v_last, q.floor_seq);
+    v_created := greatest(v_created, p_now);
     INSERT INTO message (seq, created_at, id, queue_id, priority, partition, content_type, headers, payload)
-    SELECT v_last + n.ord, greatest(v_created, p_now), n.id, q.id, n.priority, n.partition, n.content_type, n.headers, n.payload
+    SELECT v_last + n.ord, v_created, n.id, q.id, n.priority, n.partition, n.content_type, n.headers, n.payload
     FROM unnest(p_ids, p_partitions, p_priorities, p_content_types, p_headers, p_payloads)
          WITH ORDINALITY AS n (id, partition, priority, content_type, headers, payload, ord);
-    v_last := v_last + cardinality(p_ids);
-    RETURN QUERY SELECT q.id, v_last, log_depth(q.id, q.first_seq, v_last, q.gaps) + q.scheduled_count,
-                        is_watched(q.id, p_now);
+    -- Assignments, not a query: to start one costs as much as these functions do.
+    queue_id := q.id;
+    last_seq := v_last + cardinality(p_ids);
+    depth := log_depth(q.id, q.first_seq, last_seq, q.gaps) + q.scheduled_count;
+    watched := is_watched(q.id, p_now);
+    created_at := v_created;
 END
 $$;
 

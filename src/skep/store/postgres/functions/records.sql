@@ -17,7 +17,7 @@ END
 $$;
 
 -- push_plain for batches that each have a receipt, in one round trip. Returns nothing when it can tell before any write that the
--- push must go the long way. When a receipt lives, or push_plain returns nothing, it undoes itself by raising SK001, and the
+-- push must go the long way. When a receipt lives, or push_plain goes the long way, it undoes itself by raising SK001, and the
 -- caller goes the long way, too.
 CREATE OR REPLACE FUNCTION push_plain_once(
     p_tenant text, p_name text, p_now bigint, p_ids uuid[], p_partitions text[], p_priorities integer[],
@@ -29,6 +29,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_plain boolean;
     v_taken bigint;
+    v_pushed record;
 BEGIN
     SELECT k.max_depth = 0 AND k.ordering <> 'fifo' INTO v_plain
     FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
@@ -39,11 +40,15 @@ BEGIN
     IF v_taken < cardinality(p_keys) THEN
         RAISE EXCEPTION USING ERRCODE = 'SK001', MESSAGE = 'a receipt exists';
     END IF;
-    RETURN QUERY SELECT * FROM push_plain(
-        p_tenant, p_name, p_now, p_ids, p_partitions, p_priorities, p_content_types, p_headers, p_payloads);
-    IF NOT FOUND THEN
+    v_pushed := push_plain(p_tenant, p_name, p_now, p_ids, p_partitions, p_priorities, p_content_types, p_headers, p_payloads);
+    IF v_pushed.queue_id IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'SK001', MESSAGE = 'the queue changed';
     END IF;
+    queue_id := v_pushed.queue_id;
+    last_seq := v_pushed.last_seq;
+    depth := v_pushed.depth;
+    watched := v_pushed.watched;
+    RETURN NEXT;
 END
 $$;
 

@@ -123,6 +123,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     c_active_every_us CONSTANT bigint := 60000000;
     q queue%ROWTYPE;
+    v_queue integer;
+    v_unordered boolean;
+    v_floor bigint;
     v_group integer;
     v_unmarked boolean;
     v_found integer;
@@ -131,19 +134,21 @@ DECLARE
     v_completed bigint;
     v_undiscovered boolean;
 BEGIN
-    SELECT * INTO q FROM queue k WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
-    SELECT g.id, g.idle OR p_now - g.active_at >= c_active_every_us INTO v_group, v_unmarked
-    FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name;
-    IF v_group IS NULL OR (q.ordering = 'unordered' AND array_remove(p_through, NULL) = '{}') THEN
+    SELECT k.id, k.ordering = 'unordered', k.floor_seq, g.id, g.idle OR p_now - g.active_at >= c_active_every_us
+    INTO v_queue, v_unordered, v_floor, v_group, v_unmarked
+    FROM queue k CROSS JOIN LATERAL (
+        SELECT g.id, g.idle, g.active_at FROM consumer_group g WHERE g.queue_id = k.id AND g.name = p_group_name LIMIT 1) g
+    WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
+    IF v_group IS NULL OR (v_unordered AND array_remove(p_through, NULL) = '{}') THEN
         RETURN;
     END IF;
     IF v_unmarked THEN
         PERFORM mark_active(v_group, p_now);
     END IF;
-    IF q.ordering = 'unordered' THEN
+    IF v_unordered THEN
         SELECT s.o_leases, s.o_messages INTO o_leases, o_messages
-        FROM settle_whole_sets(q.id, v_group, p_partitions, p_tokens, p_through, p_answers, p_now, p_shard) s;
-        SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
+        FROM settle_whole_sets(v_queue, v_group, p_partitions, p_tokens, p_through, p_answers, p_now, p_shard) s;
+        SELECT g.scan_seq < last_seq(v_queue, v_floor) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
         IF v_undiscovered THEN
             o_leases := ARRAY(SELECT -d.n FROM unnest(o_leases) AS d (n));
         END IF;
@@ -164,7 +169,7 @@ BEGIN
         ), history AS (
             INSERT INTO lease_history (queue_id, group_id, partition, first_seq, last_seq, messages, completed, attempt,
                                        leased_at, settled_at, outcome, token, seqs, answer)
-            SELECT q.id, v_group, d.partition, d.open[1], d.open[d.leased], d.leased, d.leased, d.attempts, d.leased_at, p_now, 'completed', d.token,
+            SELECT v_queue, v_group, d.partition, d.open[1], d.open[d.leased], d.leased, d.leased, d.attempts, d.leased_at, p_now, 'completed', d.token,
                    -- Without a gap the first and the last seq say it all.
                    CASE WHEN d.open[d.leased] - d.open[1] >= d.leased THEN d.open END, p_answers[d.ord]
             FROM gone d
@@ -172,13 +177,14 @@ BEGIN
         SELECT array_agg(d.ord), array_agg(d.leased), sum(d.leased) INTO o_leases, o_messages, v_completed FROM gone d;
     END IF;
     IF v_found > coalesce(cardinality(v_tids), 0) THEN
+        SELECT * INTO q FROM queue k WHERE k.id = v_queue;
         SELECT o_leases || s.leases, o_messages || s.messages, coalesce(v_completed, 0) + coalesce(s.completed, 0)
         INTO o_leases, o_messages, v_completed
         FROM settle_parts(q, v_group, p_partitions, p_tokens, p_from, p_to, p_seqs, p_through, p_answers, p_now) AS s (leases, messages, completed);
     END IF;
     IF v_completed > 0 THEN
-        PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);
-        SELECT g.scan_seq < last_seq(q.id, q.floor_seq) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
+        PERFORM count_up(v_queue, v_group, p_shard, v_completed, 0, 0, 0, 0);
+        SELECT g.scan_seq < last_seq(v_queue, v_floor) INTO v_undiscovered FROM consumer_group g WHERE g.id = v_group;
         IF v_undiscovered THEN
             o_leases := ARRAY(SELECT -abs(d.n) FROM unnest(o_leases) AS d (n));
         END IF;

@@ -30,8 +30,9 @@ BEGIN
         SELECT g.id FROM consumer_group g WHERE g.queue_id = k.id AND g.name = p_group_name LIMIT 1) g
     WHERE k.tenant = p_tenant AND k.name = p_name AND k.deleted_at IS NULL;
     s := settle_acks(p_tenant, p_name, p_group_name, p_partitions, p_tokens, p_from, p_to, p_seqs, p_through, p_answers, p_now, p_shard);
-    RETURN QUERY SELECT NULL::bigint, NULL::bigint, NULL::uuid, NULL::uuid, 0, 0, NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea,
-                        NULL::bigint, 0, s.o_leases, s.o_messages;
+    leases := s.o_leases;
+    messages := s.o_messages;
+    RETURN NEXT;  -- of variables, as in push_and_pop
     -- If nothing was freed, nobody need look. If a lease is left to the careful path, that may fail, and nobody would be told of
     -- the claimed messages.
     IF v_shared IS NOT TRUE OR (0 > ANY (s.o_leases)) IS NOT TRUE OR cardinality(s.o_leases) < cardinality(p_partitions) THEN
