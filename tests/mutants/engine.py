@@ -156,7 +156,7 @@ MUTANTS = [
     Mutant(
         "pop: a poll is parked after its first look",
         "engine/pop/dispenser.py",
-        "        look = [] if poll.need_not_look else queues\n",
+        "        look = [] if settling is not None or poll.need_not_look else queues\n",
         "        look = []\n",
         "tests/engine/test_long_poll.py -k 'not postgres'",
     ),

@@ -99,7 +99,7 @@ MUTANTS = [
     Mutant(
         "acks: completed messages are not counted",
         "store/postgres/functions/settle.sql",
-        "        PERFORM count_up(q.id, v_group, p_shard, v_completed, 0, 0, 0, 0);\n",
+        "        PERFORM count_up(v_queue, v_group, p_shard, v_completed, 0, 0, 0, 0);\n",
         "",
         "tests/contract/test_settle.py -k postgres",
     ),
