@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
 import pytest
+from msgspec import structs
 
 from skep.config import EngineSettings, Limits
 from skep.errors import Code, SkepError
-from skep.model import Delivery, PopRequest, PopResult, QueueKey, QueueSettings, SettleResult, SettleStatus, Token
+from skep.model import (
+    QUEUE_MODE_GROUP,
+    Delivery,
+    PopRequest,
+    PopResult,
+    QueueKey,
+    QueueSettings,
+    Retry,
+    SettleResult,
+    SettleStatus,
+    Token,
+)
 from tests.engine.driver import ORDERS, EngineDriver, settlement, until
 
 Answer = tuple[list[SettleResult], PopResult]
@@ -48,7 +59,9 @@ async def given_back(driver: EngineDriver) -> tuple[bytes, int]:
 
 
 async def pending(driver: EngineDriver) -> int:
-    [group] = (await driver.engine.browse.queue_stats(ORDERS)).groups
+    group = next(
+        one for one in (await driver.engine.browse.queue_stats(ORDERS)).groups if one.group == QUEUE_MODE_GROUP
+    )
     return group.pending + group.in_flight
 
 
@@ -109,7 +122,7 @@ async def test_I6_a_stale_ack_is_refused_and_keeps_no_message_away(driver: Engin
     await driver.push("1")
     [held] = await driver.pop()
     await driver.push("2", partition="b")
-    stale = msgspec.structs.replace(settlement(held), token=Token(b"x" * 16))
+    stale = structs.replace(settlement(held), token=Token(b"x" * 16))
     results, popped = await driver.engine.settle_and_pop([stale], PopRequest(ORDERS))
 
     assert [result.status for result in results] == [SettleStatus.REFUSED]
@@ -181,6 +194,46 @@ async def test_a_cancelled_caller_leaves_no_message_behind(driver: EngineDriver)
         await task
 
     assert await given_back(driver) == (b"2", 1)
+
+
+async def test_without_a_wait_it_looks_though_nothing_was_known_to_be_ready(driver: EngineDriver) -> None:
+    await driver.push("1")
+    await driver.nack((await driver.pop())[0], Retry.AT, retry_at=driver.clock.now() + 10_000)
+    held = await driver.pop(group="other")
+    poll = await driver.polling()
+    await driver.quiet()
+    poll.cancel()
+    await driver.advance(0.015)  # a line looks again after 20 ms, not sooner
+
+    assert await told(going_on(driver, held)) == ([SettleStatus.COMPLETED], ["1"])
+
+
+async def test_a_wait_that_is_over_before_the_acks_are_made_ends_with_a_look(driver: EngineDriver) -> None:
+    await driver.push("1")
+    held = await driver.pop(group="other")
+    driver.store.hold("settle")
+    task = going_on(driver, held, 60)
+    await driver.store.held("settle")
+    await driver.advance(61)
+    driver.store.let_go("settle")
+
+    assert await told(task) == ([SettleStatus.COMPLETED], ["1"])
+
+
+async def test_I15_nobody_looks_when_the_acks_fail_after_the_time_is_over(driver: EngineDriver) -> None:
+    await driver.push("1")
+    held = await driver.pop(group="other")
+    driver.store.hold("settle")
+    driver.store.fail_next("settle", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    task = going_on(driver, held, 60)
+    await driver.store.held("settle")
+    looks = len(driver.store.calls["pop"])
+    await driver.advance(61)
+    driver.store.let_go("settle")
+    with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
+        await task
+
+    assert len(driver.store.calls["pop"]) == looks
 
 
 async def test_without_a_place_to_wait_nothing_is_settled(driver: EngineDriver) -> None:

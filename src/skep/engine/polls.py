@@ -61,7 +61,9 @@ class Poll(Generic[Place]):
     A poll for a single queue has an ``order``: while it sleeps, a push claims messages for it in the push's own transaction.
     """
 
-    __slots__ = ("_asked", "_claiming", "_wake", "batch", "group", "order", "over", "partition", "places", "signals")
+    __slots__ = (
+        "_asked", "_claiming", "_wake", "batch", "group", "has_looked", "order", "over", "partition", "places", "signals",
+    )  # fmt: skip
 
     def __init__(self, group: str, partition: str | None, batch: int, order: ClaimOrder | None = None) -> None:
         self.group = group
@@ -72,6 +74,8 @@ class Poll(Generic[Place]):
         self.places: dict[Place, Waiters[Place]] = {}
         self.signals: dict[Place, None] = {}
         self.over = False
+        self.has_looked = False
+        """Whether it has looked for messages, or another call has for it."""
         self._claiming = False
         self._wake: asyncio.Future[PopResult | None] | None = None
 
@@ -91,6 +95,7 @@ class Poll(Generic[Place]):
 
     def looked(self, place: Place, found: PopResult) -> None:
         """Note the result of a look at ``place``: more messages for the next poll, or the time of the next look."""
+        self.has_looked = True
         waiters = self.places[place]
         # A signal during the look is left to the poll of this line that has it: it looks again, or wakes the next.
         waiters.quiet = not found.more

@@ -197,13 +197,16 @@ class Dispenser:
                 result = await self._take(look, want, poll, room_seconds) if look else PopResult([])
                 if result.deliveries or (poll.over and not poll.signals):
                     return result
-                for queue in queues:
-                    self._watch(queue)
-                if timer is None and room_seconds > 0:
-                    timer = self._timers.after(over_at - self._clock.steady(), poll.end)
+                if room_seconds > 0:
+                    for queue in queues:
+                        self._watch(queue)
+                    timer = timer or self._timers.after(over_at - self._clock.steady(), poll.end)
                 found = await poll.sleep(self.abandoned)
                 if found is not None:
                     return found
+                if settling is not None and not settling.done() and not poll.signals:
+                    await asyncio.wait([settling])  # the time is over, but the look comes after the settlements
+                    poll.signals.update(dict.fromkeys(queues if _is_made(settling) else ()))
                 if self._in_flight.closed or not poll.signals:
                     return PopResult([])
                 look = [queue for queue in queues if queue in poll.signals]
@@ -216,11 +219,15 @@ class Dispenser:
         self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue], matching: bool
     ) -> dict[LogicalQueue, Waiters[LogicalQueue]]:
         """Park a poll at its queues, before its first look, so that it misses no push between the look and its sleep."""
+        self.check_place()
+        self._polls[poll] = matching
+        return {queue: queue.parking.park(poll) for queue in queues}
+
+    def check_place(self) -> None:
+        """Check that one more poll may be parked."""
         most = self._settings.limits.parked_polls
         if len(self._polls) >= most:
             raise SkepError(Code.STORE_BUSY, "too many calls are waiting", limit=most)
-        self._polls[poll] = matching
-        return {queue: queue.parking.park(poll) for queue in queues}
 
     def _leave(self, poll: Poll[LogicalQueue], queues: Sequence[LogicalQueue]) -> None:
         del self._polls[poll]
@@ -369,14 +376,21 @@ class Dispenser:
 
 
 def _settled(poll: Poll[LogicalQueue], queue: LogicalQueue, done: asyncio.Future[Any], *, waits: bool) -> None:
-    """Let a poll go on whose caller's settlements are made: it looks, unless there is nothing to be found."""
-    if done.cancelled() or done.exception() is not None:
+    """Let a poll go on whose caller's settlements are made: it looks, unless there is nothing to be found.
+
+    A pop without a wait looks at any rate: a quiet line may learn of messages a little late.
+    """
+    if not _is_made(done):
         poll.end()
         return
-    if not poll.need_not_look:
+    if not poll.need_not_look or not (waits or poll.has_looked):
         poll.signal(queue)
     if not waits:
         poll.end()
+
+
+def _is_made(settling: asyncio.Future[Any]) -> bool:
+    return settling.done() and not settling.cancelled() and settling.exception() is None
 
 
 def released(deliveries: Sequence[Delivery]) -> list[Settlement]:
