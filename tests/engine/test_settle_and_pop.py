@@ -22,7 +22,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
-from tests.engine.driver import ORDERS, EngineDriver, settlement, until
+from tests.engine.driver import ORDERS, EngineDriver, message, settlement, until
 
 Answer = tuple[list[SettleResult], PopResult]
 
@@ -196,6 +196,40 @@ async def test_a_cancelled_caller_leaves_no_message_behind(driver: EngineDriver)
     assert await given_back(driver) == (b"2", 1)
 
 
+async def test_acks_that_wait_for_the_store_are_made_though_their_caller_has_gone(driver: EngineDriver) -> None:
+    await driver.push("1", "2")
+    held, other = await driver.pop(), await driver.pop(group="other")
+    driver.store.hold("settle")
+    ahead = asyncio.ensure_future(driver.ack(other))
+    await driver.store.held("settle")
+    task = going_on(driver, held, 60)
+    await until(lambda: driver.engine.parked_polls == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    driver.store.let_go("settle")
+    await ahead
+
+    assert await given_back(driver) == (b"2", 1)
+    assert await pending(driver) == 1
+
+
+async def test_a_pop_that_fails_while_its_acks_are_made_does_not_hide_them(driver: EngineDriver) -> None:
+    await driver.push("1")
+    held = await driver.pop(group="other")
+    driver.store.hold("settle")
+    task = going_on(driver, held, 60)
+    await driver.store.held("settle")
+    driver.store.fail_next("pop", SkepError(Code.STORE_BUSY, "too much to do"))
+    await driver.engine.transact([], [message("2")])
+    await until(lambda: not driver.store.errors["pop"])
+    await driver.quiet()
+    driver.store.let_go("settle")
+
+    assert await told(task) == ([SettleStatus.COMPLETED], [])
+    assert [delivery.payload for delivery in await driver.pop(batch=2)] == [b"1", b"2"]
+
+
 async def test_without_a_wait_it_looks_though_nothing_was_known_to_be_ready(driver: EngineDriver) -> None:
     await driver.push("1")
     await driver.nack((await driver.pop())[0], Retry.AT, retry_at=driver.clock.now() + 10_000)
@@ -234,6 +268,28 @@ async def test_I15_nobody_looks_when_the_acks_fail_after_the_time_is_over(driver
         await task
 
     assert len(driver.store.calls["pop"]) == looks
+
+
+async def test_what_is_settled_as_it_is_handed_out_is_not_touched_before_the_acks_are_made(
+    driver: EngineDriver,
+) -> None:
+    await driver.push("1")
+    held = await driver.pop(group="other")
+    driver.store.hold("settle")
+    driver.store.fail_next("settle", SkepError(Code.STORE_UNAVAILABLE, "gone"))
+    said = [settlement(delivery) for delivery in held]
+    asked = PopRequest(ORDERS, batch=10, auto_ack=True)
+    task = asyncio.ensure_future(driver.engine.settle_and_pop(said, asked, wait_seconds=60))
+    await driver.store.held("settle")
+    await driver.push("2")
+    driver.store.let_go("settle")
+    with pytest.raises(SkepError, match="STORE_UNAVAILABLE"):
+        await task
+
+    assert [delivery.payload for delivery in await driver.pop(batch=10)] == [b"1", b"2"]
+    async with asyncio.timeout(10):
+        results, popped = await driver.engine.settle_and_pop(said, structs.replace(asked, group="third"))
+    assert ([result.status for result in results], len(popped.deliveries)) == ([SettleStatus.COMPLETED], 2)
 
 
 async def test_without_a_place_to_wait_nothing_is_settled(driver: EngineDriver) -> None:

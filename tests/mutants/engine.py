@@ -374,22 +374,37 @@ MUTANTS = [
     Mutant(
         "pop with acks: keeps what a push leased when the acks fail",
         "engine/engine.py",
-        "                settling.cancel()\n                self._dispenser.abandoned(request, popped)\n",
-        "                settling.cancel()\n",
+        "            except BaseException:\n                self._dispenser.abandoned(request, popped)\n                raise\n            finally:",
+        "            finally:",
         "tests/engine/test_settle_and_pop.py",
     ),
     Mutant(
         "pop with acks: settles though there is no place to wait",
         "engine/engine.py",
-        "                settling.cancel()\n                self._dispenser.abandoned(request, popped)\n",
-        "                self._dispenser.abandoned(request, popped)\n",
+        "            self._dispenser.check_place()\n",
+        "",
         "tests/engine/test_settle_and_pop.py",
     ),
     Mutant(
         "pop with acks: the error of the pop hides that the acks were made",
         "engine/engine.py",
-        "                    if not settling.done():  # there was no place to wait, and nothing has begun\n                        raise\n",
-        "                    raise\n",
+        "                with suppress(SkepError):\n",
+        "                with suppress(ValueError):\n",
+        "tests/engine/test_settle_and_pop.py",
+    ),
+    Mutant(
+        "pop with acks: what is acked when handed out is lost with the acks that fail",
+        "engine/engine.py",
+        "                if request.auto_ack:  # what is handed out is settled, and could not be given back",
+        "                if False:",
+        "tests/engine/test_settle_and_pop.py",
+    ),
+    Mutant(
+        "pop with acks: acks end with their caller",
+        "engine/engine.py",
+        "            except BaseException:\n                self._dispenser.abandoned(request, popped)\n                raise\n            finally:",
+        "            except BaseException:\n                settling.cancel()\n                self._dispenser.abandoned(request, popped)\n"
+        "                raise\n            finally:",
         "tests/engine/test_settle_and_pop.py",
     ),
 ]

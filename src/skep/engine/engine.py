@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from skep.engine import validate
@@ -162,23 +163,22 @@ class Engine(QueueCalls):
         """Settle, and then pop: in one transaction, unless others have waited longer for the messages that become free.
 
         A refused settlement has its own result. When the settlements fail, nothing is leased. When only the pop fails there are no
-        messages, and the caller's next pop gets the error.
+        messages, and the caller's next pop gets the error. When the caller is cancelled, the settlements are made all the same.
         """
         with self._in_flight:
             queue = self._checked(request, wait_seconds)
+            self._dispenser.check_place()
             waits = wait_seconds > 0
             consumer = self.consumers.asks(Consumed(request.queue, request.group, request.consumer), waits=waits)
             settling = asyncio.ensure_future(self.settle(settlements))
             popped = PopResult([])
             try:
-                try:
+                if request.auto_ack:  # what is handed out is settled, and could not be given back
+                    await asyncio.shield(settling)
+                with suppress(SkepError):
                     popped = await self._dispenser.wait(queue, Want(request, room), wait_seconds, settling)
-                except SkepError:
-                    if not settling.done():  # there was no place to wait, and nothing has begun
-                        raise
-                return await settling, popped
+                return await asyncio.shield(settling), popped
             except BaseException:
-                settling.cancel()
                 self._dispenser.abandoned(request, popped)
                 raise
             finally:
