@@ -186,6 +186,21 @@ def test_the_count_is_of_messages_and_not_of_those_that_have_a_context(server: R
     assert attribute(named("publish counted-one")[0], COUNT) is None
 
 
+def test_acks_that_go_with_a_pop_have_a_span_beside_its_own(server: RunningServer) -> None:
+    with skep.Client(server.url) as client, TRACER.start_as_current_span("a loop"):
+        client.push("gone-on", [1, 2, 3])
+        done = client.pop("gone-on", batch=2)
+        [stale] = client.pop("gone-on", ack=done)
+        client.release(stale.lease_id)
+        client.pop("gone-on", ack=[stale])
+
+    settled, refused = named("settle gone-on")
+    assert (attribute(settled, COUNT), len(settled.links), attribute(settled, "error.type")) == (2, 2, None)
+    assert attribute(refused, "error.type") == "STALE_LEASE"
+    loop = spans()["a loop"].get_span_context()
+    assert all(span.parent == loop for span in (settled, refused, *named("receive gone-on")))
+
+
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
 def test_a_worker_receives_processes_and_settles_in_spans(server: RunningServer, is_async: bool) -> None:
     queue = f"spanned-{is_async}"

@@ -57,13 +57,13 @@ class AsyncMessaging(AdminCalls, AsyncSender):
         """
         if not ack:
             call = ApiCall(calls.pop(queue, options).request, read_messages)
-        else:
-            said = [(message, message_data.completed(message)) for message in ack]
-            short = message_data.short(said)
-            call = ApiCall(
-                calls.pop(queue, options, short.sent).request, partial(read_messages, said=said, short=short)
-            )
-        return message_data.held(await popped(self, queue, call), self)
+            return message_data.held(await popped(self, queue, call), self)
+        said = [(message, message_data.completed(message)) for message in ack]
+        short = message_data.short(said)
+        request = calls.pop(queue, options, short.sent).request
+        with message_data.traced(said, is_current=False) as span:
+            call = ApiCall(request, partial(read_messages, said=said, short=short, span=span))
+            return message_data.held(await popped(self, queue, call), self)
 
     @spelled_out(PopOptions, POP_DEFAULTS)
     async def pop_arrow(self, queue: str, **options: Unpack[PopOptions]) -> bytes:

@@ -118,12 +118,14 @@ def message_reader(kind: type[M]) -> Callable[..., list[M]]:
     """A function that reads the answer to a pop straight into messages. Acks that went along are noted in their messages."""
     read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
 
-    def popped(answer: ApiResponse, said: Said = (), short: Shortened | None = None) -> list[M]:
+    def popped(
+        answer: ApiResponse, said: Said = (), short: Shortened | None = None, span: Span | None = None
+    ) -> list[M]:
         if answer.status == NO_CONTENT:
             return []
         found = read(answer)
         if short is not None:
-            noted(said, short.results(found.results), None)
+            noted(said, short.results(found.results), span)
         return found.messages
 
     return popped
@@ -191,11 +193,12 @@ def _told(error: str | None) -> str | None:
     return None if error is None else writable(error)
 
 
-def traced(said: Sequence[tuple[MessageData, Ack]]) -> AbstractContextManager[Span | None]:
-    """A span around settling these messages."""
+def traced(said: Said, *, is_current: bool = True) -> AbstractContextManager[Span | None]:
+    """A span around settling these messages; not the current one where the same request does something else, too."""
     if not began():
         return nullcontext()
-    return settling_popped(word_of([ack for _, ack in said]), [message for message, _ in said])
+    word = word_of([ack for _, ack in said])
+    return settling_popped(word, [message for message, _ in said], is_current=is_current)
 
 
 def word_of(acks: Sequence[Ack]) -> str:

@@ -90,12 +90,14 @@ def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> No
             span.end()
 
 
-def settling_popped(word: str, messages: Sequence[Headed]) -> AbstractContextManager[Span | None]:
+def settling_popped(
+    word: str, messages: Sequence[Headed], *, is_current: bool = True
+) -> AbstractContextManager[Span | None]:
     """A span around settling messages, linked to the span in which each was pushed. Headers are read only when the program traces."""
     if not began() or not messages:
         return _NOTHING
     api, links = _api(), _links(_api(), [headers_of(one) for one in messages])
-    return _span(api, word, "settle", messages[0].queue, api.SpanKind.CLIENT, len(messages), links)
+    return _span(api, word, "settle", messages[0].queue, api.SpanKind.CLIENT, len(messages), links, is_current)
 
 
 def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> AbstractContextManager[Span | None]:
@@ -184,16 +186,20 @@ def _receive(queue: str, since: int, headers: Sequence[Mapping[str, str]]) -> Sp
 
 @contextmanager
 def _span(
-    api: Any, word: str, kind: str, queue: str, span_kind: Any, messages: int, links: list[Link] | None = None
+    api: Any,
+    word: str,
+    kind: str,
+    queue: str,
+    span_kind: Any,
+    messages: int,
+    links: list[Link] | None = None,
+    is_current: bool = True,
 ) -> Iterator[Span]:
     attributes = _attributes(word, kind, queue, messages)
     name = f"{'publish' if kind == 'send' else kind} {queue}"
-    with (
-        api.get_tracer("skep").start_as_current_span(
-            name, kind=span_kind, attributes=attributes, links=links or []
-        ) as span,
-        _error_typed(span),
-    ):
+    tracer = api.get_tracer("skep")
+    start = tracer.start_as_current_span if is_current else tracer.start_span
+    with start(name, kind=span_kind, attributes=attributes, links=links or []) as span, _error_typed(span):
         yield span
 
 
