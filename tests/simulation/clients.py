@@ -223,9 +223,30 @@ class Client:
         results: list[SettleResult] | None = None
         with suppress(NoAnswerError, SkepError):
             results = await self.ask(lambda e: e.settle(settlements))
+        self._note_settled(started, now, settlements, results)
+        return results
+
+    async def settle_and_pop(
+        self, settlements: list[Settlement], request: PopRequest, wait_seconds: float = 0.0
+    ) -> tuple[list[SettleResult], list[Delivery]] | None:
+        """Settle and pop in one call, noted as the two that it stands for; None when no answer came."""
+        started, now = self.tick(), self.now()
+        answer: tuple[list[SettleResult], PopResult] | None = None
+        with suppress(NoAnswerError, SkepError):
+            answer = await self.ask(
+                lambda e: e.settle_and_pop(settlements, request, wait_seconds=wait_seconds),
+                undo=lambda e, found: (e.lost if request.auto_ack else e.give_back)(found[1].deliveries),
+                wait_seconds=wait_seconds,
+            )
+        self._note_settled(started, now, settlements, None if answer is None else answer[0])
+        self.note("pop", started, now, [request], None if answer is None else [answer[1]])
+        return None if answer is None else (answer[0], answer[1].deliveries)
+
+    def _note_settled(
+        self, started: int, now: Instant, settlements: list[Settlement], results: list[SettleResult] | None
+    ) -> None:
         queued = results is not None and any(result.status is SettleStatus.QUEUED for result in results)
         self.note("settle", started, now, settlements, None if queued else results)
-        return results
 
     async def transact(self, settlements: list[Settlement], messages: list[NewMessage]) -> TransactionOutcome | None:
         """Settle and push together; None when the outcome is unknown."""

@@ -59,6 +59,7 @@ class Ability(StrEnum):
     RENEW = "renew leases"
     RELEASE = "give leases back"
     WHOLE = "ack whole leases"
+    TOGETHER = "ack with the next pop"
     TRANSACT = "ack and push in a transaction"
     SEEK = "move groups"
     CLEAR = "clear queues"

@@ -98,6 +98,8 @@ class Popper(Worker):
         """Pop and settle a few times."""
         late: list[Delivery] = []
         self._numbers = count()
+        self._said: list[Settlement] = []
+        """What it settles with its next pop."""
         for _ in range(self.random.randrange(4, 12)):
             deliveries = await self.pop_some()
             if not deliveries:
@@ -108,6 +110,7 @@ class Popper(Worker):
                 await self.treat(deliveries)
             if late and self.random.random() < 0.3:
                 await self.settle_surely([late.pop(self.random.randrange(len(late))).settlement()])
+        await self.settle_surely(self._said)
 
     async def pop_some(self) -> list[Delivery] | None:
         """Pop in one of the ways there are; returns what is left to settle."""
@@ -125,8 +128,20 @@ class Popper(Worker):
             request, namespace = structs.replace(request, queue=QueueKey("")), NAMESPACE
         elif self.can(Ability.PARTITION, 0.3):
             request = structs.replace(request, partition=self.random.choice(self.plan.partitions[queue]))
-        deliveries = await self.pop(request, wait_seconds, namespace)
+        if self._said and namespace is None:
+            deliveries = await self.go_on(request, wait_seconds)
+        else:
+            deliveries = await self.pop(request, wait_seconds, namespace)
         return [] if request.auto_ack else deliveries
+
+    async def go_on(self, request: PopRequest, wait_seconds: float) -> list[Delivery] | None:
+        """Pop, and settle in the same call what was kept for it; without an answer it is settled again."""
+        said, self._said = self._said, []
+        answer = await self.settle_and_pop(said, request, wait_seconds)
+        if answer is None:
+            await self.settle_surely(said)
+            return None
+        return answer[1]
 
     async def treat(self, deliveries: list[Delivery]) -> None:
         """Do something with messages, for a while, and finish them."""
@@ -140,9 +155,16 @@ class Popper(Worker):
             await self.pass_on(deliveries)
         elif self.can(Ability.WHOLE, 0.4):
             leases = {(d.queue, d.partition): d.settlement(Outcome.ACK_THROUGH) for d in deliveries}
-            await self.settle_surely([structs.replace(lease, seq=WHOLE_LEASE) for lease in leases.values()])
+            await self.finish([structs.replace(lease, seq=WHOLE_LEASE) for lease in leases.values()])
         else:
-            await self.settle_surely([self.settlement(delivery) for delivery in deliveries])
+            await self.finish([self.settlement(delivery) for delivery in deliveries])
+
+    async def finish(self, settlements: list[Settlement]) -> None:
+        """Settle now, or with the next pop."""
+        if self.can(Ability.TOGETHER, 0.7):
+            self._said += settlements
+        else:
+            await self.settle_surely(settlements)
 
     def settlement(self, delivery: Delivery) -> Settlement:
         """Mostly an ack."""
@@ -154,7 +176,7 @@ class Popper(Worker):
 
     async def settle_surely(self, settlements: list[Settlement]) -> None:
         """Settle, and again when there was no answer."""
-        for _ in range(TRIES):
+        for _ in range(TRIES if settlements else 0):
             if await self.settle(settlements) is not None:
                 return
 
