@@ -11,16 +11,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from msgspec import UNSET, Raw, structs
 
-from skep.client import AsyncClient
+from skep.client import AsyncClient, calls, message_data
 from skep.client.async_message import AsyncMessage
-from skep.client.calls import read_pushed
-from skep.client.exchange import OK, ApiResponse
+from skep.client.calls import PopOptions, read_pushed
+from skep.client.exchange import OK, ApiCall, ApiResponse
 from skep.client.outgoing import NewMessage as Outgoing
 from skep.client.pushed import Pushed, Queued
+from skep.client.reading import reader
 from skep.client.retries import may_have_happened
 from skep.clock import Instant, SystemClock
 from skep.errors import Code, SkepError
@@ -47,18 +48,23 @@ from skep.model import (
 )
 from skep.model.operation import LIVE, OperationStatus
 from skep.model.transaction import Transaction, TransactionOutcome
-from skep.wire.messages import Ack, AckResult, AckStatus, PushedMessage
+from skep.wire.messages import Ack, AckResult, AckStatus, PopResponse, PushedMessage
 from skep.wire.times import to_datetime, to_instant
 from torture.history import Call
-from torture.load_caller import OUTCOMES
+from torture.load_caller import OUTCOMES, Popped
 
 T = TypeVar("T")
 
 SLACK_US = 50_000
 """How far the server's time may be from ours: with PostgreSQL it is the database's."""
 TIMEOUT_SECONDS = 15.0
+LATER = object()
+"""What is noted of a call that takes effect later than its answer: that it has none."""
 MOST_LOOKS = 200
 LOOK_SECONDS = 0.05
+
+
+_both = reader(PopResponse)
 
 
 class Caller:
@@ -130,7 +136,11 @@ class Caller:
                 self._end(call, refusal)
             return None
         else:
-            self._end(call, read(answer))
+            told = read(answer)
+            if told is LATER:
+                self.calls.append(call)
+            else:
+                self._end(call, told)
             return answer
         finally:
             self.end(number)
@@ -269,6 +279,44 @@ class Caller:
         await self.note("pop", [request], asked, read)
         return found
 
+    async def go_on(
+        self, queue: QueueKey, group: str, held: Sequence[Popped], *, keys: Callable[[str], QueueKey], **options: Any
+    ) -> list[tuple[AsyncMessage, Delivery]] | None:
+        """Ack messages with the pop of the next ones, noted as the two calls that it stands for; None when it failed."""
+        said = [(message, message_data.completed(message)) for message, _ in held]
+        short = message_data.short(said)
+        asked = calls.pop(wire_name(queue), cast("PopOptions", {"group": group, **options}), short.sent)
+        begun: list[asyncio.Future[PopResponse]] = []
+        deliveries = [delivery for _, delivery in held]
+        found: list[tuple[AsyncMessage, Delivery]] = []
+
+        def settled(both: PopResponse) -> Any:
+            results = short.results(both.results or [])
+            message_data.noted(said, results, None)
+            return self._settled(deliveries, results)
+
+        def popped(both: PopResponse) -> list[PopResult]:
+            messages = message_data.held([AsyncMessage.of(one, self.once) for one in both.messages], self.once)
+            found.extend((message, delivery_of(message, keys(message.queue))) for message in messages)
+            return [PopResult([delivery for _, delivery in found])]
+
+        async def first() -> PopResponse:
+            begun.append(asyncio.ensure_future(self.once.run(ApiCall(asked.request, _both))))
+            return await begun[0]
+
+        async def second() -> PopResponse:
+            return await begun[0]
+
+        # The first begins the call, which takes its first step once both are noted.
+        request = PopRequest(
+            queue, group=group, batch=options.get("batch", 1), lease_seconds=options.get("lease_seconds")
+        )
+        popping = self.note("pop", [request], first(), popped)
+        settling = self.note("settle", [one.settlement() for one in deliveries], second(), settled)
+        both, _ = await asyncio.gather(popping, settling)
+        self._said.update((delivery.token, delivery.seq) for delivery in deliveries)
+        return None if both is None else found
+
     # settlements
 
     async def settle(self, said: Sequence[tuple[AsyncMessage, Delivery, AckStatus]], *, repeats: bool = True) -> None:
@@ -277,13 +325,10 @@ class Caller:
         request = [delivery.settlement(OUTCOMES[status]) for _, delivery, status in said]
         acks = [Ack(message.lease_id, delivery.seq, status) for message, delivery, status in said]
 
-        def read(results: list[AckResult]) -> list[SettleResult]:
-            return [self._result(one, result) for (_, one, _), result in zip(said, results, strict=False)]
+        def read(results: list[AckResult]) -> Any:
+            return self._settled([delivery for _, delivery, _ in said], results)
 
-        results = await self.note("settle", request, client.settle(acks), read, repeats=repeats)
-        if any(result.status is SettleStatus.QUEUED for result in results or ()):
-            # It takes effect later than its answer.
-            self.calls[-1] = structs.replace(self.calls[-1], ended=None, answer=None)
+        await self.note("settle", request, client.settle(acks), read, repeats=repeats)
         self._said.update((delivery.token, delivery.seq) for _, delivery, _ in said)
 
     async def ack(self, held: Sequence[tuple[AsyncMessage, Delivery]]) -> None:
@@ -295,6 +340,12 @@ class Caller:
 
         await self.note("settle", request, self.again.ack(*(message for message, _ in held)), read, repeats=True)
         self._said.update((delivery.token, delivery.seq) for _, delivery in held)
+
+    def _settled(self, deliveries: Sequence[Delivery], results: Sequence[AckResult]) -> Any:
+        """The results of acks; `LATER` when they were queued."""
+        if any(result.status is SettleStatus.QUEUED for result in results):
+            return LATER
+        return [self._result(one, result) for one, result in zip(deliveries, results, strict=False)]
 
     def _result(self, delivery: Delivery, result: AckResult) -> SettleResult:
         """The result; a repeat counts as one only of what was said in an earlier call, as a client repeats itself, too."""

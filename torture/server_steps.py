@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from skep.model import QueueKey
 from torture import looks
@@ -12,6 +13,7 @@ from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE
 
 PAUSE_SECONDS = 0.05
 BURST = 12
+TURNS = 4
 MOST_LETTERS = 200
 """Of dead letters that a step looks at: with large batches there are tens of thousands, and the look at the end sees all."""
 LONG_SECONDS = 30 * 86_400.0
@@ -44,6 +46,26 @@ async def pop_namespace(client: LoadClient[Caller]) -> None:
         )
         of_key = {queue.key: queue for queue in named}
         await client.treat([Held(message, delivery, of_key[delivery.queue]) for message, delivery in found])
+
+
+async def pop_and_ack(client: LoadClient[Caller]) -> None:
+    """A consumer that acks each batch with the pop of the next one, again when there was no answer, and stops somewhere."""
+    queue, group = client.some_queue(), client.chance.choice(GROUPS)
+    async with queue.calling() as key:
+        options: dict[str, Any] = {
+            "batch": client.queues.bulk * client.chance.choice((1, 5, 20)),
+            "lease_seconds": LEASE_SECONDS,
+        }
+        if client.chance.random() < 0.5:
+            options["wait_seconds"] = client.chance.choice((0.05, 0.3))
+        held = await client.caller.pop(key, group, keys=client.queues.key_of, **options)
+        for _ in range(client.chance.randint(1, TURNS) if held else 0):
+            found = await client.caller.go_on(key, group, held, keys=client.queues.key_of, **options)
+            if found is not None:
+                held = found
+            if not held:
+                break
+        await client.treat([Held(message, delivery, queue) for message, delivery in held])
 
 
 async def pause(client: LoadClient[Caller]) -> None:

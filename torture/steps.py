@@ -22,6 +22,7 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
     "transact": (4, LoadClient.transact),
     "pop": (40, LoadClient.pop),
     "pop_namespace": (4, server_steps.pop_namespace),
+    "pop_and_ack": (8, server_steps.pop_and_ack),
     "pop_auto_ack": (2, LoadClient.pop_auto_ack),
     "settle_late": (5, LoadClient.settle_late),
     "settle_twice": (2, LoadClient.settle_twice),

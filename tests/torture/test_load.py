@@ -105,3 +105,22 @@ def test_the_receiver_never_fails_so_often_that_it_is_left_alone() -> None:
     failures = "".join("." if answer == 200 else "x" for answer in answers)
     assert "x" * MOST_FAILURES_IN_A_ROW in failures
     assert "x" * (MOST_FAILURES_IN_A_ROW + 1) not in failures
+
+
+async def test_a_pop_that_acks_is_a_settlement_and_a_pop_at_the_same_time() -> None:
+    with running_server() as server:
+        client = await load_client(server.url, "keyed")
+        key = client.queues.of_kind["keyed"].key
+        await push(client, "keyed", "1")
+        held = await client.caller.pop(key, "g", keys=client.queues.key_of, batch=2, lease_seconds=30)
+        found = await client.caller.go_on(key, "g", held, keys=client.queues.key_of, batch=2, lease_seconds=30)
+        await client.caller.close()
+
+    pop, settle = client.caller.calls[-2:]
+    assert (pop.verb, settle.verb) == ("pop", "settle")
+    assert max(pop.started, settle.started) < min(pop.ended or 0, settle.ended or 0)
+    assert [result.status for result in settle.answer] == ["completed"] * len(held)
+    assert found is not None
+    assert [delivery for _, delivery in found] == pop.answer[0].deliveries
+    assert len(held) + len(found) == 3
+    assert check(history_of(client)) == []
