@@ -33,6 +33,8 @@ TRIES = 5
 RETRY_WAIT_SECONDS = 0.005
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
+COMMAND_SECONDS = 40.0
+"""How long a statement may be without an answer. PostgreSQL ends it before that, so nobody is at the other end of its session any more."""
 PIECE_SECONDS = 0.01
 """About how long one piece of a chore may take: until its commit it holds locks, and uses a share of the machine."""
 PROBE_SECONDS = 5.0
@@ -159,7 +161,7 @@ class Pool:
             init=_prepare,
             reset=_leave,
             server_settings={**SESSION, "application_name": session, "skep.server": self._server.hex()},
-            command_timeout=60,
+            command_timeout=COMMAND_SECONDS,
             timeout=connect_seconds,
         )
 
@@ -243,7 +245,8 @@ class Pool:
             with translated(), self._demand:
                 pool, connection = await self._acquire()
                 try:
-                    yield connection
+                    async with self._left_when_silent(connection):
+                        yield connection
                 except _READ_ONLY:
                     # Other sessions may lead to the same server, while another one takes writes by now: each is opened anew at its next use.
                     await pool.expire_connections()
@@ -278,6 +281,19 @@ class Pool:
             with suppress(asyncpg.InterfaceError):
                 await pool.release(connection)
 
+    @asynccontextmanager
+    async def _left_when_silent(self, connection: Connection) -> AsyncIterator[None]:
+        """Give up a session that does not answer. Else asyncpg would wait as long again for it to cancel the statement, and to roll back."""
+        try:
+            yield
+        except TimeoutError:
+            with suppress(asyncpg.InterfaceError):  # it was given up already
+                connection.terminate()
+            if self._pool is not None:
+                # What lost this session may have lost those beside it: each is opened anew at its next use.
+                await self._pool.expire_connections()
+            raise
+
     async def once(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
         """Run ``work``, in which each statement is a transaction; when it loses a race, run it again from its beginning."""
         for attempt in range(1, TRIES + 1):
@@ -294,7 +310,8 @@ class Pool:
         """Run ``work`` in one transaction; when it loses a race, run it again from its beginning."""
 
         async def inside(connection: Connection) -> T:
-            async with connection.transaction(isolation="read_committed"):  # whatever the database's default is
+            # Whatever the database's default isolation is.
+            async with connection.transaction(isolation="read_committed"), self._left_when_silent(connection):
                 return await work(connection, *arguments)
 
         return await self.once(inside)
@@ -308,7 +325,8 @@ class Pool:
                 await connection.execute(
                     "LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS SHARE MODE"
                 )
-                return await work(connection, *arguments)
+                async with self._left_when_silent(connection):
+                    return await work(connection, *arguments)
 
         return await self.once(inside)
 

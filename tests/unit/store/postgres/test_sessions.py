@@ -13,6 +13,7 @@ import pytest_asyncio
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.store.postgres import PostgresStore
+from skep.store.postgres.connection import Connection
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
 from torture.proxy import Proxy
@@ -77,6 +78,28 @@ async def test_suspended_everything_fails_at_once_and_resumed_it_goes_on(driver:
     proxy.resume()
     await driver.store.resume()
     assert [result.seq for result in await driver.push("3")] == [2]
+
+
+@pytest.mark.parametrize("way", ["once", "transaction", "snapshot"])
+async def test_a_session_that_does_not_answer_is_left_at_once_with_those_beside_it(
+    driver: Driver, proxy: Proxy, way: str
+) -> None:
+    """Its statement had its time. To cancel it, and to roll it back, would take as long again, and each session beside it, too."""
+    assert isinstance(driver.store, PostgresStore)
+    pool = driver.store.pool
+    run = getattr(pool, way)
+
+    async def number(connection: Connection, *, seconds: float | None = None) -> int:
+        return int(await connection.fetchval("SELECT 1", timeout=seconds))
+
+    async def all_sessions_are_lost(connection: Connection) -> int:
+        await asyncio.gather(pool.once(number), pool.once(number))
+        proxy.abandon()
+        return await number(connection, seconds=0.2)
+
+    async with asyncio.timeout(20):
+        assert await failed(run(all_sessions_are_lost)) is Code.STORE_UNAVAILABLE
+        assert await asyncio.gather(*(run(number) for _ in range(3))) == [1, 1, 1]
 
 
 async def test_one_that_connects_when_the_store_is_suspended_fails_at_once(dsn: str) -> None:
