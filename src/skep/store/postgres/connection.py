@@ -245,8 +245,10 @@ class Pool:
             with translated(), self._demand:
                 pool, connection = await self._acquire()
                 try:
-                    async with self._left_when_silent(connection):
-                        yield connection
+                    yield connection
+                except TimeoutError:
+                    await self._leave_silent(connection)
+                    raise
                 except _READ_ONLY:
                     # Other sessions may lead to the same server, while another one takes writes by now: each is opened anew at its next use.
                     await pool.expire_connections()
@@ -281,17 +283,22 @@ class Pool:
             with suppress(asyncpg.InterfaceError):
                 await pool.release(connection)
 
-    @asynccontextmanager
-    async def _left_when_silent(self, connection: Connection) -> AsyncIterator[None]:
+    async def _leave_silent(self, connection: Connection) -> None:
         """Give up a session that does not answer. Else asyncpg would wait as long again for it to cancel the statement, and to roll back."""
+        with suppress(asyncpg.InterfaceError):  # it was given up already
+            connection.terminate()
+        if self._pool is not None:
+            # What lost this session may have lost those beside it: each is opened anew at its next use.
+            await self._pool.expire_connections()
+
+    async def _unless_silent(
+        self, connection: Connection, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts
+    ) -> T:
+        """Run ``work`` within a transaction, which is not rolled back in a session that does not answer."""
         try:
-            yield
+            return await work(connection, *arguments)
         except TimeoutError:
-            with suppress(asyncpg.InterfaceError):  # it was given up already
-                connection.terminate()
-            if self._pool is not None:
-                # What lost this session may have lost those beside it: each is opened anew at its next use.
-                await self._pool.expire_connections()
+            await self._leave_silent(connection)
             raise
 
     async def once(self, work: Callable[[Connection, *Ts], Awaitable[T]], *arguments: *Ts) -> T:
@@ -310,9 +317,8 @@ class Pool:
         """Run ``work`` in one transaction; when it loses a race, run it again from its beginning."""
 
         async def inside(connection: Connection) -> T:
-            # Whatever the database's default isolation is.
-            async with connection.transaction(isolation="read_committed"), self._left_when_silent(connection):
-                return await work(connection, *arguments)
+            async with connection.transaction(isolation="read_committed"):  # whatever the database's default is
+                return await self._unless_silent(connection, work, *arguments)
 
         return await self.once(inside)
 
@@ -325,8 +331,7 @@ class Pool:
                 await connection.execute(
                     "LOCK TABLE consumer_group, partition_lease, set_lease, group_counter IN ACCESS SHARE MODE"
                 )
-                async with self._left_when_silent(connection):
-                    return await work(connection, *arguments)
+                return await self._unless_silent(connection, work, *arguments)
 
         return await self.once(inside)
 
