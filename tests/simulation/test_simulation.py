@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.run import run
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 300
+SEEDS = 200
 MORE_SEEDS = 16_000
 PROCESSES = os.cpu_count() or 1
 

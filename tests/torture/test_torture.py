@@ -79,6 +79,7 @@ def test_a_round_with_a_killed_server_keeps_all_promises() -> None:
     assert {"I1", "I2", "I4", "I5", "I7", "I8", "I12"} <= {n for n in PROMISES if report["promises"][n]["tried"]}
 
 
+@pytest.mark.slow  # its faults each by itself are, too; by default outages of PostgreSQL are those of tests/fault
 def test_a_postgres_that_takes_no_writes_and_ends_sessions_keeps_all_promises() -> None:
     report = tortured(
         "--seed", "5314", "--store", "postgres", "--faults", "listen,read-only", "--injections", "2", "--rounds", "1",
