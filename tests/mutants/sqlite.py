@@ -278,4 +278,25 @@ MUTANTS = [
         "        self._log_pages = 0\n",
         "tests/unit/store/sqlite/test_connection.py",
     ),
+    Mutant(
+        "SQLite checkpoints: a log is shortened by what is in use",
+        "store/sqlite/checkpoints.py",
+        "        in_use = _HEADER_BYTES + self._log_pages * (_FRAME_HEADER_BYTES + self._page_bytes)\n",
+        "        in_use = 0\n",
+        "tests/unit/store/sqlite/test_cut_log.py",
+    ),
+    Mutant(
+        "SQLite checkpoints: a log is shortened before it begins anew",
+        "store/sqlite/checkpoints.py",
+        "        self._db.execute(f\"PRAGMA user_version = {self._db.pragma('user_version')}\")\n",
+        "        self._log_pages = 0\n",
+        "tests/unit/store/sqlite/test_cut_log.py",
+    ),
+    Mutant(
+        "SQLite checkpoints: a long log is cut at once",
+        "store/sqlite/writer.py",
+        "        while await self.call(lambda _: checkpoints.shorten(), bare=True, piece=True):\n            pass\n",
+        "",
+        "tests/unit/store/sqlite/test_cut_log.py",
+    ),
 ]

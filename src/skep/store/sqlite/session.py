@@ -144,10 +144,10 @@ class Session:
         self.head_walk = HeadWalk()
 
     def close(self) -> None:
-        """Close the connection, and the one for checkpoints."""
+        """Close the connection, and then the one for checkpoints."""
+        self.db.close()
         if self.checkpoints is not None:
             self.checkpoints.close()
-        self.db.close()
 
     def cut_log_soon(self) -> None:
         """Let the next `maintain` cut the write-ahead log, as it may still hold destroyed data."""

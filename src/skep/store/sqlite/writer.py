@@ -27,6 +27,7 @@ import structlog
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translated
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -145,19 +146,28 @@ class Writer:
         """Cut the write-ahead log if it may hold destroyed data, or is very long. Calls wait only for the last part of that."""
         checkpoints = self._session.checkpoints
         if checkpoints is not None and checkpoints.wants_cut:
-            await asyncio.wrap_future(checkpoints.move_ahead())
-            await self.call(_cut, bare=True)
+            await self._cut(checkpoints)
 
     async def cut_log(self, done: str) -> None:
         """Cut the write-ahead log; STORE_BUSY, with the text ``done``, when a reader keeps using it."""
+        checkpoints = self._session.checkpoints
         for _ in range(CUT_TRIES):
-            if await self.call(_cut, bare=True):
+            if checkpoints is None or await self._cut(checkpoints):
                 return
         raise SkepError(
             Code.STORE_BUSY,
             f"{done}, but another process reads {self._path}, so the write-ahead log still holds the old keys: stop that "
             "reader (a backup?) and repeat this, or wait: the server tries again every second",
         )
+
+    async def _cut(self, checkpoints: Checkpoints) -> bool:
+        """Cut the log, in steps that other calls go between."""
+        await asyncio.wrap_future(checkpoints.move_ahead())
+        if not await self.call(lambda _: checkpoints.begin_anew(), bare=True):
+            return False
+        while await self.call(lambda _: checkpoints.shorten(), bare=True, piece=True):
+            pass
+        return await self.call(lambda _: checkpoints.cut(), bare=True)
 
     # on the event loop
 
@@ -384,7 +394,3 @@ class _TransactionLostError(Exception):
 def _end_checkpoint(session: Session) -> None:
     if session.checkpoints is not None:
         session.checkpoints.end()
-
-
-def _cut(session: Session) -> bool:
-    return session.checkpoints is None or session.checkpoints.cut()
