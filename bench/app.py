@@ -26,7 +26,12 @@ Quick = Annotated[bool, Parameter(help="A short run: fewer rounds, and one row o
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON object and nothing else on stdout.")]
 Messages = Annotated[int, Parameter(help="How many messages; 5,000,000, or 200,000 with --quick, when not given.")]
 Systems = Annotated[
-    tuple[Literal["sqlite", "postgres", "postgres_workers", "redis", "rabbitmq", "nats", "pgmq", "table"], ...],
+    tuple[
+        Literal[
+            "sqlite", "sqlite_workers", "postgres", "postgres_workers", "redis", "rabbitmq", "nats", "pgmq", "table"
+        ],
+        ...,
+    ],
     Parameter(help="Which systems to measure; all that are installed, when not given.", negative=()),
 ]
 Cases = Annotated[

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 from importlib.util import find_spec
+from typing import get_args
 
 import msgspec
 import pytest
 
+from bench import app
 from bench.peers import run as bench
 from bench.peers import syncs
 from bench.peers.loads import Numbers, Outcome
+from bench.peers.systems import STARTERS
+from bench.size.cases import CASES
 
 TINY = msgspec.structs.replace(bench.QUICK, rounds=1, seconds=0.2, messages=300, steady_seconds=0.3, synced_pushes=3)
 FIGURES = (
@@ -71,6 +75,12 @@ async def test_a_system_that_is_not_installed_is_left_out_and_the_report_says_ho
     assert report.rates["disk.sync_ms"] > 0
     assert "the data of all systems is on" in report.notes["disk"]
     assert report.ratios == {}
+
+
+@pytest.mark.parametrize(("option", "known"), [(app.Systems, STARTERS), (app.Cases, CASES)])
+def test_the_command_offers_all_that_the_bench_knows(option: object, known: dict[str, object]) -> None:
+    names, _ = get_args(get_args(option)[0])
+    assert set(get_args(names)) == set(known)
 
 
 def test_messages_that_do_not_come_back_and_those_that_come_twice_are_counted() -> None:
