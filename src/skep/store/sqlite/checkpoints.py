@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from enum import Enum, auto
 from pathlib import Path
 
 import apsw
@@ -19,9 +20,18 @@ import apsw
 CUT_LOG_BYTES = 128 * 1024 * 1024
 CUT_WAIT_MS = 100
 """How long the writer waits for readers of the log before a cut; all calls wait meanwhile."""
+LONG_BYTES = 2 * 1024 * 1024
+"""A longer log is shortened before it is cut."""
 SHORTEN_BYTES = 1024 * 1024
 """The log is shortened by this much at a time. To free 32 MiB took a file system 50 ms."""
-_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
+
+
+class Cut(Enum):
+    """What came of a cut: the log is empty, it is shorter and must be cut again, or somebody uses it."""
+
+    DONE = auto()
+    SHORTER = auto()
+    IN_USE = auto()
 
 
 class Checkpoints:
@@ -35,7 +45,6 @@ class Checkpoints:
         # Kept, as the connection may be in use by a thread later.
         self._log = Path(db.filename_wal)
         self._path = db.filename
-        self._page_bytes = int(str(db.pragma("page_size")))
         self._log_pages = 0
         self._cut_due = False
         self._thread = ThreadPoolExecutor(1, "skep-sqlite-checkpoint")
@@ -91,45 +100,38 @@ class Checkpoints:
         return self._cut_due or (self._log.is_file() and self._log.stat().st_size >= CUT_LOG_BYTES)
 
     def move_ahead(self) -> Future[None]:
-        """Move the present log in the thread, beside the writer, so that little is left for `begin_anew`."""
+        """Move the present log in the thread, beside the writer, so that little is left for the cut that follows."""
         return self._thread.submit(self._move)
 
-    def begin_anew(self) -> bool:
-        """Move the whole log, and let it begin anew, so that all behind its new beginning can go; False while a reader uses it."""
-        self._wait()
-        if not self._emptied(apsw.SQLITE_CHECKPOINT_RESTART):
-            return False
-        # The next write begins the log anew: this one, which changes nothing.
-        self._db.execute(f"PRAGMA user_version = {self._db.pragma('user_version')}")
-        return True
-
-    def shorten(self) -> bool:
-        """Cut a piece off the end of a log that has begun anew; False when what is left is short, or in use."""
-        in_use = _HEADER_BYTES + self._log_pages * (_FRAME_HEADER_BYTES + self._page_bytes)
-        size = self._log.stat().st_size
-        if size - SHORTEN_BYTES < max(in_use, SHORTEN_BYTES):
-            return False
-        os.truncate(self._log, size - SHORTEN_BYTES)
-        return True
-
-    def cut(self) -> bool:
-        """Move the whole log into the database and truncate it; False while a reader uses the log."""
+    def cut(self) -> Cut:
+        """Move the whole log into the database and truncate it, or shorten it when it is long: then the caller comes again."""
         self._wait()
         self._cut_due = True
-        if self._emptied(apsw.SQLITE_CHECKPOINT_TRUNCATE):
-            self._cut_due = False
-        return not self._cut_due
-
-    def _emptied(self, mode: int) -> bool:
         waits_ms = self._db.pragma("busy_timeout")
         self._db.set_busy_timeout(CUT_WAIT_MS)
         try:
-            self._db.wal_checkpoint(mode=mode)
+            if self._log.is_file() and (size := self._log.stat().st_size) > LONG_BYTES:
+                self._shorten(size - SHORTEN_BYTES)
+                return Cut.SHORTER if self._log.stat().st_size < size else Cut.IN_USE
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
-            return False
+            return Cut.IN_USE
         finally:
             self._db.set_busy_timeout(int(str(waits_ms)))
-        return True
+        self._cut_due = False
+        return Cut.DONE
+
+    def _shorten(self, limit_bytes: int) -> None:
+        """Let the log begin anew, and SQLite truncate it to a limit, but not below what is in use.
+
+        SQLite does so with the first commit to a log that begins anew, under its own lock: other processes may write and read meanwhile.
+        """
+        self._db.pragma("journal_size_limit", limit_bytes)
+        try:
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            self._db.pragma("user_version", self._db.pragma("user_version"))  # a commit that changes nothing
+        finally:
+            self._db.pragma("journal_size_limit", -1)
 
     def close(self) -> None:
         """Close the thread and its connection, after all other connections of the process.

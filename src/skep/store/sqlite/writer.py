@@ -27,7 +27,7 @@ import structlog
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translated
-from skep.store.sqlite.checkpoints import Checkpoints
+from skep.store.sqlite.checkpoints import Checkpoints, Cut
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -124,8 +124,7 @@ class Writer:
 
         ``short`` work may run on the event loop, and a ``piece`` of a chore runs behind all callers.
         """
-        if self._stopping:
-            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
+        self._check_running()
         if piece:
             waiting = self._pieces
         else:
@@ -162,12 +161,16 @@ class Writer:
 
     async def _cut(self, checkpoints: Checkpoints) -> bool:
         """Cut the log, in steps that other calls go between."""
+        self._check_running()
         await asyncio.wrap_future(checkpoints.move_ahead())
-        if not await self.call(lambda _: checkpoints.begin_anew(), bare=True):
-            return False
-        while await self.call(lambda _: checkpoints.shorten(), bare=True, piece=True):
-            pass
-        return await self.call(lambda _: checkpoints.cut(), bare=True)
+        cut = Cut.SHORTER
+        while cut is Cut.SHORTER:
+            cut = await self.call(lambda _: checkpoints.cut(), bare=True, piece=True)
+        return cut is Cut.DONE
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
 
     # on the event loop
 
