@@ -97,7 +97,7 @@ def chosen() -> list[Pair]:
 
 IN_TWO_STEPS = {transact_together, transact_a_rejection, auto_ack_and_bury_for_a_new_group}
 """Calls that lock logs in two steps (docs/log.md): a deadlock is ended by PostgreSQL, and the loser is tried again."""
-BEGUN_ANEW = {seek, delete_group}
+BEGUN_ANEW = {seek, seek_of_a_new_group, delete_group}
 """Calls after which a group gets its messages again, also those that it has given up."""
 EVERY_STEP = "SKEP_EVERY_STEP" in os.environ
 SOME_STEPS = 2
