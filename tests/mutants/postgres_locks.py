@@ -271,4 +271,11 @@ MUTANTS = [
         "        pass\n",
         "tests/unit/store/postgres/test_group_races.py -k correction",
     ),
+    Mutant(
+        "PostgreSQL locks: corrected leases are locked in the order of their groups' ids",
+        "store/postgres/functions/put_right.sql",
+        "        ORDER BY q.name, q.tenant, g.name, g.id\n",
+        "        ORDER BY g.id\n",
+        "tests/unit/store/postgres/test_pairs.py -k settles_for_two_groups",
+    ),
 ]

@@ -54,6 +54,8 @@ from tests.unit.store.postgres.verbs import (
     purge,
     push,
     push_plain,
+    put_right,
+    reject_in_two_queues,
     replay,
     retain,
     retain_settled,
@@ -286,16 +288,31 @@ def test_every_call_that_shares_anything_is_in_a_pair_of_the_default_run() -> No
     assert alone == {look, look_at_leases, sample}
 
 
+async def run_from(track: Track, session: Session, ordering: Ordering, verbs: Pair, place: str, time: int = 1) -> None:
+    """Let the second call come when the first has come to a place for the first or a later time."""
+    await session.execute(EMPTY)
+    _, (call, _) = await ready(track, ordering, (verbs[0], look))
+    places = [found.partition(":")[0] for found, _ in await track.walk(call)]
+    steps = [step for step, found in enumerate(places, 1) if found == place]
+    await run(track, session, ordering, verbs, steps[time - 1])
+
+
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("verb", "place"), [(delete_queue, "lock_log"), (perform_an_ack, "share_group")])
 async def test_who_has_operations_and_who_changes_the_ordering_do_not_wait_for_each_other(
     track: Track, session: Session, verb: Verb, place: str
 ) -> None:
     """The change locks all operations, then groups and logs; the others write their operations at their end."""
-    await session.execute(EMPTY)
-    _, (call, _) = await ready(track, Ordering.UNORDERED, (verb, look))
-    step = 1 + [found.partition(":")[0] for found, _ in await track.walk(call)].index(place)
-    await run(track, session, Ordering.UNORDERED, (verb, change_of_ordering), step)
+    await run_from(track, session, Ordering.UNORDERED, (verb, change_of_ordering), place)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("ordering", [Ordering.UNORDERED, Ordering.PER_KEY])
+async def test_who_settles_for_two_groups_and_who_moves_their_deadlines_do_not_wait_for_each_other(
+    track: Track, session: Session, ordering: Ordering
+) -> None:
+    """Both lock leases group by group."""
+    await run_from(track, session, ordering, (reject_in_two_queues, put_right), "share_group", 2)
 
 
 @pytest.mark.asyncio(loop_scope="module")

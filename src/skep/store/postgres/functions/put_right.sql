@@ -1,12 +1,13 @@
 -- Moves deadlines that were written by a clock which has since been put back by p_back. A lease, a retry and a claim each know
 -- when they were written (leased_at, started_at). If that is ahead of now, the deadline lasts as long as it was asked for, from
 -- now on. Otherwise the right clock wrote it, and it stays. A lease that was renewed ahead of now lasts no longer than the
--- renewal or the queue's lease, whichever is longer. Every row is looked at once; leases are locked in ascending partition order,
--- as everywhere. Returns how many operations and lease rows it changed.
+-- renewal or the queue's lease, whichever is longer. Leases are locked in the order of those who settle for several groups: group by
+-- group, and within a group by partition, sets by id. Returns how many operations and lease rows it changed.
 CREATE OR REPLACE FUNCTION shift_deadlines(p_now bigint, p_back bigint, p_longest_wait bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_done bigint;
     v_count bigint;
+    v_group integer;
 BEGIN
     -- In the order of locks (functions/locks.sql).
     UPDATE operation o SET
@@ -16,8 +17,19 @@ BEGIN
     WHERE o.processed_at IS NULL AND o.ready_at > p_now AND (o.status <> 'processing' OR o.started_at > p_now);
     GET DIAGNOSTICS v_done = ROW_COUNT;
     LOCK TABLE consumer_group IN ACCESS SHARE MODE;
-    PERFORM 1 FROM partition_lease l WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now
-    ORDER BY l.partition, l.group_id FOR UPDATE;
+    FOR v_group IN
+        SELECT g.id FROM (
+            SELECT l.group_id FROM partition_lease l WHERE l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now
+            UNION SELECT s.group_id FROM set_lease s WHERE s.ready_at > p_now OR s.oldest_at > p_now
+        ) ahead JOIN consumer_group g ON g.id = ahead.group_id JOIN queue q ON q.id = g.queue_id
+        ORDER BY q.name, q.tenant, g.name, g.id
+    LOOP
+        PERFORM 1 FROM partition_lease l
+        WHERE l.group_id::bigint = v_group AND (l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now)
+        ORDER BY l.partition FOR UPDATE;
+        PERFORM 1 FROM set_lease s WHERE s.group_id = v_group AND (s.ready_at > p_now OR s.oldest_at > p_now)
+        ORDER BY s.id FOR UPDATE;
+    END LOOP;
     UPDATE partition_lease l SET
         ready_at = least(l.ready_at, greatest(p_now, CASE
             WHEN l.leased_at > p_now AND l.token IS NULL THEN p_now + l.ready_at - l.leased_at
@@ -32,7 +44,6 @@ BEGIN
     FROM queue q WHERE q.id = l.queue_id AND (l.ready_at > p_now OR l.oldest_at > p_now OR l.newest_at > p_now);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     v_done := v_done + v_count;
-    PERFORM 1 FROM set_lease s WHERE s.ready_at > p_now OR s.oldest_at > p_now ORDER BY s.id FOR UPDATE;
     UPDATE set_lease s SET
         ready_at = least(s.ready_at, greatest(p_now, CASE
             WHEN s.leased_at > p_now AND s.token IS NULL THEN p_now + s.ready_at - s.leased_at
