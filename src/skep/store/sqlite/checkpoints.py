@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from enum import Enum, auto
 from pathlib import Path
 
 import apsw
@@ -20,18 +19,8 @@ import apsw
 CUT_LOG_BYTES = 128 * 1024 * 1024
 CUT_WAIT_MS = 100
 """How long the writer waits for readers of the log before a cut; all calls wait meanwhile."""
-LONG_BYTES = 2 * 1024 * 1024
-"""A longer log is shortened before it is cut."""
 SHORTEN_BYTES = 1024 * 1024
-"""The log is shortened by this much at a time. To free 32 MiB took a file system 50 ms."""
-
-
-class Cut(Enum):
-    """What came of a cut: the log is empty, it is shorter and must be cut again, or somebody uses it."""
-
-    DONE = auto()
-    SHORTER = auto()
-    IN_USE = auto()
+"""The log is shortened by this much at a time before it is cut. To free 32 MiB took a file system 50 ms."""
 
 
 class Checkpoints:
@@ -97,41 +86,47 @@ class Checkpoints:
     @property
     def wants_cut(self) -> bool:
         """Whether the log may hold destroyed data, or is very long because readers blocked its checkpoints."""
-        return self._cut_due or (self._log.is_file() and self._log.stat().st_size >= CUT_LOG_BYTES)
+        return self._cut_due or self.log_bytes >= CUT_LOG_BYTES
 
     def move_ahead(self) -> Future[None]:
         """Move the present log in the thread, beside the writer, so that little is left for the cut that follows."""
         return self._thread.submit(self._move)
 
-    def cut(self) -> Cut:
-        """Move the whole log into the database and truncate it, or shorten it when it is long: then the caller comes again."""
-        self._wait()
-        self._cut_due = True
-        waits_ms = self._db.pragma("busy_timeout")
-        self._db.set_busy_timeout(CUT_WAIT_MS)
-        try:
-            if self._log.is_file() and (size := self._log.stat().st_size) > LONG_BYTES:
-                self._shorten(size - SHORTEN_BYTES)
-                return Cut.SHORTER if self._log.stat().st_size < size else Cut.IN_USE
-            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except apsw.BusyError:
-            return Cut.IN_USE
-        finally:
-            self._db.set_busy_timeout(int(str(waits_ms)))
-        self._cut_due = False
-        return Cut.DONE
+    @property
+    def log_bytes(self) -> int:
+        """The size of the log's file."""
+        return self._log.stat().st_size if self._log.is_file() else 0
 
-    def _shorten(self, limit_bytes: int) -> None:
-        """Let the log begin anew, and SQLite truncate it to a limit, but not below what is in use.
+    def shorten(self, limit_bytes: int) -> bool:
+        """Let the log begin anew, and truncate it to a limit, but not below what is in use; False while a reader uses it.
 
-        SQLite does so with the first commit to a log that begins anew, under its own lock: other processes may write and read meanwhile.
+        SQLite truncates with the first commit to a log that begins anew, under its own lock: other processes may write and read meanwhile.
         """
         self._db.pragma("journal_size_limit", limit_bytes)
         try:
-            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-            self._db.pragma("user_version", self._db.pragma("user_version"))  # a commit that changes nothing
+            if self._emptied(apsw.SQLITE_CHECKPOINT_RESTART):
+                self._db.pragma("user_version", self._db.pragma("user_version"))  # a commit that changes nothing
         finally:
             self._db.pragma("journal_size_limit", -1)
+        return self.log_bytes <= limit_bytes
+
+    def cut(self) -> bool:
+        """Move the whole log into the database and truncate it; False while a reader uses the log."""
+        self._cut_due = True
+        self._cut_due = not self._emptied(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return not self._cut_due
+
+    def _emptied(self, mode: int) -> bool:
+        self._wait()
+        waits_ms = self._db.pragma("busy_timeout")
+        self._db.set_busy_timeout(CUT_WAIT_MS)
+        try:
+            self._db.wal_checkpoint(mode=mode)
+        except apsw.BusyError:
+            return False
+        finally:
+            self._db.set_busy_timeout(int(str(waits_ms)))
+        return True
 
     def close(self) -> None:
         """Close the thread and its connection, after all other connections of the process.

@@ -21,7 +21,7 @@ from skep.model.chores import Chore
 from skep.store.pieces import Pieces
 from skep.store.sqlite import vacuum
 from skep.store.sqlite.calls import Piece, Reader
-from skep.store.sqlite.checkpoints import Checkpoints, Cut
+from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.sqlite.connection import MEMORY, FileLock, Knobs, migrate, open_reader, open_writer
 from skep.store.sqlite.session import Session
 from skep.store.sqlite.writer import PIECE_SECONDS, Writer
@@ -86,8 +86,7 @@ class Database:
             return Session(db)
         checkpoints = Checkpoints(db, self._knobs.checkpoint_pages, lambda: open_writer(self._path, self._knobs))
         with suppress(apsw.Error):  # a full disk: the next `maintain` tries again
-            while checkpoints.cut() is Cut.SHORTER:  # the last process may have died before it could
-                pass
+            checkpoints.cut()  # the last process may have died before it could
         return Session(db, checkpoints)
 
     def _make_reader(self, name: str) -> Reader:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import apsw
@@ -27,7 +28,7 @@ import structlog
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translated
-from skep.store.sqlite.checkpoints import Checkpoints, Cut
+from skep.store.sqlite.checkpoints import SHORTEN_BYTES, Checkpoints
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -124,7 +125,8 @@ class Writer:
 
         ``short`` work may run on the event loop, and a ``piece`` of a chore runs behind all callers.
         """
-        self._check_running()
+        if self._stopping:
+            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
         if piece:
             waiting = self._pieces
         else:
@@ -142,35 +144,29 @@ class Writer:
         return min(LONGEST_PIECE_SECONDS, max(PIECE_SECONDS, self._callers_seconds / REST))
 
     async def cut_log_if_due(self) -> None:
-        """Cut the write-ahead log if it may hold destroyed data, or is very long. Calls wait only for the last part of that."""
+        """Cut the write-ahead log if it may hold destroyed data, or is very long: in steps that other calls go between.
+
+        Where a step fails, or as much was written meanwhile, the cut takes what is there: it must come to an end.
+        """
         checkpoints = self._session.checkpoints
-        if checkpoints is not None and checkpoints.wants_cut:
-            await self._cut(checkpoints)
+        if checkpoints is None or not checkpoints.wants_cut:
+            return
+        await asyncio.wrap_future(checkpoints.move_ahead())
+        for limit in range(checkpoints.log_bytes - SHORTEN_BYTES, SHORTEN_BYTES, -SHORTEN_BYTES):
+            if not await self.call(partial(_shorten, checkpoints, limit), bare=True, piece=True):
+                break
+        await self.call(_cut, bare=True)
 
     async def cut_log(self, done: str) -> None:
-        """Cut the write-ahead log; STORE_BUSY, with the text ``done``, when a reader keeps using it."""
-        checkpoints = self._session.checkpoints
+        """Cut the write-ahead log at once, since somebody waits for it; STORE_BUSY, with the text ``done``, when a reader keeps using it."""
         for _ in range(CUT_TRIES):
-            if checkpoints is None or await self._cut(checkpoints):
+            if await self.call(_cut, bare=True):
                 return
         raise SkepError(
             Code.STORE_BUSY,
             f"{done}, but another process reads {self._path}, so the write-ahead log still holds the old keys: stop that "
             "reader (a backup?) and repeat this, or wait: the server tries again every second",
         )
-
-    async def _cut(self, checkpoints: Checkpoints) -> bool:
-        """Cut the log, in steps that other calls go between."""
-        self._check_running()
-        await asyncio.wrap_future(checkpoints.move_ahead())
-        cut = Cut.SHORTER
-        while cut is Cut.SHORTER:
-            cut = await self.call(lambda _: checkpoints.cut(), bare=True, piece=True)
-        return cut is Cut.DONE
-
-    def _check_running(self) -> None:
-        if self._stopping:
-            raise SkepError(Code.STOPPING, f"{self._path} is being closed")
 
     # on the event loop
 
@@ -397,3 +393,11 @@ class _TransactionLostError(Exception):
 def _end_checkpoint(session: Session) -> None:
     if session.checkpoints is not None:
         session.checkpoints.end()
+
+
+def _shorten(checkpoints: Checkpoints, limit_bytes: int, session: Session) -> bool:  # noqa: ARG001 - as all calls get it
+    return checkpoints.shorten(limit_bytes)
+
+
+def _cut(session: Session) -> bool:
+    return session.checkpoints is None or session.checkpoints.cut()

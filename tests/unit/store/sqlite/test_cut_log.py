@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -11,11 +13,10 @@ import apsw
 import pytest
 
 from skep.clock import ManualClock
-from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import NewMessage, PushBatch, QueueKey, QueueSettings
 from skep.store.sqlite import SqliteStore
-from skep.store.sqlite.checkpoints import LONG_BYTES, SHORTEN_BYTES, Checkpoints, Cut
+from skep.store.sqlite.checkpoints import SHORTEN_BYTES, Checkpoints
 
 KEY = QueueKey("orders")
 CLOCK = ManualClock()
@@ -71,31 +72,35 @@ async def messages_of_a_copy(folder: Path, copy: Path) -> int:
         await again.close()
 
 
+def steps_of(store: SqliteStore) -> range:
+    """The sizes to which a cut shortens the log, one after the other."""
+    return range(checkpoints_of(store).log_bytes - SHORTEN_BYTES, SHORTEN_BYTES, -SHORTEN_BYTES)
+
+
 async def test_a_long_log_is_cut_in_steps(store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [log_of(tmp_path).stat().st_size]
-    cut = Checkpoints.cut
+    emptied = Checkpoints._emptied
 
-    def noted(checkpoints: Checkpoints) -> Cut:
-        result = cut(checkpoints)
+    def noted(checkpoints: Checkpoints, mode: int) -> bool:
         sizes.append(log_of(tmp_path).stat().st_size)
-        return result
+        return emptied(checkpoints, mode)
 
-    monkeypatch.setattr(Checkpoints, "cut", noted)
+    monkeypatch.setattr(Checkpoints, "_emptied", noted)
     checkpoints_of(store).cut_soon()
 
     await store.maintain()
 
     assert len(sizes) > 5
-    assert all(before - after <= SHORTEN_BYTES for before, after in pairwise(sizes[:-1]))
-    assert sizes[-2] <= LONG_BYTES
-    assert sizes[-1] == 0
+    assert all(before - after <= SHORTEN_BYTES for before, after in pairwise(sizes))
+    assert sizes[-1] <= 2 * SHORTEN_BYTES
+    assert log_of(tmp_path).stat().st_size == 0
 
 
 async def test_I1_pushes_between_the_steps_of_a_cut_are_kept(store: SqliteStore, tmp_path: Path) -> None:
     checkpoints = checkpoints_of(store)
-    stored, step, cut = 30, 0, Cut.SHORTER
-    while cut is Cut.SHORTER:
-        step, cut = step + 1, checkpoints.cut()
+    stored, shortened = 30, 0
+    for step, limit in enumerate(steps_of(store)):
+        shortened += checkpoints.shorten(limit)
         assert await messages_of_a_copy(tmp_path, tmp_path / f"cut {step}") == stored
         await pushed(store)
         stored += 1
@@ -103,43 +108,45 @@ async def test_I1_pushes_between_the_steps_of_a_cut_are_kept(store: SqliteStore,
             checkpoints.end()  # as after a checkpoint that began before the cut
         assert await messages_of_a_copy(tmp_path, tmp_path / f"pushed {step}") == stored
 
-    assert step > 5
-    assert cut is Cut.DONE
+    assert shortened > 3
+    assert checkpoints.cut()
+    assert await messages_of_a_copy(tmp_path, tmp_path / "end") == stored
 
 
 async def test_I1_what_another_process_commits_between_the_steps_is_kept(store: SqliteStore, tmp_path: Path) -> None:
     checkpoints = checkpoints_of(store)
     other = apsw.Connection(str(tmp_path / "skep.db"))
     other.execute("CREATE TABLE notes (text)")
-    written, cut = 0, Cut.SHORTER
-    while cut is Cut.SHORTER:
-        cut = checkpoints.cut()
-        if written < 3:
+    for step, limit in enumerate(steps_of(store)):
+        checkpoints.shorten(limit)
+        if step < 3:
             other.execute("INSERT INTO notes VALUES (?)", ("x" * 2_000_000,))
-            written += 1
+        written = min(step + 1, 3)
         assert other.execute("SELECT count(*), sum(length(text)) FROM notes").get == (written, written * 2_000_000)
-        assert await messages_of_a_copy(tmp_path, tmp_path / f"cut {written} {log_of(tmp_path).stat().st_size}") == 30
-    other.close()
+        assert await messages_of_a_copy(tmp_path, tmp_path / f"cut {step}") == 30
 
-    assert cut is Cut.DONE
     assert written == 3
+    assert checkpoints.cut()
+    assert other.execute("SELECT count(*) FROM notes").get == 3
+    other.close()
 
 
 async def test_a_reader_between_the_steps_keeps_what_it_reads(store: SqliteStore, tmp_path: Path) -> None:
     checkpoints = checkpoints_of(store)
-    assert checkpoints.cut() is Cut.SHORTER
+    steps = steps_of(store)
+    assert checkpoints.shorten(steps[0])
     await pushed(store)
     reader = apsw.Connection(str(tmp_path / "skep.db"), flags=apsw.SQLITE_OPEN_READONLY)
     rows = reader.execute("SELECT payload FROM message")
     next(rows)
-    before = log_of(tmp_path).stat().st_size
 
-    assert checkpoints.cut() is Cut.IN_USE
+    assert not checkpoints.shorten(steps[1])
 
     checkpoints.end()
-    assert checkpoints.cut() is Cut.IN_USE
+    assert not checkpoints.shorten(steps[2])
+    assert not checkpoints.cut()
     await pushed(store)
-    assert log_of(tmp_path).stat().st_size >= before
+    assert log_of(tmp_path).stat().st_size >= steps[0]
     assert sum(1 for _ in rows) == 30
     reader.close()
     assert await messages_of_a_copy(tmp_path, tmp_path / "copy") == 32
@@ -165,23 +172,63 @@ async def test_a_log_that_somebody_reads_is_not_shortened(store: SqliteStore, tm
     assert not checkpoints_of(store).wants_cut
 
 
-async def test_a_store_that_is_closed_refuses_a_cut_with_a_code(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "skep.db")
-    await store.open()
-    writer = store._writer
-    assert writer is not None
-    await store.close()
-
-    with pytest.raises(SkepError) as failed:
-        await writer.cut_log("the keys are destroyed")
-    assert failed.value.code is Code.STOPPING
-
-
-async def test_a_log_that_does_not_become_shorter_is_left_for_later(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_cut_comes_to_an_end_however_much_is_written_meanwhile(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may write in the moment in which the log could begin anew."""
-    monkeypatch.setattr(Checkpoints, "_shorten", lambda *_: None)
+    steps = 0
+    shorten = Checkpoints.shorten
 
-    assert checkpoints_of(store).cut() is Cut.IN_USE
-    assert checkpoints_of(store).wants_cut
+    def filled(checkpoints: Checkpoints, limit_bytes: int) -> bool:
+        """A step, after which as much was written as it took."""
+        nonlocal steps
+        steps += 1
+        shortened = shorten(checkpoints, limit_bytes)
+        os.truncate(log_of(tmp_path), log_of(tmp_path).stat().st_size + SHORTEN_BYTES)
+        return shortened
+
+    monkeypatch.setattr(Checkpoints, "shorten", filled)
+    most = len(steps_of(store))
+    checkpoints_of(store).cut_soon()
+
+    async with asyncio.timeout(60):
+        await store.maintain()
+
+    assert 1 < steps <= most
+    assert log_of(tmp_path).stat().st_size == 0
+
+
+async def test_a_step_that_fails_is_no_reason_not_to_cut(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short reader may come at each step. The cut itself waits for it."""
+    steps: list[int] = []
+
+    def failing(_: Checkpoints, limit_bytes: int) -> bool:
+        steps.append(limit_bytes)
+        return False
+
+    monkeypatch.setattr(Checkpoints, "shorten", failing)
+    checkpoints_of(store).cut_soon()
+
+    await store.maintain()
+
+    assert len(steps) == 1
+    assert log_of(tmp_path).stat().st_size == 0
+
+
+async def test_who_waits_for_a_cut_waits_for_no_steps(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+
+    def failing(_: Checkpoints, limit_bytes: int) -> bool:
+        steps.append(limit_bytes)
+        return False
+
+    monkeypatch.setattr(Checkpoints, "shorten", failing)
+    assert store._writer is not None
+
+    await store._writer.cut_log("the keys are destroyed")
+
+    assert not steps
+    assert log_of(tmp_path).stat().st_size == 0
