@@ -427,3 +427,44 @@ def test_a_pop_of_nothing_has_no_columns(api: Api) -> None:
     reply = api.request("POST", "/api/v1/pop/queue/q", headers={"Accept": ARROW})
 
     assert (reply.status, reply.body) == (204, b"")
+
+
+def test_only_messages_with_some_ids_are_sent(api: Api) -> None:
+    trace = str(uuid.UUID(int=7))
+    items = [
+        {"queue": "q", "partition": f"p-{n % 2}", "payload": n, **({"transactionId": f"t-{n}"} if n % 3 == 0 else {})}
+        for n in range(30)
+    ]
+    items[4]["traceId"] = items[9]["traceId"] = trace
+    assert api.post("/api/v1/push", {"items": items}).status == 201
+
+    def found(query: str) -> list[int]:
+        return [int(payload) for payload in read(api, query)["payload"].to_pylist()]
+
+    assert found("?transactionId=t-9&transactionId=t-27&transactionId=t-1") == [9, 27]
+    assert found(f"?traceId={trace}") == [4, 9]
+    assert found(f"?traceId={trace}&transactionId=t-9") == [9]
+    assert found(f"?traceId={trace}&partition=p-0") == [4]
+    assert found("?transactionId=t-9&from=11") == []
+    assert found("?transactionId=t-9&transactionId=t-12&limit=1") == [9]
+    table = read(api, "?transactionId=t-9&columns=payload,partition")
+    assert table.schema.names == ["payload", "partition"]
+    assert table.to_pylist() == [{"payload": b"9", "partition": "p-1"}]
+    assert read(api, "?transactionId=none").num_rows == 0
+
+
+def test_large_payloads_between_two_wanted_messages_do_not_hide_the_second(api: Api) -> None:
+    large = "x" * 1_000_000
+    for n in range(12):
+        wanted = {"transactionId": f"t-{n}"} if n in (0, 11) else {}
+        assert api.post("/api/v1/push", {"items": [{"queue": "q", "payload": large, **wanted}]}).status == 201
+
+    assert read(api, "?transactionId=t-0&transactionId=t-11")["seq"].to_pylist() == [1, 12]
+
+
+def test_ids_are_for_arrow_and_must_be_ids(api: Api) -> None:
+    assert api.push("q", 1).status == 201
+
+    assert api.get("/api/v1/log/q?transactionId=t").json["error"]["code"] == "INVALID_REQUEST"
+    refused = api.request("GET", "/api/v1/log/q?traceId=x", headers={"Accept": ARROW})
+    assert refused.json["error"]["code"] == "INVALID_TRACE_ID"

@@ -93,6 +93,28 @@ class LogRange(Struct, frozen=True, kw_only=True):
         return LOG_SCHEMA if self.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in self.columns])
 
 
+class LogIds(Struct, frozen=True):
+    """The ids of wanted messages; None means all."""
+
+    transaction_ids: tuple[str, ...] | None = None
+    trace_ids: tuple[bytes, ...] | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that tell which messages are wanted."""
+        named = {"transaction_id": self.transaction_ids, "trace_id": self.trace_ids}
+        return tuple(name for name, wanted in named.items() if wanted is not None)
+
+    def among(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Which messages of a batch with these columns are wanted."""
+        masks = [
+            pc.is_in(batch.column(name), value_set=pa.array(wanted, batch.schema.field(name).type))
+            for name, wanted in (("transaction_id", self.transaction_ids), ("trace_id", self.trace_ids))
+            if wanted is not None
+        ]
+        return masks[0] if len(masks) == 1 else pc.and_(*masks)
+
+
 class LogPiece(Struct, frozen=True):
     """One piece of a range, as much as fits. The range is covered up to ``through``; the next piece begins after it."""
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import structs
+
 from skep.clock import Clock, Instant
 from skep.config import MEBIBYTE, Limits
 from skep.engine import validate
@@ -18,7 +20,7 @@ from skep.store.protocol.groups import GroupVerbs
 from skep.store.protocol.log import LogReadVerbs, LogVerbs
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
-    from skep.arrow.log import LogPiece
+    from skep.arrow.log import LogIds, LogPiece, LogRange
 
 CHUNK_BYTES = 8 * MEBIBYTE
 WALK_ROWS = 1_000_000
@@ -51,8 +53,12 @@ class Logs:
         max_bytes: int = CHUNK_BYTES,
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,
+        ids: LogIds | None = None,
     ) -> LogPiece:
-        """As much of a range as fits, as columns. `skep.arrow.log.LogPiece` says where the next piece begins."""
+        """As much of a range as fits, as columns. `skep.arrow.log.LogPiece` says where the next piece begins.
+
+        With ``ids``, only the messages that have them.
+        """
         from skep.arrow.log import LogRange
 
         with self._in_flight:
@@ -65,7 +71,27 @@ class Logs:
                 columns=None if columns is None else tuple(columns),
                 partitions=None if partitions is None else tuple(dict.fromkeys(partitions)),
             )  # fmt: skip
-            return await self._opened.read_log(key, wanted)
+            if ids is None or not ids.columns:
+                return await self._opened.read_log(key, wanted)
+            return await self._read_some(key, wanted, ids)
+
+    async def _read_some(self, key: QueueKey, wanted: LogRange, ids: LogIds) -> LogPiece:
+        """The messages of a piece that have some ids. First only the ids are read, then the messages between the first and the last match."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from skep.arrow.log import LogPiece
+
+        names = wanted.schema.names
+        looked = await self._opened.read_log(key, structs.replace(wanted, columns=("seq", *ids.columns)))
+        seqs = looked.batch.column("seq").filter(ids.among(looked.batch))
+        if not len(seqs):
+            return LogPiece(pa.RecordBatch.from_pylist([], schema=wanted.schema), looked.through)
+        first, last = Seq(seqs[0].as_py()), Seq(seqs[-1].as_py())
+        columns = tuple(dict.fromkeys((*names, "seq")))
+        found = await self._opened.read_log(key, structs.replace(wanted, first=first, last=last, columns=columns))
+        batch = found.batch.filter(pc.is_in(found.batch.column("seq"), value_set=seqs)).select(names)
+        return LogPiece(batch, looked.through if found.through >= last else found.through)
 
     def check_wanted(self, columns: Sequence[str] | None, partitions: Sequence[str] | None) -> None:
         """Refuse columns that the log does not have and partitions that cannot be."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, check_names, checked, is_plain, written_out
+from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, LogIds, check_names, checked, is_plain, written_out
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
@@ -58,6 +58,7 @@ class LogWish(Struct, frozen=True):
     limit: int
     columns: Sequence[str] | None = None
     partitions: Sequence[str] | None = None
+    ids: LogIds | None = None
     compression: str | None = None
 
 
@@ -99,6 +100,7 @@ async def _encoded(
         max_rows=min(left, LOG_CHUNK),
         columns=wish.columns,
         partitions=wish.partitions,
+        ids=wish.ids,
     )
     rows = piece.batch.num_rows
     if not rows:

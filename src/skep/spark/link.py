@@ -55,6 +55,8 @@ class Log(Struct, frozen=True, kw_only=True):
     last: int
     columns: Sequence[str] = ()
     partitions: Sequence[str] = ()
+    transaction_ids: Sequence[str] = ()
+    trace_ids: Sequence[str] = ()
     compression: str = "none"
 
 
@@ -256,6 +258,8 @@ def _log_query(log: Log, first: int) -> list[tuple[str, str]]:
     query = [("from", str(first)), ("to", str(log.last)), ("limit", str(log.last - first + 1))]
     query += [("columns", ",".join(log.columns))] if log.columns else []
     query += [("partition", key) for key in log.partitions]
+    query += [("transactionId", one) for one in log.transaction_ids]
+    query += [("traceId", one) for one in log.trace_ids]
     if log.compression != "none":
         query.append(("compression", log.compression))
     return query

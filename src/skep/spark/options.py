@@ -29,7 +29,7 @@ Offsets = Literal["earliest", "latest", "group"] | dict[str, int]
 CONNECTION = ("url", "token", "tenant", "retrySeconds")
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
-    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "groupId",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
     "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning",
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
@@ -95,6 +95,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool
     columns: tuple[str, ...]
     partitions: tuple[str, ...]
+    transaction_ids: tuple[str, ...]
+    trace_ids: tuple[str, ...]
     group: str | None
     fetch_rows: int
     compression: Compression
@@ -135,6 +137,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
         max_offsets=said.count("maxOffsetsPerTrigger"), max_bytes=said.count("maxBytesPerTrigger"),
         min_partitions=said.count("minPartitions"), fail_on_data_loss=said.flag("failOnDataLoss", True),
         columns=said.names("columns"), partitions=said.names("partitions"), group=group,
+        transaction_ids=said.names("transactionIds"), trace_ids=said.names("traceIds"),
         fetch_rows=said.count("fetchRows") or FETCH_ROWS,
         compression=said.one_of("compression", ("none", "lz4", "zstd")),
         wait_seconds=said.number("waitSeconds", WAIT_SECONDS),

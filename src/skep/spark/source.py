@@ -77,7 +77,8 @@ def _messages(
     for first in range(stretch.first, stretch.last + 1, options.fetch_rows):
         log = Log(
             queue=stretch.queue, first=first, last=min(stretch.last, first + options.fetch_rows - 1),
-            columns=columns, partitions=options.partitions, compression=options.compression,
+            columns=columns, partitions=options.partitions, transaction_ids=options.transaction_ids,
+            trace_ids=options.trace_ids, compression=options.compression,
         )  # fmt: skip
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
+from skep.http.pushing import parse_trace_id
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.parameters import COMPRESSIONS
@@ -47,6 +48,10 @@ PARAMETERS = (
     Parameter(
         "partition", list[str], "of an Arrow stream: only messages of this partition; may be given several times"
     ),
+    Parameter(
+        "transactionId", list[str], "of an Arrow stream: only messages with one of these; may be given several times"
+    ),
+    Parameter("traceId", list[str], "of an Arrow stream: only messages of these traces; may be given several times"),
     Parameter("compression", str, "of an Arrow stream: lz4, zstd or none, which is the default"),
 )
 BOUNDS = (
@@ -59,7 +64,7 @@ BOUNDS = (
         "maxBytes", int, "``throughSeq`` is then the last seq such that payloads from ``from`` on fit, at least one"
     ),
 )
-_ARROW_ONLY = ("columns", "partition", "compression")
+_ARROW_ONLY = ("columns", "partition", "transactionId", "traceId", "compression")
 
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
@@ -95,6 +100,7 @@ async def read(served: Served, call: Call) -> Answer:
 
 async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, last: int) -> Answer:
     with arrow_extra():
+        from skep.arrow.log import LogIds
         from skep.http.arrow import LogWish, log_stream
 
     compression = call.query.get("compression", "none")
@@ -111,6 +117,10 @@ async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, las
         parameters.count(call.query, "limit", ARROW_MESSAGES),
         columns,
         partitions,
+        LogIds(
+            tuple(call.values("transactionId")) or None,
+            tuple(parse_trace_id(text) for text in call.values("traceId")) or None,
+        ),
         None if compression == "none" else compression,
     )
     return Answer(200, log_stream(served.engine, key, wish), ARROW.encode())
