@@ -60,7 +60,7 @@ def test_a_query_and_a_stream_have_the_rows_that_their_options_name(filled: Lake
     assert sorted(row.seq for row in filled.spark.table("traced").collect()) == [18, 19]
 
 
-@pytest.mark.parametrize("pushes", ["true", "false"])
+@pytest.mark.parametrize("pushes", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_a_frame_that_several_queries_filter_has_all_rows_for_each(filled: Lake, pushes: str) -> None:
     """With a reader that takes filters, Spark would give one query the rows of another (docs/adr/0054)."""
     spark = filled.spark
