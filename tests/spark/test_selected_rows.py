@@ -51,9 +51,12 @@ def test_messages_of_some_transaction_ids_and_traces_are_sent_and_no_others(fill
     assert sent(filled, transactionIds="none") == []
 
 
-def test_a_query_and_a_stream_have_the_rows_that_their_options_name(filled: Lake) -> None:
+def test_a_query_has_the_rows_that_its_options_name(filled: Lake) -> None:
     assert sorted(row.seq for row in filled.read("orders", transactionIds="t-0,t-9").collect()) == [1, 10]
 
+
+@pytest.mark.slow
+def test_a_stream_has_the_rows_that_its_options_name(filled: Lake) -> None:
     stream = filled.stream("orders", traceIds=TRACE).writeStream.format("memory").queryName("traced")
     query = stream.option("checkpointLocation", str(filled.folder / "traced")).trigger(availableNow=True).start()
     query.awaitTermination()
