@@ -295,7 +295,7 @@ MUTANTS = [
     Mutant(
         "SQLite writer: a long log is cut at once",
         "store/sqlite/writer.py",
-        "            if not await self.call(partial(_shorten, checkpoints, limit), bare=True, piece=True):\n                break\n",
+        "            if not await self.call(_shorten, (limit,), bare=True, piece=True):\n                break\n",
         "            break\n",
         "tests/unit/store/sqlite/test_cut_log.py",
     ),

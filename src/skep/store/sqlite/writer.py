@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import apsw
@@ -28,7 +27,7 @@ import structlog
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.calls import CallOutcome, StoreCall, T, deliver, translated
-from skep.store.sqlite.checkpoints import SHORTEN_BYTES, Checkpoints
+from skep.store.sqlite.checkpoints import SHORTEN_BYTES
 from skep.store.sqlite.session import Session
 
 CUT_TRIES = 20
@@ -153,7 +152,7 @@ class Writer:
             return
         await asyncio.wrap_future(checkpoints.move_ahead())
         for limit in range(checkpoints.log_bytes - SHORTEN_BYTES, SHORTEN_BYTES, -SHORTEN_BYTES):
-            if not await self.call(partial(_shorten, checkpoints, limit), bare=True, piece=True):
+            if not await self.call(_shorten, (limit,), bare=True, piece=True):
                 break
         await self.call(_cut, bare=True)
 
@@ -395,8 +394,8 @@ def _end_checkpoint(session: Session) -> None:
         session.checkpoints.end()
 
 
-def _shorten(checkpoints: Checkpoints, limit_bytes: int, session: Session) -> bool:  # noqa: ARG001 - as all calls get it
-    return checkpoints.shorten(limit_bytes)
+def _shorten(session: Session, limit_bytes: int) -> bool:
+    return session.checkpoints is not None and session.checkpoints.shorten(limit_bytes)
 
 
 def _cut(session: Session) -> bool:

@@ -198,10 +198,9 @@ async def test_a_cut_comes_to_an_end_however_much_is_written_meanwhile(
     assert log_of(tmp_path).stat().st_size == 0
 
 
-async def test_a_step_that_fails_is_no_reason_not_to_cut(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A short reader may come at each step. The cut itself waits for it."""
+@pytest.fixture
+def failed_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that were tried. None shortens the log, as if a reader came at each of them."""
     steps: list[int] = []
 
     def failing(_: Checkpoints, limit_bytes: int) -> bool:
@@ -209,27 +208,27 @@ async def test_a_step_that_fails_is_no_reason_not_to_cut(
         return False
 
     monkeypatch.setattr(Checkpoints, "shorten", failing)
+    return steps
+
+
+async def test_a_step_that_fails_is_no_reason_not_to_cut(
+    store: SqliteStore, tmp_path: Path, failed_steps: list[int]
+) -> None:
+    """A short reader may come at each step. The cut itself waits for it."""
     checkpoints_of(store).cut_soon()
 
     await store.maintain()
 
-    assert len(steps) == 1
+    assert len(failed_steps) == 1
     assert log_of(tmp_path).stat().st_size == 0
 
 
 async def test_who_waits_for_a_cut_waits_for_no_steps(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, tmp_path: Path, failed_steps: list[int]
 ) -> None:
-    steps: list[int] = []
-
-    def failing(_: Checkpoints, limit_bytes: int) -> bool:
-        steps.append(limit_bytes)
-        return False
-
-    monkeypatch.setattr(Checkpoints, "shorten", failing)
     assert store._writer is not None
 
     await store._writer.cut_log("the keys are destroyed")
 
-    assert not steps
+    assert not failed_steps
     assert log_of(tmp_path).stat().st_size == 0
