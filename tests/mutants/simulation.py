@@ -127,13 +127,6 @@ MUTANTS = [
         KILLED_BY,
     ),
     Mutant(
-        "clock: leases that were written ahead of time last until the wrong time",
-        "store/sqlite/put_right.py",
-        '        done = _change(session, ("shift_leases",), (now, back, WINDOW_CAP_FACTOR))\n',
-        "        done = 0\n",
-        KILLED_BY,
-    ),
-    Mutant(
         "clock: timers wait for the wrong time",
         "engine/timers.py",
         "        end = Instant(self._clock.steady() + deadline - self._clock.now())\n",

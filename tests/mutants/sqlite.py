@@ -306,4 +306,11 @@ MUTANTS = [
         "bare=True, piece=True):\n                return False\n",
         "tests/unit/store/sqlite/test_cut_log.py",
     ),
+    Mutant(
+        "SQLite clock: leases that were written ahead of time last until the wrong time",
+        "store/sqlite/put_right.py",
+        '        done = _change(session, ("shift_leases",), (now, back, WINDOW_CAP_FACTOR))\n',
+        "        done = 0\n",
+        "tests/contract/test_clock.py -k sqlite",
+    ),
 ]
