@@ -35,7 +35,10 @@ from bench.rounds import Rounds, alternating
 from bench.spark_mapping import mapping_rates
 from skep.client import Client
 from skep.model import DEFAULT_TENANT
-from skep.spark.running.lake import open_lake
+from skep.spark.lake.opening import open_lake
+from skep.spark.lake.table import append
+from skep.spark.options import ServerConnection
+from skep.spark.running.inputs import Inputs
 from skep.spark.running.quiet import output_to
 from skep.spark.session import start_session
 from skep.testing.postgres import PostgresServer, running_postgres
@@ -327,13 +330,17 @@ def batches(bench: Bench, name: str, rows: int, number: int) -> list[float]:
 
 
 def archive(bench: Bench) -> None:
-    """The queue into a lake of Parquet files, with a VARIANT for each payload."""
+    """The queue into a lake of Parquet files."""
     rows = bench.scale.written_rows
+    connection = ServerConnection((bench.connection["url"],), DEFAULT_TENANT, None, retry_seconds=60.0)
+    inputs = Inputs(bench.spark, connection, [bench.queue])
     lakes = (bench.folder / f"{bench.store}-lake-{number}" for number in count(1))
 
     def archived() -> None:
+        log = inputs.link.bounds(bench.queue).log
+        sources = inputs.log_rows({bench.queue: 0}, {bench.queue: rows}, {bench.queue: log}, {})
         with open_lake(str(next(lakes)), DEFAULT_TENANT) as lake:
-            lake.append(bench.source(rows), {bench.queue: rows})
+            append(bench.spark, lake, sources, {bench.queue: rows})
 
     (taken,) = alternating(bench.pids, 1, 2 if bench.scale.is_quick else 3, [archived])
     bench.tell("archive", taken, rows)

@@ -19,7 +19,7 @@ from skep.config.load import without_keys, without_password
 from skep.runtime.private_files import opened_to_others
 from skep.server.compose import open_engine
 from skep.spark.cached import write_program
-from skep.spark.running.lake import open_lake
+from skep.spark.lake.opening import open_lake
 from skep.spec import parse_app, to_json
 from tests.serve.client import get
 from tests.support.process import run_skep

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import skep
 from skep.spark.session import CLASS_PATH, JAVA_OPTIONS, QUICK_START, SMALL, start_session
 from skep.testing.server import RunningServer, running_server
+from tests.support import s3
 
 FOLDER = Path(__file__).parent
 USUAL = {
@@ -57,12 +59,21 @@ class Lake(Struct, frozen=True):
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def store_socket() -> Iterator[socket.socket]:
+    """The address of an S3, which Spark's workers know from their start."""
+    with s3.reserved() as bound:
+        yield bound
+
+
+@pytest.fixture(scope="session")
+def spark(store_socket: socket.socket) -> Iterator[SparkSession]:
     """The session of all tests, with the settings for few rows: stop it in none."""
     # The Python workers find this checkout as the tests do.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(FOLDER.parents[1] / "src"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
     )
+    # They inherit the address of an S3, too, which only the tests that use it start.
+    os.environ |= s3.CREDENTIALS | {"AWS_ENDPOINT_URL": s3.address(store_socket)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = start_session(
@@ -96,6 +107,14 @@ def spark_server() -> Iterator[RunningServer]:
     """A server that lasts the session: stop none of its parts."""
     with running_server() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def object_store(spark: SparkSession, store_socket: socket.socket) -> Iterator[s3.Store]:
+    """An S3 on this machine, which needs some seconds to start."""
+    assert spark  # its start told the workers the address
+    with s3.serving(store_socket) as store:
+        yield store
 
 
 @pytest.fixture

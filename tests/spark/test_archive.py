@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import date
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.columns.instants import DAY
-from skep.spark.pipelines.archive import LAKE_COLUMNS, archive, date_pushed, undivided, with_body
+from skep.spark.lake.reading import undivided
+from skep.spark.lake.rows import LAKE, lake_rows
+from skep.spark.pipelines.archive import archive, with_body
+from skep.spark.schema import INSTANT, MESSAGES
 from tests.spark.frames import message, messages_of
 
 DAY_SECONDS = 86_400
@@ -17,7 +21,7 @@ DAY_SECONDS = 86_400
 def test_the_payload_stays_as_it_is_and_the_body_can_be_asked(spark: SparkSession) -> None:
     payload = '{ "b": 1.0,  "a": {"ü": [1, 2]} }'
     frame = archive(messages_of(spark, message("orders", 1, 0, payload=payload)))
-    assert tuple(frame.columns) == LAKE_COLUMNS
+    assert frame.columns == LAKE.names
     [row] = (
         with_body(frame)
         .select("payload", "date", F.try_variant_get("body", "$.a.ü[1]", "int").alias("second"))
@@ -43,14 +47,16 @@ def test_the_date_is_that_of_utc_whatever_the_session_says(spark: SparkSession) 
     assert found == [date(2026, 1, 31), date(2026, 2, 1)]
 
 
-def test_a_day_begins_and_ends_to_the_microsecond(spark: SparkSession) -> None:
+def test_a_day_begins_and_ends_to_the_microsecond() -> None:
     days = {0: date(1970, 1, 1), 1: date(1970, 1, 2), 20_484: date(2026, 1, 31), 2_932_896: date(9999, 12, 31)}
     edges = [(day * DAY + micros, day) for day in days for micros in (0, DAY - 1)]
-    frame = spark.createDataFrame([*((micros,) for micros, _ in edges), (-1,)], "micros bigint")
+    instants = pa.array([*(micros for micros, _ in edges), -1], pa.int64()).cast(INSTANT)
+    rows = [message("orders", seq, 0) for seq in range(1, len(instants) + 1)]
+    made = pa.RecordBatch.from_pylist(rows, MESSAGES).set_column(8, "created_at", instants)
 
-    found = frame.select(F.timestamp_micros("micros").alias("created_at")).select(date_pushed().alias("date"))
+    found = lake_rows(made, {}).column("date").to_pylist()
 
-    assert [row["date"] for row in found.collect()] == [*(days[day] for _, day in edges), date(1969, 12, 31)]
+    assert found == [*(days[day] for _, day in edges), date(1969, 12, 31)]
 
 
 def test_bytes_that_are_no_text_are_apart_and_come_back_as_they_were(spark: SparkSession) -> None:

@@ -16,7 +16,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import DataFrame
 
-from skep.spark.running.delta import DeltaLake
+from skep.spark.lake.opening import Format, lake_of
+from skep.spark.lake.place import place_of
+from skep.spark.lake.reading import frame_of
 from tests.spark.conftest import Lake
 from tests.support.waiting import let_run
 
@@ -53,6 +55,8 @@ def through(lake: Lake, kind: str) -> int:
     try:
         if kind == "delta":
             return DeltaTable(str(root / "messages")).transaction_version(f"skep/{lake.tenant}/orders") or 0
+        if kind == "iceberg":
+            return lake_of(place_of(str(root)), lake.tenant, "iceberg").through("orders") or 0
         return int(json.loads((root / "_skep" / "state.json").read_bytes())["through"].get("orders", 0))
     except (FileNotFoundError, TableNotFoundError):
         return 0
@@ -71,14 +75,13 @@ def killed_amid_writing(lake: Lake, log: Path, kind: str, chance: random.Random)
     return was_running and before < through(lake, kind) < MESSAGES
 
 
-def seqs(lake: Lake, kind: str) -> DataFrame:
-    if kind == "delta":
-        return DeltaLake(str(lake.folder / "lake"), lake.tenant).read(lake.spark).select("seq")
-    return lake.spark.read.parquet(str(lake.folder / "lake" / "messages")).select("seq")
+def seqs(lake: Lake, kind: Format) -> DataFrame:
+    opened = lake_of(place_of(str(lake.folder / "lake")), lake.tenant, kind)
+    return frame_of(lake.spark, opened.files(), ("seq",))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_an_archive_that_is_killed_again_and_again_has_each_message_once(lake: Lake, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
+def test_an_archive_that_is_killed_again_and_again_has_each_message_once(lake: Lake, kind: Format) -> None:
     chance = random.Random(SEED)
     for first in range(0, MESSAGES, PUSHED_AT_ONCE):
         lake.client.push("orders", [{"n": number} for number in range(first, first + PUSHED_AT_ONCE)])

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 import skep
 from skep.errors import SkepError
 from skep.spark.java import java_home
+from skep.spark.lake.place import place_of
 from skep.spark.options import ServerConnection
 from skep.spark.running.command_batches import CommandBatches
 from skep.spark.session import PROXIES, start_session
@@ -82,7 +83,7 @@ def test_a_server_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPa
 def test_a_server_that_does_not_see_the_checkpoint_is_told(tmp_path: Path) -> None:
     batches = CommandBatches(
         app="", queue="Placed", to=None, connection=ServerConnection(("http://127.0.0.1:1",), "default", None, 0.0),
-        root=tmp_path, name="a", tables=tmp_path,
+        root=tmp_path, name="a", lake=place_of(str(tmp_path)),
     )  # fmt: skip
     with pytest.raises(SkepError, match=r"does not see .* as this machine does: put --lake"):
         pickle.loads(pickle.dumps(batches))(cast(DataFrame, None), 0)

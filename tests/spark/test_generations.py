@@ -12,17 +12,24 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.pipelines.archive import date_pushed
-from skep.spark.running import lake as lakes
+from skep.spark.lake import table
+from skep.spark.lake.opening import Format, open_lake
+from skep.spark.lake.parquet import ParquetLake
+from skep.spark.lake.place import place_of
+from skep.spark.lake.reading import frame_of
+from skep.spark.lake.table import upgrade
 from skep.spark.running.keeping import TableReach
-from skep.spark.running.lake import ParquetLake, open_lake
 from tests.spark.conftest import Lake
-from tests.spark.test_lake import KilledError, batch, killed_at, seqs
+from tests.spark.frames import message, messages_of
+from tests.spark.lake_rows import Rows, add, seqs
+from tests.spark.test_lake import KilledError, killed_at
 from tests.spark.test_running import ran
 
 
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
-def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg"))]
+)
+def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, kind: Format) -> None:
     lake.client.push("orders", [{"n": number} for number in range(3)])
     assert ran(lake, "archive", kind=kind, verify=False).run.error is None
     lake.client.delete_queue("orders")
@@ -39,7 +46,7 @@ def test_a_queue_made_anew_is_a_new_generation_and_stops_no_other(lake: Lake, ki
     audited = ran(lake, "archive", kind=kind, audit=True).run
     assert (audited.error, audited.status) == (None, "ok")
     with open_lake(str(lake.folder / "lake"), lake.tenant, kind) as opened:
-        rows = opened.read(lake.spark).where(F.col("queue") == "orders").collect()
+        rows = frame_of(lake.spark, opened.files()).where(F.col("queue") == "orders").collect()
     assert sorted((row["generation"], row["seq"], row["payload"]) for row in rows) == [
         (1, 1, '{"n":0}'), (1, 2, '{"n":1}'), (1, 3, '{"n":2}'),
         (2, 1, '{"again":1}'), (2, 2, '{"again":2}'), (2, 3, '{"again":3}'),
@@ -84,8 +91,13 @@ def test_messages_of_all_generations_can_be_replayed_or_those_of_one(lake: Lake)
 def write_first_format(spark: SparkSession, root: Path) -> None:
     """Two batches of messages as the first format had them: with a VARIANT, and no generation."""
     for number, (first, last) in enumerate(((1, 2), (3, 3)), 1):
-        rows = batch(spark, first, last).withColumns(
-            {"date": date_pushed(), "body": F.try_parse_json("payload"), "payload": F.col("payload")}
+        made = (message("orders", seq, seq, payload=f'{{"n": {seq}}}') for seq in range(first, last + 1))
+        rows = (
+            messages_of(spark, *made)
+            .coalesce(1)
+            .withColumns(
+                {"date": F.to_date("created_at"), "body": F.try_parse_json("payload"), "payload": F.col("payload")}
+            )
         )
         aside = root / "aside"
         rows.write.partitionBy("queue", "date").parquet(str(aside))
@@ -112,24 +124,24 @@ def test_a_lake_of_the_first_format_is_read_and_rewritten_also_when_that_is_kill
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     write_first_format(spark, tmp_path)
-    monkeypatch.setattr(lakes, "TARGET_BYTES", 1)  # each file is a portion
-    lake = ParquetLake(tmp_path, "default")
-    assert seqs(lake, spark) == [1, 2, 3]
+    monkeypatch.setattr(table, "TARGET_BYTES", 1)  # each file is a portion
+    lake = ParquetLake(place_of(str(tmp_path)), "default")
+    assert seqs(spark, lake) == [1, 2, 3]
     with monkeypatch.context() as patched, suppress(KilledError):
         patched.setattr(Path, "rename", killed_at(step)(Path.rename))
-        lake.upgrade(spark)
+        upgrade(spark, lake)
 
-    lake = ParquetLake(tmp_path, "default")
-    assert seqs(lake, spark) == [1, 2, 3]
-    lake.upgrade(spark)
-    lake.append(batch(spark, 4, 4), {"orders": 4})
+    lake = ParquetLake(place_of(str(tmp_path)), "default")
+    assert seqs(spark, lake) == [1, 2, 3]
+    upgrade(spark, lake)
+    add(spark, lake, Rows("orders", 4, 4))
 
     assert (lake.through("orders"), lake.log_of("orders"), lake.generation_of("orders")) == (4, 7, 1)
-    assert seqs(lake, spark) == [1, 2, 3, 4]
+    assert seqs(spark, lake) == [1, 2, 3, 4]
     schemas = [pq.read_schema(file).names for file in tmp_path.rglob("messages/**/*.parquet")]
     assert len(schemas) == 3
     assert all("body" not in names and "generation" in names for names in schemas)
-    assert ParquetLake(tmp_path, "default").upgrade(spark) == 0
+    assert upgrade(spark, ParquetLake(place_of(str(tmp_path)), "default")) == 0
 
 
 def test_what_was_seen_of_a_log_says_nothing_of_another_that_is_as_long() -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skep
+from skep.spark.lake.place import place_of
 from skep.spark.offsets import ROWS_OF_A_TASK, QueueStretch, packed, split
 from skep.spark.options import source_options
 from skep.spark.pipelines.archive import archive, compared
@@ -98,7 +99,7 @@ def test_the_report_and_the_log_have_the_real_error_and_its_cause(tmp_path: Path
     except RuntimeError as error:
         run.error = told(error)
         write_whole_error(error, tmp_path / "spark.log")
-    write_down(run, tmp_path)
+    write_down(run, place_of(str(tmp_path)))
 
     said = "java.lang.StackOverflowError: too deep (caused by java.io.IOException: No space left on device)"
     assert run.error == said

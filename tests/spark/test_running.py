@@ -14,10 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
 from skep.cli.app import run as command
+from skep.spark.lake.opening import Format, open_lake
+from skep.spark.lake.reading import frame_of
 from skep.spark.options import ServerConnection
 from skep.spark.running import replaying
 from skep.spark.running.context import Wishes
-from skep.spark.running.lake import open_lake
 from skep.spark.running.record import Run
 from skep.spark.running.runner import Ended, RunPlan, run_pipelines
 from skep.spec import load
@@ -37,7 +38,7 @@ def ran(
     *names: str,
     queues: tuple[str, ...] = (),
     skip: tuple[str, ...] = (),
-    kind: str = "parquet",
+    kind: Format | None = None,
     **wishes: Any,
 ) -> Ended:
     plan = RunPlan(
@@ -139,7 +140,8 @@ def test_delta_takes_the_same(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number} for number in range(5)])
     run = ran(lake, "archive", kind="delta", max_rows=3).run
     assert (run.status, run.error, run.stages[0].rows_out) == ("ok", None, 5)
-    assert "a lake of Delta" in (ran(lake, "archive").run.error or "")
+    assert "a lake of Delta" in (ran(lake, "archive", kind="parquet").run.error or "")
+    assert ran(lake, "archive").run.error is None  # the format is known
 
 
 def test_a_lake_of_parquet_is_not_taken_for_delta(lake: Lake) -> None:
@@ -343,5 +345,5 @@ def test_messages_that_were_deleted_from_the_log_before_and_after_their_archive_
 
     assert (audited.error, audited.status, audited.stages[0].rows_out) == (None, "ok", 1)
     with open_lake(str(lake.folder / "lake"), lake.tenant, "parquet") as opened:
-        rows = opened.read(lake.spark).select("seq").collect()
+        rows = frame_of(lake.spark, opened.files()).select("seq").collect()
     assert sorted(row["seq"] for row in rows) == [1, 3, 4, 5, 6]

@@ -57,7 +57,7 @@ class PipelineOptions:
     skip: Several = ()
     """Leave this queue out; may be given several times."""
     lake: str = "lake"
-    """The folder of the lake."""
+    """The folder of the lake, or its URI in an object store: s3://, gs://, abfss://, hdfs://."""
     spec: str | None = None
     """The spec file of commands and quality."""
 
@@ -67,8 +67,10 @@ class PipelineOptions:
 class Archiving:
     """How the archive is written and checked."""
 
-    format: Literal["parquet", "delta"] = "parquet"
-    """The format of the archive."""
+    format: Literal["parquet", "delta", "iceberg"] | None = None
+    """The format of the archive (default: the one it has; parquet for a new one in a folder, delta in an object store)."""
+    catalog: str | None = None
+    """The catalog of an archive of Iceberg, as pyiceberg is configured: NAME or NAME.NAMESPACE."""
     plain: Several = ()
     """An encrypted queue whose payloads may go into the lake as plain text; may be given several times."""
     group: str | None = None
@@ -172,7 +174,7 @@ def run(
     wishes = _wishes(archiving, windows, replaying, scope.spec, pause, checkpoint)
     plan = RunPlan(
         names=names, connection=Link(to.urls, to.tenant, to.token, retry_seconds=60.0), queues=scope.queue, skip=scope.skip,
-        lake=scope.lake, format=archiving.format, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
+        lake=scope.lake, format=archiving.format, catalog=archiving.catalog, master=where.master, remote=where.remote, wishes=wishes, quick_start=False,
     )  # fmt: skip
     with ending_in_order():
         ended = run_pipelines(plan, LiveLines())

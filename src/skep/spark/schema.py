@@ -52,6 +52,8 @@ SQL_TYPES = {
     pa.int32(): "int",
     pa.float64(): "double",
     pa.bool_(): "boolean",
+    pa.binary(): "binary",
+    pa.date32(): "date",
     INSTANT: "timestamp",
     HEADERS: "map<string,string>",
 }

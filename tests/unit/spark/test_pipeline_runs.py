@@ -16,6 +16,7 @@ import skep
 from skep.cli.pipeline import span
 from skep.errors import SkepError
 from skep.spark.java import NoJavaError
+from skep.spark.lake.place import place_of
 from skep.spark.running import doctor, lineage, svg
 from skep.spark.running.catalogue import PIPELINES, find
 from skep.spark.running.columns import columns_in, columns_of
@@ -135,11 +136,11 @@ def test_lineage_of_a_run_that_failed_says_why() -> None:
 def test_every_table_that_is_read_or_written_has_columns(tmp_path: Path) -> None:
     assert list(columns_of("orders"))[:3] == ["queue", "partition", "seq"]
     assert columns_of("leases")["settled_at"] == "timestamp"
-    assert columns_in(tmp_path, "messages")["payload_bytes"] == "binary"
-    assert columns_in(tmp_path, "messages")["headers"] == "map<string,string>"
+    assert columns_in(place_of(str(tmp_path)), "messages")["payload_bytes"] == "binary"
+    assert columns_in(place_of(str(tmp_path)), "messages")["headers"] == "map<string,string>"
     (tmp_path / "queue=orders").mkdir()
     pq.write_table(pa.table({"seq": [1]}), tmp_path / "queue=orders" / "one.parquet")
-    assert columns_in(tmp_path, "commands") == {"seq": "int64", "queue": "string"}
+    assert columns_in(place_of(str(tmp_path)), "commands") == {"seq": "bigint", "queue": "string"}
 
 
 def test_windows_without_events_are_gaps_and_not_lines() -> None:

@@ -1,59 +1,40 @@
-"""archive: messages as the lake keeps them, in types that every reader of Parquet knows.
+"""archive: messages as the lake keeps them, and how they are compared with the logs.
 
-The payload stays the same to the last byte, so that it can be replayed. The column `payload` has it where it is valid UTF-8, as JSON
-always is. Other bytes are in `payload_bytes`, since readers refuse invalid text. `with_body` makes a VARIANT of the payload: quick to
-query, but with sorted keys, and `1` for `1.0`. A payload that is no JSON has no body.
+`with_body` makes a VARIANT of the payload: quick to query, but with sorted keys, and `1` for `1.0`. A payload that is no JSON has no body.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-from skep.spark.columns.instants import date_of
+from skep.spark.lake.rows import LAKE, lake_rows
+from skep.spark.schema import MESSAGES, SQL_TYPES
 
-LAKE_COLUMNS = (
-    "queue", "date", "generation", "partition", "seq", "message_id", "transaction_id", "trace_id", "payload",
-    "payload_bytes", "headers", "created_at",
-)  # fmt: skip
-PARTITION_COLUMNS = ("queue", "date")
-LAKE_TYPES = (
-    "generation int, partition string, seq bigint, message_id string, transaction_id string, trace_id string, payload string, "
-    "payload_bytes binary, headers map<string,string>, created_at timestamp, queue string, date string"
-)
-"""The columns of the lake's files and folders as Spark reads them. Columns that files of the first format lack are null."""
-FIRST = 1
-"""The generation of a queue that was never deleted and made anew."""
+COLUMNS = ", ".join(f"{field.name} {SQL_TYPES[field.type]}" for field in LAKE)
+"""The columns of the lake, in Spark's DDL."""
 COMPARED = ("queue", "seq", "message_id")
 
 
 def archive(messages: DataFrame, generations: Mapping[str, int] | None = None) -> DataFrame:
     """Messages as the lake keeps them: with the date of the push (UTC), and the generation of their queue."""
-    later = {queue: number for queue, number in (generations or {}).items() if number != FIRST}
-    generation = F.coalesce(by_queue(later, "int"), F.lit(FIRST)) if later else F.lit(FIRST)
-    added = {"date": date_pushed(), "generation": generation, **divided(F.col("payload"))}
-    return messages.withColumns(added).select(*LAKE_COLUMNS)
+    return messages.select(*MESSAGES.names).mapInArrow(partial(_rows, dict(generations or {})), COLUMNS)
+
+
+def _rows(generations: Mapping[str, int], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield lake_rows(batch, generations)
 
 
 def divided(payload: Column) -> dict[str, Column]:
     """A payload as two columns: text, or bytes where it is not valid UTF-8."""
     is_text = F.is_valid_utf8(payload)
     return {"payload": F.when(is_text, payload), "payload_bytes": F.when(~is_text, payload.cast("binary"))}
-
-
-def no_rows(spark: SparkSession) -> DataFrame:
-    """An empty frame with the columns of the lake."""
-    return undivided(spark.createDataFrame([], LAKE_TYPES))
-
-
-def undivided(rows: DataFrame) -> DataFrame:
-    """Rows of the lake with one payload column, as a read of the queue has it, and with a generation, which the first format lacks."""
-    whole = F.coalesce("payload", F.col("payload_bytes").cast("string"))
-    first = F.coalesce("generation", F.lit(FIRST))
-    return rows.withColumns({"payload": whole, "generation": first, "date": F.to_date("date")}).drop("payload_bytes")
 
 
 def with_body(rows: DataFrame) -> DataFrame:
@@ -88,8 +69,3 @@ def compared(logged: DataFrame, lake: DataFrame, ranges: DataFrame) -> DataFrame
         F.sum(((F.col("log") == 1) & (F.col("lake") == 0)).cast("int")).alias("missing"),
         F.sum((F.col("lake") > 1).cast("int")).alias("doubled"),
     )
-
-
-def date_pushed() -> Column:
-    """The day of a push in UTC, whatever the session's time zone is."""
-    return date_of(F.unix_micros("created_at"))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
+from skep.spark.lake.reading import frame_of
+from skep.spark.lake.table import Folder, append, compact, upgrade
 from skep.spark.pipelines.archive import COMPARED, compared
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.failing import FailedQueues, is_of_a_queue
@@ -26,6 +29,8 @@ class PassWork(Struct):
     bounds: dict[str, Bounds]
     start: dict[str, int]
     generations: dict[str, int]
+    touched: set[Folder] = msgspec.field(default_factory=set)
+    """The folders that got messages."""
 
     def leave_out(self, failed: FailedQueues) -> None:
         """Go on without the queues that failed."""
@@ -35,12 +40,12 @@ class PassWork(Struct):
 def run_archive(context: Context) -> None:
     """Archive the logs up to their present ends, then compact the lake and verify the new messages."""
     with context.stage("archive") as stage:
-        rewritten = context.lake.upgrade(context.spark)
+        rewritten = upgrade(context.spark, context.lake)
         stage.note = f"{rewritten} files brought into the present format" if rewritten else ""
         failed = FailedQueues(context, stage)
         work = _work(context, stage, failed)
         before = dict(work.start)
-        while end := _cut(context, work.start, next_end(work.start, work.bounds, context.wishes.max_rows)):
+        while end := next_end(work.start, work.bounds, context.wishes.max_rows):
             done = _append(context, stage, work, end, failed)
             work.start |= done
             work.leave_out(failed)
@@ -50,9 +55,9 @@ def run_archive(context: Context) -> None:
             context.tell(stage)
         stage.lag = stage.lag or 0
         # Only folders with new messages have changed. An audit looks at all folders, also at those that earlier runs did not compact.
-        looked_at = None if context.wishes.audit else context.lake.touched()
+        looked_at = None if context.wishes.audit else work.touched
         if context.wishes.compact and (looked_at is None or looked_at):
-            fewer = context.lake.compact(context.spark, looked_at)
+            fewer = compact(context.spark, context.lake, looked_at)
             stage.note = f"{fewer} small files fewer" if fewer else stage.note
         context.read(*(server_dataset(context, queue) for queue, seq in work.start.items() if seq > before[queue]))
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
@@ -142,15 +147,6 @@ def next_end(start: Mapping[str, int], bounds: Mapping[str, Bounds], most: int) 
     return end
 
 
-def _cut(context: Context, start: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
-    """Cut a batch to the lake's limit of bytes: each queue gets an equal share, and at least one message."""
-    if context.lake.batch_bytes is None or not end:
-        return end
-    share = max(1, context.lake.batch_bytes // len(end))
-    link = context.inputs.link
-    return {queue: min(seq, link.last_seq_within(queue, start[queue] + 1, share)) for queue, seq in end.items()}
-
-
 def _append(
     context: Context, stage: Stage, work: PassWork, end: Mapping[str, int], failed: FailedQueues
 ) -> dict[str, int]:
@@ -161,7 +157,8 @@ def _append(
     logs = {queue: work.bounds[queue].log for queue in end}
     generations = {queue: work.generations[queue] for queue in end}
     try:
-        rows = context.lake.append(context.inputs.messages(start=start, end=end), end, logs, generations)
+        sources = context.inputs.log_rows(start, end, logs, generations)
+        files = append(context.spark, context.lake, sources, end, logs, generations)
     except Exception as error:
         if not is_of_a_queue(error):
             raise
@@ -175,6 +172,8 @@ def _append(
         for half in halves:
             done |= _append(context, stage, work, {queue: end[queue] for queue in half}, failed)
         return done
+    rows = sum(file.rows for file in files)
+    work.touched |= {file.folder for file in files}
     stage.rows_in += rows
     stage.rows_out += rows
     stage.batches += 1
@@ -182,7 +181,7 @@ def _append(
 
 
 def verify(
-    context: Context, stage: Stage, work: PassWork, after: Mapping[str, int], folders: Collection[str] | None
+    context: Context, stage: Stage, work: PassWork, after: Mapping[str, int], folders: Collection[Folder] | None
 ) -> None:
     """Check that the lake has every message after some seqs exactly once.
 
@@ -198,7 +197,8 @@ def verify(
     logged = context.inputs.messages(COMPARED, start, end, fails=False)
     ranges = [(queue, work.generations[queue], start[queue], seq) for queue, seq in end.items()]
     meant = context.spark.createDataFrame(ranges, RANGES)
-    rows = compared(logged, context.lake.read(context.spark, folders), meant).orderBy("queue").collect()
+    kept = frame_of(context.spark, context.lake.files(folders), ("queue", "generation", "seq", "message_id"))
+    rows = compared(logged, kept, meant).orderBy("queue").collect()
     wrong = [row for row in rows if row["missing"] or row["doubled"]]
     shown = [*wrong, *(row for row in rows if not row["missing"] and not row["doubled"])][:MOST_ROWS_SHOWN]
     columns = ("queue", "in the log", "in the lake", "missing", "doubled")

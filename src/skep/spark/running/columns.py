@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow.parquet as pq
-
+from skep.spark.lake.frames import columns_of_file
+from skep.spark.lake.place import Place
 from skep.spark.schema import MESSAGES, SQL_TYPES
 from skep.spark.tables import TABLES
 
@@ -16,14 +14,14 @@ def columns_of(name: str) -> dict[str, str]:
     return {field.name: SQL_TYPES[field.type] for field in schema}
 
 
-def columns_in(folder: Path, name: str) -> dict[str, str]:
+def columns_in(folder: Place, name: str) -> dict[str, str]:
     """The columns of a table of the lake."""
     if name == "messages":
-        from skep.spark.pipelines.archive import LAKE_TYPES
+        from skep.spark.lake.reading import TYPES
 
-        return dict(column.split(" ", 1) for column in LAKE_TYPES.split(", "))
-    file = next(folder.rglob("*.parquet"), None)
+        return dict(column.split(" ", 1) for column in TYPES.split(", "))
+    file = next((found.place for found in folder.below_it(".parquet")), None)
     if file is None:
         return {}
-    folders = [part.partition("=")[0] for part in file.relative_to(folder).parts[:-1]]
-    return {one.name: str(one.type) for one in pq.read_schema(file)} | dict.fromkeys(folders, "string")
+    folders = [part.partition("=")[0] for part in folder.below(file).split("/")[:-1]]
+    return columns_of_file(file) | dict.fromkeys(folders, "string")

@@ -17,12 +17,14 @@ from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
+from skep.spark.lake.files import escaped
+from skep.spark.lake.frames import replace_rows
+from skep.spark.lake.place import Place, place_of
+from skep.spark.lake.table import OWN
 from skep.spark.link import link
 from skep.spark.options import ServerConnection
 from skep.spark.pipelines.commands import commands
-from skep.spark.running.files import replace_folder, write_rows, write_whole
 from skep.spark.running.inputs import options_of
-from skep.spark.running.lake import OWN
 from skep.spec import from_json
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
     """The folder of the checkpoint."""
     name: str
     """The name of the checkpoint."""
-    tables: Path
+    lake: Place
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write a batch. When it is written again, it replaces or repeats its output and adds nothing."""
@@ -67,8 +69,8 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
         made = commands(batch, from_json(self.app), self.queue)
         outcomes = made.outcomes.persist()
         rows, rejected = outcomes.agg(F.count(F.lit(1)), F.count("error")).collect()[0]
-        target = self.tables / "commands" / f"queue={self.queue}" / f"batch={self.name}-{number:010d}"
-        write_table(self.tables, made.commands.drop("queue"), target)
+        target = self.lake / "commands" / f"queue={escaped(self.queue)}" / f"batch={self.name}-{number:010d}"
+        replace_rows(made.commands.drop("queue"), target, self.lake / OWN)
         if self.to is not None:
             self._push(_as_messages(made.commands), self.to, f"{self.name}-{number}-commands")
         note = BatchNote(rows, rejected)
@@ -77,7 +79,7 @@ class CommandBatches(Struct, frozen=True, kw_only=True):
         outcomes.unpersist()
         notes = self.root / NOTES
         notes.mkdir(exist_ok=True)
-        write_whole(notes / f"{number}.json", msgspec.json.encode(note))
+        place_of(str(notes / f"{number}.json")).write_whole(msgspec.json.encode(note))
 
     def _check_seen(self) -> None:
         file = self.root / NAME
@@ -120,14 +122,6 @@ def taken_notes(root: Path) -> Iterator[BatchNote]:
     for file in sorted((root / NOTES).glob("*.json")):
         yield msgspec.json.decode(file.read_bytes(), type=BatchNote)
         file.unlink()
-
-
-def write_table(tables: Path, frame: DataFrame, target: Path) -> int:
-    """Write a folder aside, then put it in place of the one that an earlier try left there; return the number of rows."""
-    fresh = tables / OWN / "fresh-part"
-    rows = write_rows(frame, fresh)
-    replace_folder(fresh, target)
-    return rows
 
 
 def _as_messages(made: DataFrame) -> DataFrame:

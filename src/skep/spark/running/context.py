@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from skep.spark.lake.place import Place
+from skep.spark.lake.table import Lake
 from skep.spark.running.columns import columns_in, columns_of
 from skep.spark.running.inputs import Inputs
-from skep.spark.running.lake import Lake
 from skep.spark.running.record import Cell, Dataset, ReportTable, Run, Severity, Stage, StageCheck
 from skep.spark.running.said import told
 from skep.spark.running.sealing import SealedReason, hidden
 from skep.spec import App
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_ROWS_SHOWN = 50
@@ -75,8 +74,8 @@ class Context(Struct, kw_only=True):
     spark: SparkSession
     inputs: Inputs
     lake: Lake
-    tables: Path
-    """The folder of computed tables."""
+    root: Place
+    """The folder or URI of the lake, below which all tables are."""
     wishes: Wishes
     run: Run
     watchers: Sequence[Watcher]
@@ -163,5 +162,6 @@ def server_dataset(context: Context, name: str, rows: int | None = None) -> Data
 
 def lake_dataset(context: Context, name: str, frame: DataFrame | None = None, rows: int | None = None) -> Dataset:
     """A table of the lake, as lineage names it."""
-    columns = columns_in(context.tables / name, name) if frame is None else dict(frame.dtypes)
-    return Dataset(namespace="file", name=f"{context.run.lake}/{name}", columns=columns, rows=rows)
+    columns = columns_in(context.root / name, name) if frame is None else dict(frame.dtypes)
+    where = "file" if context.root.is_local else context.root.uri.partition("://")[0]
+    return Dataset(namespace=where, name=f"{context.run.lake}/{name}", columns=columns, rows=rows)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
+from skep.spark.lake.frames import read_table, replace_rows
+from skep.spark.lake.table import OWN
 from skep.spark.pipelines import dead_letters as letters
-from skep.spark.running.command_batches import write_table
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.files import uri
 from skep.spark.running.record import Cell, Stage
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def _healthy(context: Context, queues: Sequence[str]) -> DataFrame | None:
 
 def _keep(context: Context, stage: Stage, name: str, frame: DataFrame) -> DataFrame:
     """Replace a table of the lake, and return it."""
-    stage.rows_out = write_table(context.tables, frame.coalesce(1), context.tables / name)
-    table = context.spark.read.parquet(uri(context.tables / name))
+    stage.rows_out = replace_rows(frame.coalesce(1), context.root / name, context.root / OWN)
+    table = read_table(context.spark, context.root / name, frame.schema)
     stage.batches += 1
     context.wrote(lake_dataset(context, name, table, stage.rows_out))
     return table

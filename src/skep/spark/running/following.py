@@ -37,7 +37,7 @@ SHOWN_HOURS = 24
 def run_journeys(context: Context) -> None:
     """Compute the outcome of each trace. A trace whose messages the server has deleted keeps its last known outcome."""
     with context.stage("journeys") as stage:
-        table = KeptTable(context.spark, context.tables, "journeys", "hour")
+        table = KeptTable(context.spark, context.root, "journeys", "hour")
         before = table.reach()
         happened, reach, through = _look(context, before)
         note_read(context, stage, happened)

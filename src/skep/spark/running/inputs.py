@@ -10,10 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from skep.errors import Code, SkepError
+from skep.spark.lake.tasks import LogRows
 from skep.spark.link import Link, link
-from skep.spark.options import ServerConnection
+from skep.spark.offsets import packed, split, stretches
+from skep.spark.options import ServerConnection, source_options
 from skep.spark.running.sealing import SealedReason, sealed
 from skep.spark.running.stretches import Stretch, merged
+from skep.spark.source import Portion, QueuePart
 from skep.wire.log import LogBoundsResponse as Bounds
 
 if TYPE_CHECKING:
@@ -159,6 +162,17 @@ class Inputs:
             reader = reader.option("endingOffsets", json.dumps(dict(end)))
         return reader.load()
 
+    def log_rows(
+        self, start: Mapping[str, int], end: Mapping[str, int], logs: Mapping[str, int], generations: Mapping[str, int]
+    ) -> list[LogRows]:
+        """The messages after the seqs ``start`` up to the seqs ``end``, as the tasks of the archive fetch them."""
+        given = {**options_of(self.connection), "subscribe": json.dumps(list(end)), "failOnDataLoss": str(self._fails)}
+        options, cores = source_options(given), _cores(self._spark)
+        tasks = packed(split(stretches(start, end), None, cores), None, cores)
+        return [
+            LogRows(options, Portion([QueuePart(one, logs[one.queue]) for one in task]), generations) for task in tasks
+        ]
+
     def activity(self, since: datetime | None = None, through: Mapping[str, int] | None = None) -> Activity:
         """The activity since a time, and all messages after some seqs. It is read once a pass, for all pipelines.
 
@@ -266,6 +280,14 @@ class Inputs:
 
     def _reader(self, fails: bool) -> DataFrameReader:
         return self._spark.read.format("skep").options(**options_of(self.connection), failOnDataLoss=fails)
+
+
+def _cores(spark: SparkSession) -> int | None:
+    """How many tasks Spark runs at once; None when that is not known, as over Spark Connect."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context, and says so by errors of its own
+        return None
 
 
 def options_of(connection: ServerConnection) -> dict[str, str]:

@@ -58,7 +58,7 @@ def run_metrics(context: Context) -> None:
     """Compute counts and latencies per window, and keep them for good. Windows that late data may reach are computed again."""
     with context.stage("metrics") as stage:
         wishes, queues = context.wishes, context.inputs.queues
-        table = KeptTable(context.spark, context.tables, "metrics", "date")
+        table = KeptTable(context.spark, context.root, "metrics", "date")
         made_with = f"{FORMAT}/{wishes.window}/{wishes.buckets}"
         before = table.reach()
         since = since_of(before, context, made_with)

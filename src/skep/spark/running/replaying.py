@@ -7,10 +7,8 @@ last. That keeps every partition in order and the rate even.
 from __future__ import annotations
 
 import re
-import shutil
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,10 +20,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from skep.client.calls import read_pushed
 from skep.client.exchange import ApiResponse
+from skep.spark.lake.frames import Part, read_parts, write_frame
+from skep.spark.lake.reading import frame_of
+from skep.spark.lake.table import OWN
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.files import uri, write_rows
-from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
 from skep.spark.sink import encoded
 from skep.spec import Expression, ExpressionError, compile_expression, evaluate, evaluate_json
@@ -55,7 +54,7 @@ def run_replay(context: Context) -> None:
     """Choose, map and push rows; a dry run only counts and shows them."""
     wishes = context.wishes
     with context.stage("replay") as stage:
-        rows = context.lake.read(context.spark).where(F.col("queue").isin(context.inputs.queues))
+        rows = frame_of(context.spark, context.lake.files(queues=context.inputs.queues))
         if wishes.since is not None:
             rows = rows.where(F.col("created_at") >= F.lit(wishes.since).cast("timestamp"))
         if wishes.until is not None:
@@ -73,7 +72,7 @@ def run_replay(context: Context) -> None:
             context.show("What would be replayed", columns, chosen)
         else:
             _push_all(context, stage, chosen)
-        shutil.rmtree(context.tables / OWN / JUDGED)
+        (context.root / OWN / JUDGED).delete_all()
 
 
 def _judged(context: Context, judged: DataFrame) -> DataFrame:
@@ -81,10 +80,10 @@ def _judged(context: Context, judged: DataFrame) -> DataFrame:
 
     They are kept in files: sorting reads rows twice, and caching them in memory takes longer than the expressions.
     """
-    folder = context.tables / OWN / JUDGED
+    folder = context.root / OWN / JUDGED
+    folder.delete_all()
     wanted = judged.where(F.col("verdict") != LEFT).select(*KEPT_COLUMNS)
-    write_rows(wanted, folder)
-    return context.spark.read.schema(wanted.schema).parquet(uri(folder))
+    return read_parts(context.spark, [part.uri for part in write_frame(wanted, folder)], wanted.schema)
 
 
 def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
@@ -168,11 +167,12 @@ def _show_failures(context: Context, stage: Stage, failed: DataFrame) -> None:
 def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
     """Push rows in order, not faster than `--rate`."""
     link, rate = context.inputs.link, context.wishes.rate
-    folder = context.tables / OWN / SORTED
-    write_rows(chosen.select("queue", *PUSHED), folder)
+    folder = context.root / OWN / SORTED
+    folder.delete_all()
+    parts = write_frame(chosen.select("queue", *PUSHED), folder)
     duplicates, begun = 0, context.now()
     targets: set[str] = set()
-    for batch in _portions(folder, PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))):
+    for batch in _portions(parts, PUSH_ROWS if rate is None else max(1, min(PUSH_ROWS, round(rate)))):
         if rate is not None:
             time.sleep(max(0.0, begun + stage.rows_out / rate - context.now()))
         for queue, rows in _by_queue(batch):
@@ -181,7 +181,7 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
         stage.rows_out += batch.num_rows
         stage.batches += 1
         context.tell(stage)
-    shutil.rmtree(folder)
+    folder.delete_all()
     for queue in sorted(targets):
         context.wrote(server_dataset(context, queue))
     if duplicates:
@@ -189,10 +189,11 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
         stage.rows_out -= duplicates
 
 
-def _portions(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows in order, in portions that fit into one push. Spark sorted them over the files, whose names are in order, too."""
-    for name in sorted(folder.glob("*.parquet")):
-        with pq.ParquetFile(name) as file:
+def _portions(parts: Sequence[Part], rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows in order, in portions that fit into one push. Spark sorted them over the files, which are in order, too."""
+    for part in parts:
+        file_place = part.place
+        with file_place.files.open_input_file(file_place.path) as source, pq.ParquetFile(source) as file:
             for batch in file.iter_batches(rows):
                 start, taken = 0, 0
                 for place, payload_bytes in enumerate(pc.binary_length(batch.column("payload")).to_pylist()):

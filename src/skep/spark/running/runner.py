@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct, field
@@ -20,13 +21,13 @@ from skep.clock import SystemClock
 from skep.errors import Code, SkepError
 from skep.ids import IdMint, id_text
 from skep.runtime.private_files import make_folder
+from skep.spark.lake.opening import Format, open_lake
+from skep.spark.lake.place import Place, place_of
 from skep.spark.options import ServerConnection
 from skep.spark.running import lineage
 from skep.spark.running.catalogue import find
 from skep.spark.running.context import Context, Watcher, Wishes
-from skep.spark.running.files import write_whole
 from skep.spark.running.inputs import Inputs
-from skep.spark.running.lake import open_lake
 from skep.spark.running.quiet import output_to, unsaid
 from skep.spark.running.record import Run
 from skep.spark.running.report import report
@@ -51,7 +52,10 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     queues: Sequence[str] = ()
     skip: Sequence[str] = ()
     lake: str = "lake"
-    format: str = "parquet"
+    format: Format | None = None
+    """The format of the table of messages; None: the one that it has, or the usual one."""
+    catalog: str | None = None
+    """The catalog of a lake of Iceberg, as pyiceberg knows it."""
     master: str = "local[*]"
     remote: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
@@ -64,10 +68,10 @@ class Ended(Struct, frozen=True):
     """An ended run, and the folder of its record."""
 
     run: Run
-    folder: Path
+    folder: Place
 
     @property
-    def report(self) -> Path:
+    def report(self) -> Place:
         return self.folder / "report.html"
 
 
@@ -78,23 +82,26 @@ def run_pipelines(plan: RunPlan, watcher: Watcher | None = None, spark: SparkSes
     """
     pipelines = [find(name) for name in plan.names]
     run = _new_run(plan)
-    folder = _tables(plan.lake) / RUNS / run.id
-    make_folder(_tables(plan.lake))  # private, since it will hold payloads; an existing folder keeps its mode
-    folder.mkdir(parents=True, exist_ok=True)
+    root = place_of(plan.lake)
+    folder = root / RUNS / run.id
+    if root.is_local:
+        make_folder(root.local)  # private, since it will hold payloads; an existing folder keeps its mode
+        folder.local.mkdir(parents=True, exist_ok=True)
     teller: Teller | None = None
     try:
         with ExitStack() as stack:
-            lake = stack.enter_context(open_lake(plan.lake, plan.connection.tenant, plan.format))
+            output = stack.enter_context(_spark_log(folder))
+            lake = stack.enter_context(open_lake(root, plan.connection.tenant, plan.format, plan.catalog))
             if plan.wishes.every_seconds is None:  # repeated passes may be started before their server
                 _greet(plan.connection)
-            spark = spark or _session(plan, stack, folder)
+            spark = spark or _session(plan, stack, output)
             inputs = Inputs(
                 spark, plan.connection, plan.queues, skip=plan.skip, fail_on_data_loss=not plan.wishes.allow_loss
             )
             run.queues = inputs.queues
             teller = Teller(inputs.link.client, run)
             context = Context(
-                spark=spark, inputs=inputs, lake=lake, tables=_tables(plan.lake), wishes=plan.wishes, run=run,
+                spark=spark, inputs=inputs, lake=lake, root=root, wishes=plan.wishes, run=run,
                 watchers=[teller] if watcher is None else [watcher, teller],
             )  # fmt: skip
             steps = [pipeline.load() for pipeline in pipelines]
@@ -116,7 +123,7 @@ def run_pipelines(plan: RunPlan, watcher: Watcher | None = None, spark: SparkSes
         run.error, run.error_code = error.message, error.code
     except Exception as error:
         run.error, run.error_code = told(error), code_of(error)
-        write_whole_error(error, folder / SPARK_LOG)
+        _note_error(error, folder / SPARK_LOG)
     _end(run, folder, teller)
     return Ended(run, folder)
 
@@ -146,18 +153,40 @@ def _miss(context: Context, lost: Sequence[str]) -> None:
         raise SkepError(Code.QUEUE_NOT_FOUND, f"no queue is left to read: {', '.join(lost)} was deleted")
 
 
-def _end(run: Run, folder: Path, teller: Teller | None) -> None:
+def _end(run: Run, folder: Place, teller: Teller | None) -> None:
     run.settle(datetime.now(UTC))
     write_down(run, folder)
     if teller is not None:
         teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
 
 
-def write_down(run: Run, folder: Path) -> None:
+def write_down(run: Run, folder: Place) -> None:
     """Write `run.json`, the report and the lineage."""
-    write_whole(folder / "run.json", msgspec.json.format(msgspec.json.encode(run)))
-    write_whole(folder / "report.html", report(run).encode())
-    write_whole(folder / "lineage.ndjson", lineage.events(run))
+    (folder / "run.json").write_whole(msgspec.json.format(msgspec.json.encode(run)))
+    (folder / "report.html").write_whole(report(run).encode())
+    (folder / "lineage.ndjson").write_whole(lineage.events(run))
+
+
+@contextmanager
+def _spark_log(folder: Place) -> Iterator[Path]:
+    """The file for the output of Java. In an object store it comes when the run has ended."""
+    if folder.is_local:
+        yield (folder / SPARK_LOG).local
+        return
+    with TemporaryDirectory(prefix="skep-run-") as aside:
+        log_file = Path(aside) / SPARK_LOG
+        yield log_file
+        if log_file.exists():
+            (folder / SPARK_LOG).write_whole(log_file.read_bytes())
+
+
+def _note_error(error: Exception, file: Place) -> None:
+    """Add the whole error to the output of Java."""
+    if file.is_local:
+        write_whole_error(error, file.local)
+        return
+    before = file.read_bytes() if file.exists() else b""
+    file.write_whole(before + "".join(traceback.format_exception(error)).encode())
 
 
 def _new_run(plan: RunPlan) -> Run:
@@ -180,13 +209,13 @@ def _greet(connection: ServerConnection) -> None:
             raise SkepError(error.code, f"{error.sentence} {cure}.") from None
 
 
-def _session(plan: RunPlan, stack: ExitStack, folder: Path) -> SparkSession:
+def _session(plan: RunPlan, stack: ExitStack, output: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     from skep.spark.session import start_session
 
     mine = plan.remote is not None or SparkSession.getActiveSession() is None
-    with output_to(folder / SPARK_LOG):
+    with output_to(output):
         session = start_session(
             f"skep {' '.join(plan.names)}", master=plan.master, remote=plan.remote, quick_start=plan.quick_start,
             config=plan.config,
@@ -203,10 +232,3 @@ def _stop(session: SparkSession) -> None:
             session.stop()
     except Exception:
         log.debug("Spark was not stopped in order", exc_info=True)
-
-
-def _tables(lake: str) -> Path:
-    """The folder of tables and runs: the lake's own, or a local one when the lake is in an object store."""
-    if "://" in lake.removeprefix("file://"):
-        return Path("skep-tables") / quote(lake, safe="")
-    return Path(lake.removeprefix("file://")).absolute()

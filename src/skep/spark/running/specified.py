@@ -15,12 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
+from skep.spark.lake.files import escaped
+from skep.spark.lake.frames import replace_rows
+from skep.spark.lake.place import place_of
+from skep.spark.lake.table import OWN
 from skep.spark.pipelines.archive import divided
 from skep.spark.pipelines.quality import quality, results
-from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes, write_table
+from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes
 from skep.spark.running.context import Context, lake_dataset, server_dataset
-from skep.spark.running.files import uri, write_whole
-from skep.spark.running.lake import OWN
 from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
 from skep.spec import App, to_json
@@ -45,16 +47,16 @@ def run_commands(context: Context) -> None:
 
 
 def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
-    root = Path(context.wishes.checkpoint or context.tables / OWN / "checkpoints").absolute() / f"commands-{queue}"
+    root = _checkpoints(context) / f"commands-{queue}"
     batches = CommandBatches(
         app=to_json(app), queue=queue, to=context.wishes.to, connection=context.inputs.connection, root=root,
-        name=checkpoint_name(root), tables=context.tables,
+        name=checkpoint_name(root), lake=context.root,
     )  # fmt: skip
     shutil.rmtree(root / NOTES, ignore_errors=True)  # of a run that was killed
     stream = context.inputs.stream(queue, context.wishes.max_rows)
     query = (
         stream.writeStream.foreachBatch(batches)
-        .option("checkpointLocation", uri(root / "offsets"))
+        .option("checkpointLocation", f"file://{root / 'offsets'}")
         .trigger(availableNow=True)
         .start()
     )
@@ -66,6 +68,19 @@ def _stream(context: Context, stage: Stage, app: App, queue: str) -> None:
         raise
     finally:
         _count(context, stage, root)
+
+
+def _checkpoints(context: Context) -> Path:
+    """The folder of the checkpoints of streams."""
+    if context.wishes.checkpoint is not None:
+        return Path(context.wishes.checkpoint).absolute()
+    if not context.root.is_local:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"Spark cannot keep the checkpoint of a stream in {context.root}: name a folder that the driver and all executors share with "
+            "--checkpoint",
+        )
+    return (context.root / OWN / "checkpoints").local
 
 
 def _count(context: Context, stage: Stage, root: Path) -> None:
@@ -95,9 +110,9 @@ def run_quality(context: Context) -> None:
             counting = Observation()
             end = {queue: context.inputs.link.bounds(queue).last_seq}
             checked = quality(context.inputs.messages(end=end), app, queue, observe=counting)
-            target = context.tables / "quarantine" / f"queue={queue}"
+            target = context.root / "quarantine" / f"queue={escaped(queue)}"
             quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
-            dropped = write_table(context.tables, quarantined, target)
+            dropped = replace_rows(quarantined, target, context.root / OWN)
             found = results(app, queue, counting.get)
             for one in found:
                 severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
@@ -130,7 +145,7 @@ def checkpoint_name(root: Path) -> str:
     file = root / NAME
     if not file.exists():
         make_folder(root)
-        write_whole(file, uuid4().hex.encode())
+        place_of(str(file)).write_whole(uuid4().hex.encode())
     return file.read_text(encoding="ascii")
 
 

@@ -1,0 +1,222 @@
+"""The table of messages as a Delta table, committed through `deltalake`: also in object stores, and for readers that know Delta.
+
+The last archived seq of each queue is part of the same commit, as a transaction id of Delta: the application is the queue, the
+version is the seq. So a batch is in the table whole or not at all, and once. Each generation of a queue is another application, whose
+seqs begin at 1 again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from skep.clock import MICROS_PER_MS
+from skep.errors import Code, SkepError
+from skep.spark.lake.files import FilePlan, LakeFile
+from skep.spark.lake.place import Place, s3_endpoint
+from skep.spark.lake.rows import FIRST, FOLDERS, LAKE
+from skep.spark.lake.table import MESSAGES, Change, Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOG, GENERATION = "-log", "-generation"
+SECONDS_OF_AN_HOUR = 3_600
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DeltaLake:
+    """A table of messages that is one Delta table."""
+
+    def __init__(self, root: Place, tenant: str) -> None:
+        self.root = root
+        self._place = root / MESSAGES
+        self._tenant = tenant
+        self._known: dict[str, int | None] = {}
+        """The last archived seq of each queue when this process last read or wrote it."""
+        self._opened: DeltaTable | None = None
+
+    def through(self, queue: str) -> int | None:
+        self._known[queue] = self._through(self._table(), queue)
+        return self._known[queue]
+
+    def log_of(self, queue: str) -> int | None:
+        table = self._table()
+        return None if table is None else table.transaction_version(self._application(queue, LOG))
+
+    def generation_of(self, queue: str) -> int:
+        return self._generation(self._table(), queue)
+
+    def plan(self) -> FilePlan:
+        return FilePlan(self._place, "part")
+
+    def commit(self, change: Change) -> None:
+        """Commit files together with the last seqs. Refused when another process has written meanwhile."""
+        table = self._table()
+        if any(self._through(table, queue) != self._known.get(queue) for queue in change.through):
+            raise self._taken()
+        marks = CommitProperties(app_transactions=self._marks(table, change), max_commit_retries=0)
+        actions: list[Any] = [self._add(file, is_new=not change.is_rewrite) for file in change.added]
+        now = int(time.time() * 1_000)
+        for file in change.removed:
+            folders: dict[str, str | None] = {"queue": file.queue, "date": file.date}
+            actions.append(RemoveAction(self._place.below(file.place), not change.is_rewrite, now, file.bytes, folders))
+        by, schema = list(FOLDERS.names), Schema.from_arrow(LAKE)
+        try:
+            # Without retries, a commit is refused when there is a newer version than the one that was read.
+            if table is None:
+                create_table_with_add_actions(
+                    self._place.uri, schema, actions, "error", by, storage_options=storage_options(self._place),
+                    commit_properties=marks,
+                )  # fmt: skip
+            else:
+                self._add_missing_columns(table)
+                table.create_write_transaction(actions, "append", schema, by, commit_properties=marks)
+        except (CommitFailedError, DeltaError) as error:
+            if not self._has(change):
+                refused = isinstance(error, CommitFailedError) or (table is None and self._opened is not None)
+                raise self._taken() if refused else error from None
+        self._known |= change.through
+
+    def _has(self, change: Change) -> bool:
+        """Whether a commit took effect though it seemed to fail: its answer was lost, and tried again it met itself."""
+        there = {file.uri for file in self.files()}
+        return bool(change.added) and all(file.uri in there for file in change.added)
+
+    def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
+        table = self._table()
+        found = [] if table is None else [_file(self._place, row) for row in _actions(table)]
+        if folders is not None:
+            return [file for file in found if file.folder in folders]
+        return found if queues is None else [file for file in found if file.queue in queues]
+
+    def earlier(self) -> list[LakeFile]:
+        """None: old rows have null in the columns that came later."""
+        return []
+
+    def is_upgraded(self) -> None:
+        """There is nothing to note."""
+
+    def vacuum(self, older_seconds: float) -> int:
+        """Delete files that no version of this age or younger has, and the log of older versions."""
+        table = self._table()
+        if table is None:
+            return 0
+        hours = int(older_seconds // SECONDS_OF_AN_HOUR)
+        deleted = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        table.create_checkpoint()
+        table.cleanup_metadata()
+        return len(deleted)
+
+    def _marks(self, table: DeltaTable | None, change: Change) -> list[Transaction]:
+        given = {queue: self._generation(table, queue) for queue in change.through} | dict(change.generations)
+        marks = [
+            Transaction(app_id=self._application(queue, _of(given[queue])), version=seq)
+            for queue, seq in sorted(change.through.items())
+        ]
+        marks += [Transaction(self._application(queue, LOG), log) for queue, log in sorted(change.logs.items())]
+        later = {queue: number for queue, number in sorted(given.items()) if number != FIRST}
+        return [*marks, *(Transaction(self._application(queue, GENERATION), number) for queue, number in later.items())]
+
+    def _add(self, file: LakeFile, *, is_new: bool) -> AddAction:
+        ends = [
+            {"seq": seq, "generation": file.generation, "created_at": None if at is None else _instant(at)}
+            for seq, at in (
+                (file.first_seq, file.first_at),
+                (file.last_seq, None if file.last_at is None else file.last_at + MICROS_PER_MS - 1),
+            )
+        ]
+        least, most = ({name: value for name, value in one.items() if value is not None} for one in ends)
+        stats = {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}
+        return AddAction(
+            self._place.below(file.place), file.bytes, {"queue": file.queue, "date": file.date},
+            int(time.time() * 1_000), is_new, json.dumps(stats),
+        )  # fmt: skip
+
+    def _add_missing_columns(self, table: DeltaTable) -> None:
+        """Add the columns that a table of an earlier version lacks."""
+        there = {one.name for one in table.schema().fields}
+        missing = [one for one in Schema.from_arrow(LAKE).fields if one.name not in there]
+        if missing:
+            table.alter.add_columns(missing)
+
+    def _taken(self) -> SkepError:
+        return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
+
+    def _through(self, table: DeltaTable | None, queue: str) -> int | None:
+        if table is None:
+            return None
+        return table.transaction_version(self._application(queue, _of(self._generation(table, queue))))
+
+    def _generation(self, table: DeltaTable | None, queue: str) -> int:
+        found = None if table is None else table.transaction_version(self._application(queue, GENERATION))
+        return FIRST if found is None else found
+
+    def _application(self, queue: str, what: str = "") -> str:
+        return f"skep{what}/{self._tenant}/{queue}"
+
+    def _table(self) -> DeltaTable | None:
+        if self._opened is not None:  # reads only the new entries of Delta's log
+            self._opened.update_incremental()
+            return self._opened
+        try:
+            self._opened = DeltaTable(self._place.uri, storage_options=storage_options(self._place))
+        except TableNotFoundError:
+            return None
+        return self._opened
+
+
+def storage_options(place: Place) -> dict[str, str] | None:
+    """What `deltalake` has to be told besides the environment: whether S3 may be asked without TLS."""
+    if place.uri.startswith("s3://") and urlsplit(s3_endpoint() or "").scheme == "http":
+        return {"AWS_ALLOW_HTTP": "true"}
+    return None
+
+
+def _actions(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    found = pa.table(table.get_add_actions(flatten=True))
+    wanted = (
+        "path", "size_bytes", "num_records", "partition.queue", "partition.date", "min.seq", "max.seq", "min.generation",
+        "max.generation", "min.created_at", "max.created_at",
+    )  # fmt: skip
+    yield from found.select([name for name in wanted if name in found.column_names]).to_pylist()
+
+
+def _file(place: Place, row: dict[str, Any]) -> LakeFile:
+    path = unquote(row["path"])
+    generation = row.get("min.generation", FIRST)
+    first_at, last_at = row.get("min.created_at"), row.get("max.created_at")
+    return LakeFile(
+        uri=path if "://" in path else (place / path).uri, queue=row["partition.queue"], date=str(row["partition.date"]),
+        generation=generation if generation == row.get("max.generation", FIRST) else None,
+        first_seq=_or(row.get("min.seq"), 0), last_seq=_or(row.get("max.seq"), 2**63 - 1),
+        first_at=None if first_at is None else _micros(first_at), last_at=None if last_at is None else _micros(last_at),
+        rows=row["num_records"], bytes=row["size_bytes"],
+    )  # fmt: skip
+
+
+def _instant(micros: int) -> str:
+    """An instant as Delta's statistics have it, which are cut to milliseconds."""
+    whole = micros // MICROS_PER_MS * MICROS_PER_MS
+    return (EPOCH + timedelta(microseconds=whole)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _micros(at: datetime) -> int:
+    return (at.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _of(generation: int) -> str:
+    return "" if generation == FIRST else f"-{generation}"

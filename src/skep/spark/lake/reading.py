@@ -1,0 +1,120 @@
+"""Reading files of the lake: by the executors as columns, or as a frame of Spark.
+
+A local file is read by Spark itself. Spark knows object stores only with jars that it does not bring, so there the executors read files
+by the same library that wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from skep.spark.lake.files import LakeFile, folder_name
+from skep.spark.lake.rows import FIRST, KEPT, LAKE, divided
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TYPES = (
+    "generation int, partition string, seq bigint, message_id string, transaction_id string, trace_id string, payload string, "
+    "payload_bytes binary, headers map<string,string>, created_at timestamp, queue string, date string"
+)
+"""The columns of the lake's files and folders as Spark reads them. Columns that files of the first format lack are null."""
+COLUMNS = tuple(name for name in LAKE.names if name != "payload_bytes")
+"""The columns of a read."""
+READ_ROWS = 64 * 1024
+READ_TASK_BYTES = 128 * 1024**2
+"""About how much of the files one task reads."""
+
+
+def rows_of_file(
+    file: LakeFile, columns: Sequence[str] = tuple(LAKE.names), without: Sequence[int] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file with some columns of the lake. Columns that files of earlier versions lack have their defaults."""
+    left_out = pa.array(without, pa.int64())
+    wanted = {*columns, "seq"}
+    with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
+        there = set(opened.schema_arrow.names)
+        read = [name for name in KEPT.names if name in there and name in wanted]
+        for batch in opened.iter_batches(READ_ROWS, columns=read):
+            rows = batch if "payload_bytes" in there or "payload" not in wanted else _divided(batch)
+            if len(left_out):
+                rows = rows.filter(pc.invert(pc.is_in(rows.column("seq"), left_out)))
+            if rows.num_rows:
+                yield pa.RecordBatch.from_arrays(
+                    [_column(rows, file, name) for name in columns],
+                    schema=pa.schema([LAKE.field(one) for one in columns]),
+                )
+
+
+def _divided(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a file of the first format, which has all payloads in one column."""
+    text, other = divided(rows.column("payload"))
+    place = rows.schema.get_field_index("payload")
+    return rows.set_column(place, "payload", text).append_column("payload_bytes", other)
+
+
+def _column(rows: pa.RecordBatch, file: LakeFile, name: str) -> pa.Array:
+    kind = LAKE.field(name).type
+    if name in ("queue", "date"):
+        return pa.repeat(pa.scalar(getattr(file, name)).cast(kind), rows.num_rows)
+    if name not in rows.schema.names:
+        return (
+            pa.repeat(pa.scalar(FIRST, kind), rows.num_rows) if name == "generation" else pa.nulls(rows.num_rows, kind)
+        )
+    return rows.column(name).cast(kind)
+
+
+def frame_of(spark: SparkSession, files: Sequence[LakeFile], columns: Sequence[str] = COLUMNS) -> DataFrame:
+    """The rows of files as a frame, with one payload column, as a read of the queue has it."""
+    if not files:
+        rows = spark.createDataFrame([], TYPES)
+    elif all(file.place.is_local and folder_name(*file.folder) in file.uri for file in files):
+        root = files[0].uri.partition(folder_name(*files[0].folder))[0]
+        # The schema makes folder names text: a queue named 2026 is no number.
+        rows = spark.read.option("basePath", root).schema(TYPES).parquet(*(file.uri for file in files))
+    else:
+        rows = _fetched(spark, files, columns)
+    return undivided(rows, columns)
+
+
+def undivided(rows: DataFrame, columns: Sequence[str] = COLUMNS) -> DataFrame:
+    """Rows of the lake with some columns: with one payload, and with a generation, which files of the first format lack."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+    made = {
+        "payload": F.coalesce("payload", F.col("payload_bytes").cast("string")),
+        "generation": F.coalesce("generation", F.lit(FIRST)),
+        "date": F.to_date("date"),
+    }
+    return rows.withColumns({name: made[name] for name in columns if name in made}).select(*columns)
+
+
+def _fetched(spark: SparkSession, files: Sequence[LakeFile], columns: Sequence[str]) -> DataFrame:
+    """Files of an object store as a frame. Each task reads some hundred megabytes."""
+    parts: list[list[LakeFile]] = []
+    left = 0
+    for file in sorted(files, key=lambda one: one.bytes, reverse=True):
+        if left <= 0:
+            parts.append([])
+            left = READ_TASK_BYTES
+        parts[-1].append(file)
+        left -= file.bytes
+    types = dict(column.split(" ", 1) for column in TYPES.split(", "))
+    wanted = [name for name in types if name in columns or (name == "payload_bytes" and "payload" in columns)]
+    ddl = ", ".join(f"{name} {'date' if name == 'date' else types[name]}" for name in wanted)
+    return spark.range(0, len(parts), 1, len(parts)).mapInArrow(partial(_read, parts, tuple(wanted)), ddl)
+
+
+def _read(
+    parts: Sequence[Sequence[LakeFile]], columns: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            for file in parts[number]:
+                yield from rows_of_file(file, columns)

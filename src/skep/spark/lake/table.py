@@ -1,0 +1,163 @@
+"""The table of messages, in whichever format, and what is done to it: messages are added, small files are joined, files are rewritten.
+
+Spark's executors write files. Nothing of them counts until `commit`, which adds and removes files and notes the last seq of each queue,
+all at once. So each message is in the table once, wherever a run is killed: the log is in order and without gaps, and the last archived
+seq says what comes next.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from skep.errors import Code, SkepError
+from skep.spark.lake.files import TARGET_BYTES, FilePlan, LakeFile
+from skep.spark.lake.place import Place
+from skep.spark.lake.tasks import FileRows, RowSource, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MESSAGES = "messages"
+OWN = "_skep"
+"""The folder of our own files. Spark and other readers skip names that begin with an underscore."""
+SMALL_BYTES = 32 * 1024**2
+MANY_FILES = 8
+"""From so many small files on, a folder is compacted."""
+FOLDERS_AT_ONCE = 64
+"""The most folders that are compacted in one commit."""
+MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
+Folder = tuple[str, str]
+"""A queue and a day."""
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A commit: files that come and go, and the last seqs that are in the table then."""
+
+    added: Sequence[LakeFile] = ()
+    removed: Sequence[LakeFile] = ()
+    through: Mapping[str, int] = {}
+    logs: Mapping[str, int] = {}
+    """The log that each of these seqs belongs to."""
+    generations: Mapping[str, int] = {}
+
+    @property
+    def is_rewrite(self) -> bool:
+        """Whether the same rows are in other files."""
+        return not self.through and bool(self.removed)
+
+
+class Lake(Protocol):
+    """The table of messages."""
+
+    @property
+    def root(self) -> Place:
+        """The folder, or URI, of the whole lake."""
+
+    def through(self, queue: str) -> int | None:
+        """The last archived seq of a queue; None when there is none."""
+
+    def log_of(self, queue: str) -> int | None:
+        """The log of a queue that was archived last; None when that is not known."""
+
+    def generation_of(self, queue: str) -> int:
+        """The number of that log: 1, and one more each time the queue was deleted and made anew."""
+
+    def plan(self) -> FilePlan:
+        """Where and how the files of the next commit are written."""
+
+    def commit(self, change: Change) -> None:
+        """Commit atomically. Refused when another run has committed meanwhile."""
+
+    def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
+        """The files of some folders or queues, or all files."""
+
+    def earlier(self) -> list[LakeFile]:
+        """The files in a format of an earlier version, which are rewritten once."""
+
+    def is_upgraded(self) -> None:
+        """There are no such files any more."""
+
+    def vacuum(self, older_seconds: float) -> int:
+        """Forget versions that are older, and delete the files that no version has any more; return the number of files."""
+
+
+def append(
+    spark: SparkSession,
+    lake: Lake,
+    sources: Sequence[RowSource],
+    through: Mapping[str, int],
+    logs: Mapping[str, int] | None = None,
+    generations: Mapping[str, int] | None = None,
+) -> list[LakeFile]:
+    """Add messages; ``through`` has the last seq of each queue among them. Return the new files."""
+    files = _seen(written(spark, sources, lake.plan()))
+    lake.commit(Change(added=files, through=through, logs=logs or {}, generations=generations or {}))
+    return files
+
+
+def compact(spark: SparkSession, lake: Lake, folders: Collection[Folder] | None = None) -> int:
+    """Join the small files of a folder where there are many, in some folders or in all; return by how many files there are fewer.
+    Large files stay as they are.
+    """
+    small: dict[tuple[Folder, int | None], list[LakeFile]] = defaultdict(list)
+    for file in lake.files(folders):
+        if file.bytes < SMALL_BYTES:
+            small[file.folder, file.generation].append(file)
+    groups = [files for files in small.values() if len(files) >= MANY_FILES]
+    fewer = 0
+    for first in range(0, len(groups), FOLDERS_AT_ONCE):
+        part = groups[first : first + FOLDERS_AT_ONCE]
+        fewer += rewrite(spark, lake, part)
+    return fewer
+
+
+def upgrade(spark: SparkSession, lake: Lake) -> int:
+    """Rewrite files of earlier formats, some hundred megabytes at a time; return their number. A killed run leaves the rest to the next."""
+    old = lake.earlier()
+    for files in _portions(old):
+        rewrite(spark, lake, [[file] for file in files])
+    lake.is_upgraded()
+    return len(old)
+
+
+def rewrite(spark: SparkSession, lake: Lake, groups: Sequence[Sequence[LakeFile]]) -> int:
+    """Write the rows of each group of files anew, in one commit; return by how many files there are fewer."""
+    old = [file for files in groups for file in files]
+    made = _seen(written(spark, [FileRows(files) for files in groups], lake.plan()))
+    if sum(file.rows for file in made) != sum(file.rows for file in old):
+        raise SkepError(
+            Code.INTERNAL, f"rewriting {len(old)} files of {lake.root} would have changed its rows; it is as it was"
+        )
+    lake.commit(Change(added=made, removed=old))
+    return len(old) - len(made)
+
+
+def _seen(files: list[LakeFile]) -> list[LakeFile]:
+    """The files, if this machine sees them: rows on the disks of other machines must not count as written."""
+    missing = [file for file in files if file.place.is_local and file.place.size() != file.bytes]
+    if missing:
+        wrote, seen = sum(file.rows for file in files), sum(file.rows for file in files if file not in missing)
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"Spark wrote {wrote} rows, and this machine sees {seen} of them below {missing[0].place.parent}: the executors write to "
+            "disks of their own. Put --lake on a file system that all of them and this machine share, or into an object store",
+        )
+    return files
+
+
+def _portions(files: Iterable[LakeFile]) -> Iterator[list[LakeFile]]:
+    """Groups of files that are rewritten together."""
+    portion: list[LakeFile] = []
+    taken = 0
+    for file in files:
+        portion.append(file)
+        taken += file.bytes
+        if taken >= TARGET_BYTES:
+            yield portion
+            portion, taken = [], 0
+    if portion:
+        yield portion
