@@ -73,7 +73,7 @@ def spark(store_socket: socket.socket) -> Iterator[SparkSession]:
         [str(FOLDER.parents[1] / "src"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
     )
     # They inherit the address of an S3, too, which only the tests that use it start.
-    os.environ |= s3.CREDENTIALS | {"AWS_ENDPOINT_URL": s3.address(store_socket)}
+    os.environ |= s3.environment(store_socket)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = start_session(
@@ -112,7 +112,7 @@ def spark_server() -> Iterator[RunningServer]:
 @pytest.fixture(scope="session")
 def object_store(spark: SparkSession, store_socket: socket.socket) -> Iterator[s3.Store]:
     """An S3 on this machine, which needs some seconds to start."""
-    assert spark  # its start told the workers the address
+    spark.range(1)  # its start told the workers the address
     with s3.serving(store_socket) as store:
         yield store
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 ROOT = Path(__file__).parents[2]
 CONTROL = "/-/faults"
 BUCKET = "lake"
+CATALOG = "tests"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
@@ -51,6 +52,14 @@ def reserved() -> socket.socket:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
     return bound
+
+
+def environment(bound: socket.socket) -> dict[str, str]:
+    """The variables by which tools find that S3, and pyiceberg a catalog of AWS Glue there. It reads them when it is imported."""
+    of_catalog = f"PYICEBERG_CATALOG__{CATALOG.upper()}__"
+    glue = {"TYPE": "glue", "GLUE__ENDPOINT": address(bound), "GLUE__REGION": CREDENTIALS["AWS_REGION"]}
+    named = {f"{of_catalog}{name}": value for name, value in glue.items()}
+    return CREDENTIALS | named | {"AWS_ENDPOINT_URL": address(bound)}
 
 
 def address(bound: socket.socket) -> str:
@@ -98,7 +107,9 @@ class Faulty:
         if kind == "slow":
             threading.Event().wait(0.3)
         if kind in ("lost", "doubled"):
-            body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            source = environ["wsgi.input"]
+            chunked = environ.get("wsgi.input_terminated", False)
+            body = source.read() if chunked else source.read(int(environ.get("CONTENT_LENGTH") or 0))
             environ["wsgi.input"] = io.BytesIO(body)
             list(self._app({**environ, "wsgi.input": io.BytesIO(body)}, lambda *_: None))
             if kind == "lost":

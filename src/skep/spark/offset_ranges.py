@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import datetime
 
 import msgspec
 import re2
 
 from skep.errors import Code, SkepError
+from skep.spark.lake.united import LakeIndex
 from skep.spark.link import Link
 from skep.spark.offsets import Offsets
 from skep.spark.options import EARLIEST, LATEST, SourceOptions
@@ -56,16 +58,18 @@ def gone(queue: str) -> SkepError:
     )
 
 
-def starting(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
+def starting(
+    link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds], lake: LakeIndex | None = None
+) -> Offsets:
     """The offset after which each queue is read."""
     _check_named(options.starting, all_bounds, "startingOffsets")
-    return {queue: _start_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
+    return {queue: _start_of(link, options, queue, bounds, lake) for queue, bounds in all_bounds.items()}
 
 
-def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) -> int:
+def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds, lake: LakeIndex | None) -> int:
     earliest = bounds.first_seq - 1
     if options.starting_at is not None:
-        return max(earliest, link.first_seq_at(queue, options.starting_at) - 1)
+        return max(earliest, first_seq_at(link, bounds, options.starting_at, lake) - 1)
     match options.starting:
         case "earliest":
             return earliest
@@ -78,15 +82,27 @@ def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) ->
             return _named(queue, offsets.get(queue, EARLIEST), bounds, "startingOffsets")
 
 
-def ending(link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds]) -> Offsets:
+def ending(
+    link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds], lake: LakeIndex | None = None
+) -> Offsets:
     """The last seq of each queue that a batch read includes."""
     _check_named(options.ending, all_bounds, "endingOffsets")
-    return {queue: _end_of(link, options, queue, bounds) for queue, bounds in all_bounds.items()}
+    return {queue: _end_of(link, options, queue, bounds, lake) for queue, bounds in all_bounds.items()}
 
 
-def _end_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds) -> int:
+def first_seq_at(link: Link, bounds: Bounds, at: datetime, lake: LakeIndex | None) -> int:
+    """The seq of the first message that was pushed at or after a time, in the lake or the log; the next free seq when there is none."""
+    archived = None if lake is None else lake.archived(bounds)
+    if lake is not None and archived is not None:
+        found = lake.first_seq_at(bounds.queue, archived.generation, at)
+        if found is not None:
+            return found
+    return link.first_seq_at(bounds.queue, at)
+
+
+def _end_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds, lake: LakeIndex | None) -> int:
     if options.ending_at is not None:
-        return link.first_seq_at(queue, options.ending_at) - 1
+        return first_seq_at(link, bounds, options.ending_at, lake) - 1
     if isinstance(options.ending, dict):
         return _named(queue, options.ending.get(queue, LATEST), bounds, "endingOffsets")
     return bounds.first_seq - 1 if options.ending == "earliest" else bounds.last_seq

@@ -30,7 +30,7 @@ CONNECTION = ("url", "token", "tenant", "retrySeconds")
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
-    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning",
+    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "lake", "catalog",
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -79,6 +79,14 @@ class ServerConnection(Struct, frozen=True):
         return f"Connection(urls={self.urls!r}, tenant={self.tenant!r}, retry_seconds={self.retry_seconds!r})"
 
 
+class LakeOptions(Struct, frozen=True):
+    """The lake that has the older messages of the queues."""
+
+    uri: str
+    catalog: str | None
+    """The catalog of a lake of Iceberg, as pyiceberg knows it."""
+
+
 class SourceOptions(Struct, frozen=True, kw_only=True):
     """The queues to read, the range, and the size of batches."""
 
@@ -102,6 +110,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     compression: Compression
     wait_seconds: float
     table: Table | None
+    lake: LakeOptions | None = None
 
     @property
     def described(self) -> str:
@@ -141,7 +150,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
         fetch_rows=said.count("fetchRows") or FETCH_ROWS,
         compression=said.one_of("compression", ("none", "lz4", "zstd")),
         wait_seconds=said.number("waitSeconds", WAIT_SECONDS),
-        table=None if said.text("table") is None else said.one_of("table", TABLES),
+        table=None if said.text("table") is None else said.one_of("table", TABLES), lake=_lake(said),
     )  # fmt: skip
 
 
@@ -158,6 +167,15 @@ def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None
         write_id=said.text("writeId"),
         stage_rows=stage_rows,
     )
+
+
+def _lake(said: _Said) -> LakeOptions | None:
+    uri, catalog = said.text("lake"), said.text("catalog")
+    if uri is None and catalog is not None:
+        raise said.refusal("catalog", "is that of a lake of Iceberg: give the option lake, too")
+    if uri is not None and said.text("table") is not None:
+        raise said.refusal("lake", "is for messages; a table of the server is read without it")
+    return None if uri is None else LakeOptions(uri, catalog)
 
 
 def _connection(said: _Said, environment: Mapping[str, str]) -> ServerConnection:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from skep.spark import offset_ranges
+from skep.spark.lake.table import Archived
+from skep.spark.lake.united import LakeIndex, LakePart, lake_messages, split_at
 from skep.spark.link import Link, Log, link
 from skep.spark.offsets import QueueStretch, packed, split, stretches
 from skep.spark.options import SourceOptions
@@ -21,6 +23,8 @@ class QueuePart(NamedTuple):
 
     stretch: QueueStretch
     log: int
+    in_lake: LakePart | None = None
+    """These seqs in the lake, where the read is one of both and the archive has come so far."""
 
 
 class Portion(InputPartition):
@@ -42,10 +46,12 @@ class MessageReader(DataSourceReader):
         """Even portions of the log's range."""
         server = link(self._options.connection)
         options, bounds = offset_ranges.looked(server, self._options)
-        start = offset_ranges.starting(server, options, bounds)
+        lake = lake_index(options)
+        bounds = widened(bounds, lake)
+        start = offset_ranges.starting(server, options, bounds, lake)
         start = {queue: offset_ranges.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
-        end = offset_ranges.ending(server, options, bounds)
-        return portions(stretches(start, end), options.min_partitions, bounds)
+        end = offset_ranges.ending(server, options, bounds, lake)
+        return portions(stretches(start, end), options.min_partitions, bounds, lake)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
@@ -53,18 +59,48 @@ class MessageReader(DataSourceReader):
             yield from messages(link(self._options.connection), self._options, self._schema, partition)
 
 
-def portions(whole: list[QueueStretch], at_least: int | None, bounds: Mapping[str, Bounds]) -> list[InputPartition]:
-    """The input of each task."""
-    tasks = packed(split(whole, at_least), at_least)
-    return [Portion([QueuePart(one, bounds[one.queue].log) for one in task]) for task in tasks]
+def portions(
+    whole: list[QueueStretch], at_least: int | None, bounds: Mapping[str, Bounds], lake: LakeIndex | None = None
+) -> list[InputPartition]:
+    """The input of each task. What the lake has comes from there."""
+    archived = {} if lake is None else {one.queue: lake.archived(bounds[one.queue]) for one in whole}
+    cut = [
+        QueueStretch(one.queue, first, last)
+        for one in whole
+        for first, last, _ in split_at(one.first, one.last, archived.get(one.queue))
+    ]
+    tasks = packed(split(cut, at_least), at_least)
+    return [
+        Portion([_part(one, bounds[one.queue].log, archived.get(one.queue), lake) for one in task]) for task in tasks
+    ]
+
+
+def _part(stretch: QueueStretch, log: int, archived: Archived | None, lake: LakeIndex | None) -> QueuePart:
+    if lake is None or archived is None or stretch.last > archived.through:
+        return QueuePart(stretch, log)
+    return QueuePart(stretch, log, lake.part(stretch.queue, archived.generation, stretch.first, stretch.last))
+
+
+def lake_index(options: SourceOptions) -> LakeIndex | None:
+    """The lake of a read of lake and log, as it is now."""
+    return None if options.lake is None else LakeIndex(options.lake, options.connection.tenant)
+
+
+def widened(bounds: Mapping[str, Bounds], lake: LakeIndex | None) -> dict[str, Bounds]:
+    """The bounds of each queue, with what the lake has of it."""
+    return {queue: one if lake is None else lake.widened(one) for queue, one in bounds.items()}
 
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:
     """The messages of a portion as Spark takes them: the same ones each time."""
     unread: dict[QueuePart, int] = {}
     for part in portion.parts:
-        unread[part] = yield from _messages(server, options, schema, part)
-    check_read(server, options, unread)
+        if part.in_lake is not None:
+            yield from lake_messages(options, schema, part.in_lake)
+        else:
+            unread[part] = yield from _messages(server, options, schema, part)
+    for part, first, last in _lost(server, options, unread, None):
+        yield from _archived_since(options, schema, part, first, last)
 
 
 def _messages(
@@ -83,17 +119,32 @@ def _messages(
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
             if found > expected:
-                check_read(server, options, {part: expected}, found - 1)
+                for _, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
+                    yield from _archived_since(options, schema, part, first_lost, last_lost)
             expected = batch.column("seq")[-1].as_py() + 1
             yield rows_of(batch, stretch.queue, schema)
     return expected
 
 
-def check_read(
-    server: Link, options: SourceOptions, unread: Mapping[QueuePart, int], through: int | None = None
-) -> None:
-    """Report messages that were removed before they were read: with the whole log, or because the log now begins after the first
-    unread seq of a part. ``through`` is the last seq that is meant; by default it is the last one of the part.
+def _archived_since(
+    options: SourceOptions, schema: pa.Schema, part: QueuePart, first: int, last: int
+) -> Iterator[pa.RecordBatch]:
+    """Messages that retention removed from the log before they were read: from the lake, which had them before."""
+    lake = lake_index(options)
+    bounds = Bounds(part.stretch.queue, first, last, None, part.log)
+    archived = None if lake is None else lake.archived(bounds)
+    there = 0 if archived is None else min(archived.through, last)
+    if lake is not None and archived is not None and first <= there:
+        yield from lake_messages(options, schema, lake.part(part.stretch.queue, archived.generation, first, there))
+    if there < last:
+        offset_ranges.lose(options, offset_ranges.lost(part.stretch.queue, max(first, there + 1), last))
+
+
+def _lost(
+    server: Link, options: SourceOptions, unread: Mapping[QueuePart, int], through: int | None
+) -> Iterator[tuple[QueuePart, int, int]]:
+    """The parts of which messages were removed before they were read, because the log now begins after the first unread seq, and the
+    first and the last of these messages. It is an error, or a warning, when the whole log is gone. ``through`` is the last seq that is meant; by default it is the last one of the part.
 
     Other missing seqs are no loss: they belong to other partitions, or were removed one by one, as a replay does with dead letters.
     All parts are checked together, so that thousands of small queues need only a few requests.
@@ -107,4 +158,4 @@ def check_read(
         elif bounds.log != part.log:
             offset_ranges.lose(options, offset_ranges.remade(queue, first - 1))
         elif first <= last and bounds.first_seq > first:
-            offset_ranges.lose(options, offset_ranges.lost(queue, first, min(bounds.first_seq - 1, last)))
+            yield part, first, min(bounds.first_seq - 1, last)

@@ -22,15 +22,18 @@ from pyspark.sql.streaming.datasource import (
 
 from skep.errors import SkepError
 from skep.spark import offset_ranges
+from skep.spark.lake.united import LakeIndex
 from skep.spark.link import Link, link
 from skep.spark.offsets import Offsets, in_order, noted, parted, shares, stretches
 from skep.spark.options import SourceOptions
-from skep.spark.source import Portion, messages, portions
+from skep.spark.source import Portion, lake_index, messages, portions, widened
 from skep.spark.watching import Watch
 from skep.wire.log import LogBoundsResponse as Bounds
 
 WATCHED_QUEUES = 16
 """The most queues that are waited for at once. Messages in further queues are seen when the wait is over."""
+LAKE_SECONDS = 10.0
+"""How often a stream looks how far the archive has come. What retention removes meanwhile, tasks find in the lake all the same."""
 PATTERN_SECONDS = 10.0
 """How often new queues are matched with the pattern."""
 
@@ -48,6 +51,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queues_at = float("-inf")
         self._watch: Watch | None = None
         self._reported: dict[str, tuple[int, int]] = {}
+        self._lake: LakeIndex | None = None
+        self._lake_at = float("-inf")
 
     @property
     def _server(self) -> Link:
@@ -57,7 +62,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the stream begins when there is no checkpoint yet."""
         found = self._look()
         self._check_there({}, found)
-        return self._noted(offset_ranges.starting(self._server, self._options, found), {})
+        return self._noted(offset_ranges.starting(self._server, self._options, found, self._lake), {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the stream: it ends with the messages that are there now."""
@@ -104,7 +109,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._begin({queue: done[queue] for queue in last if queue in done}, logs)
         # A queue without a start is new. In this batch it also ends where its log begins.
         begin |= {queue: self._seen[queue].first_seq - 1 for queue in last if queue not in begin}
-        return portions(stretches(begin, last), self._options.min_partitions, self._seen)
+        return portions(stretches(begin, last), self._options.min_partitions, self._seen, self._lake)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
@@ -139,7 +144,14 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.pattern is None or time.monotonic() >= self._queues_at + PATTERN_SECONDS:
             self._queues = offset_ranges.subscribed(self._server, self._options)
             self._queues_at = time.monotonic()
-        self._seen = self._server.bounds_of(self._queues)
+        found = self._server.bounds_of(self._queues)
+        known = self._lake
+        is_old = time.monotonic() >= self._lake_at + LAKE_SECONDS
+        # Retention may have removed what an archive has taken since then.
+        if is_old or (known is not None and any(map(known.is_behind, found.values()))):
+            self._lake = lake_index(self._options)
+            self._lake_at = time.monotonic()
+        self._seen = widened(found, self._lake)
         return self._seen
 
     def _noted(self, offsets: Offsets, logs: Mapping[str, int]) -> dict[str, Any]:
@@ -197,9 +209,14 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = max(1, self._options.max_bytes // len(wanted))
             for queue, count in wanted.items():
                 if count:
-                    last = self._server.last_seq_within(queue, begin[queue] + 1, most)
+                    last = self._last_within(queue, begin[queue] + 1, most)
                     wanted[queue] = min(count, last - begin[queue])
         return {**end, **{queue: begin[queue] + count for queue, count in wanted.items()}}
+
+    def _last_within(self, queue: str, first: int, most_bytes: int) -> int:
+        """The last seq up to which the messages have so many bytes: in the lake those of its files, in the log those of payloads."""
+        in_lake = None if self._lake is None else self._lake.last_seq_within(self._seen[queue], first, most_bytes)
+        return self._server.last_seq_within(queue, first, most_bytes) if in_lake is None else in_lake
 
     def _wait(self, start: Mapping[str, int]) -> None:
         """Return when one of the queues has a new message, or after `waitSeconds`."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Literal
 
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.environment import cure
-from skep.spark.lake.parquet import ParquetLake, is_parquet
+from skep.spark.lake.files import LakeFile
+from skep.spark.lake.parquet import ParquetLake, ParquetView, is_parquet
 from skep.spark.lake.place import Place, place_of
-from skep.spark.lake.table import MESSAGES, OWN, Lake
+from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Folder, Lake, LakeView
 
 Format = Literal["parquet", "delta", "iceberg"]
 
@@ -49,6 +50,28 @@ def lake_of(root: Place, tenant: str, kind: Format, catalog: str | None = None) 
         raise SkepError(
             Code.INVALID_REQUEST, f"a lake of {kind.capitalize()} needs the package {name} ({error}): {cure([name])}"
         ) from None
+
+
+class _View:
+    """A table of Delta or Iceberg as a reader sees it: the version that it opened."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def archived(self, queue: str) -> Archived | None:
+        through, log = self._lake.through(queue), self._lake.log_of(queue)
+        return None if through is None or log is None else Archived(log, self._lake.generation_of(queue), through)
+
+    def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
+        return self._lake.files(folders, queues)
+
+
+def view_of(root: Place, tenant: str, catalog: str | None = None) -> LakeView:
+    """The lake as it is now, for reading, while another process may be writing to it."""
+    kind = "iceberg" if catalog is not None else existing_format(root)
+    if kind is None:
+        raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {root} yet; {MADE_BY}")
+    return ParquetView(root) if kind == "parquet" else _View(lake_of(root, tenant, kind, catalog))
 
 
 def format_of(root: Place, kind: Format | None = None, catalog: str | None = None) -> Format:

@@ -8,7 +8,7 @@ durable, so this is for file systems (local or network ones); in object stores t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile, folder_name
 from skep.spark.lake.place import Place, sync
 from skep.spark.lake.rows import FIRST
-from skep.spark.lake.table import MESSAGES, OWN, Change, Folder
+from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Change, Folder
 
 FORMAT = 2
 """The present format. The first one had a VARIANT, which only Spark reads, and no generations."""
@@ -97,13 +97,7 @@ class ParquetLake:
         self._finish()
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
-        if folders is not None:
-            places = [self._table / folder_name(*one) for one in sorted(folders)]
-        elif queues is not None:
-            places = [(self._table / folder_name(queue, "")).parent for queue in sorted(queues)]
-        else:
-            places = [self._table]
-        return [_known(self._table, found.place, found.bytes) for one in places for found in one.below_it(".parquet")]
+        return list(_listed(self._table, folders, queues))
 
     def earlier(self) -> list[LakeFile]:
         if self._state.format == FORMAT:
@@ -144,6 +138,43 @@ class ParquetLake:
         (self._own / "state.json").write_whole(msgspec.json.encode(self._state))
 
 
+class ParquetView:
+    """A table of Parquet files as a reader sees it, while another process may be writing to it. It changes nothing."""
+
+    def __init__(self, root: Place) -> None:
+        self.root = root
+        self._table = root / MESSAGES
+
+    def archived(self, queue: str) -> Archived | None:
+        state = self._read()
+        if queue not in state.through or queue not in state.logs:
+            return None
+        return Archived(state.logs[queue], state.generations.get(queue, FIRST), state.through[queue])
+
+    def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
+        """The files of the last commit, also those that are not at their places yet."""
+        while True:
+            state = self._read()
+            found = {one.place.uri: one for one in _listed(self._table, folders, queues)}
+            if self._read().batch == state.batch:  # no commit came between
+                break
+        for removed in state.removals:
+            found.pop((self.root / removed).uri, None)
+        for move in state.moves:
+            target, source = self.root / move.target, self.root / move.source
+            if target.uri not in found and (size := source.size()) is not None:
+                file = _known(self._table, target, size)
+                if (folders is None or file.folder in folders) and (queues is None or file.queue in queues):
+                    found[target.uri] = msgspec.structs.replace(file, uri=source.uri)
+        return sorted(found.values(), key=lambda file: (file.folder, file.first_seq))
+
+    def _read(self) -> State:
+        state = state_of(self.root)
+        if state is None:
+            raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
+        return state
+
+
 def is_parquet(root: Place) -> bool:
     """Whether there is a table of Parquet files."""
     return root.is_local and (root / OWN / "state.json").exists()
@@ -179,6 +210,19 @@ def sync_all(paths: Collection[Path]) -> None:
     """Sync many files or folders, several at once: a disk syncs many in one go."""
     with ThreadPoolExecutor(min(SYNCED_AT_ONCE, max(1, len(paths)))) as pool:
         list(pool.map(sync, paths))
+
+
+def _listed(table: Place, folders: Collection[Folder] | None, queues: Collection[str] | None) -> Iterator[LakeFile]:
+    """The files at their places."""
+    if folders is not None:
+        places = [table / folder_name(*one) for one in sorted(folders)]
+    elif queues is not None:
+        places = [(table / folder_name(queue, "")).parent for queue in sorted(queues)]
+    else:
+        places = [table]
+    for one in places:
+        for found in one.below_it(".parquet"):
+            yield _known(table, found.place, found.bytes)
 
 
 def _known(table: Place, place: Place, size: int) -> LakeFile:

@@ -33,15 +33,23 @@ READ_TASK_BYTES = 128 * 1024**2
 
 
 def rows_of_file(
-    file: LakeFile, columns: Sequence[str] = tuple(LAKE.names), without: Sequence[int] = ()
+    file: LakeFile,
+    columns: Sequence[str] = tuple(LAKE.names),
+    *,
+    without: Sequence[int] = (),
+    between: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with some columns of the lake. Columns that files of earlier versions lack have their defaults."""
+    """The rows of a file with some columns of the lake. Columns that files of earlier versions lack have their defaults.
+
+    Rows with the seqs ``without`` are left out. Of the others, at least those ``between`` two seqs are read.
+    """
     left_out = pa.array(without, pa.int64())
     wanted = {*columns, "seq"}
     with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
         there = set(opened.schema_arrow.names)
         read = [name for name in KEPT.names if name in there and name in wanted]
-        for batch in opened.iter_batches(READ_ROWS, columns=read):
+        groups = None if between is None else _groups(opened.metadata, *between)
+        for batch in opened.iter_batches(READ_ROWS, row_groups=groups, columns=read):
             rows = batch if "payload_bytes" in there or "payload" not in wanted else _divided(batch)
             if len(left_out):
                 rows = rows.filter(pc.invert(pc.is_in(rows.column("seq"), left_out)))
@@ -50,6 +58,17 @@ def rows_of_file(
                     [_column(rows, file, name) for name in columns],
                     schema=pa.schema([LAKE.field(one) for one in columns]),
                 )
+
+
+def _groups(about: pq.FileMetaData, first: int, last: int) -> list[int]:
+    """The row groups that may have some seqs."""
+    place = next(n for n in range(about.num_columns) if about.schema.column(n).path == "seq")
+    found = []
+    for group in range(about.num_row_groups):
+        ends = about.row_group(group).column(place).statistics
+        if ends is None or not ends.has_min_max or (ends.min <= last and ends.max >= first):
+            found.append(group)
+    return found
 
 
 def _divided(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -50,8 +50,26 @@ class Change(Struct, frozen=True, kw_only=True):
         return not self.through and bool(self.removed)
 
 
+class Archived(NamedTuple):
+    """How far a queue is in the lake."""
+
+    log: int
+    generation: int
+    through: int
+
+
+class LakeView(Protocol):
+    """The table of messages as readers see it."""
+
+    def archived(self, queue: str) -> Archived | None:
+        """How far a queue is in the lake; None when it is not, or its log is not known."""
+
+    def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
+        """The files of some folders or queues, or all files."""
+
+
 class Lake(Protocol):
-    """The table of messages."""
+    """The table of messages as the one process that writes to it sees it."""
 
     @property
     def root(self) -> Place:

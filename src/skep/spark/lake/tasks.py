@@ -5,7 +5,7 @@ The rows go through no Java and never to the driver. It gets a line about each f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,11 +15,6 @@ from msgspec import Struct
 
 from skep.spark.lake.files import FilePlan, LakeFile, write_files
 from skep.spark.lake.reading import rows_of_file
-from skep.spark.lake.rows import lake_rows
-from skep.spark.link import link
-from skep.spark.options import SourceOptions
-from skep.spark.schema import MESSAGES
-from skep.spark.source import Portion, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,19 +27,6 @@ class RowSource(Protocol):
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Rows of the lake."""
-
-
-class LogRows(Struct, frozen=True):
-    """Messages of some logs."""
-
-    options: SourceOptions
-    portion: Portion
-    generations: Mapping[str, int]
-
-    def rows(self) -> Iterator[pa.RecordBatch]:
-        server = link(self.options.connection)
-        for batch in messages(server, self.options, MESSAGES, self.portion):
-            yield lake_rows(batch, self.generations)
 
 
 class FileRows(Struct, frozen=True):

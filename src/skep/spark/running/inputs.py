@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from skep.errors import Code, SkepError
-from skep.spark.lake.tasks import LogRows
 from skep.spark.link import Link, link
 from skep.spark.offsets import packed, split, stretches
 from skep.spark.options import ServerConnection, source_options
+from skep.spark.running.log_rows import LogRows
 from skep.spark.running.sealing import SealedReason, sealed
 from skep.spark.running.stretches import Stretch, merged
 from skep.spark.source import Portion, QueuePart

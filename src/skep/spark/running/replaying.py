@@ -20,9 +20,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from skep.client.calls import read_pushed
 from skep.client.exchange import ApiResponse
+from skep.errors import Code, SkepError
 from skep.spark.lake.frames import Part, read_parts, write_frame
 from skep.spark.lake.reading import frame_of
-from skep.spark.lake.table import OWN
+from skep.spark.lake.table import MADE_BY, OWN
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.record import Stage
@@ -54,7 +55,10 @@ def run_replay(context: Context) -> None:
     """Choose, map and push rows; a dry run only counts and shows them."""
     wishes = context.wishes
     with context.stage("replay") as stage:
-        rows = frame_of(context.spark, context.lake.files(queues=context.inputs.queues))
+        files = context.lake.files(queues=context.inputs.queues)
+        if not files and not context.lake.files():
+            raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
+        rows = frame_of(context.spark, files)
         if wishes.since is not None:
             rows = rows.where(F.col("created_at") >= F.lit(wishes.since).cast("timestamp"))
         if wishes.until is not None:
