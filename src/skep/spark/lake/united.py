@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -109,7 +108,6 @@ class LakeIndex:
         return None
 
 
-@lru_cache(maxsize=32)
 def _chosen(options: SourceOptions) -> Mapping[str, pa.Array]:
     """The values that the rows of a read must have."""
     wanted = {"partition": options.partitions, "transaction_id": options.transaction_ids, "trace_id": options.trace_ids}

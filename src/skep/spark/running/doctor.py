@@ -15,17 +15,36 @@ from skep.runtime.fitness import Finding, State
 from skep.spark.environment import INSTALL, cure
 from skep.spark.java import NoJavaError, ask, java_home
 
-NEEDED = {"pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "grpcio": "grpc"}
-OPTIONAL = ("deltalake", "grpcio")
-"""Needed only for --format delta and for --remote."""
+NEEDED = {
+    "pyspark": "pyspark", "pyarrow": "pyarrow", "pandas": "pandas", "deltalake": "deltalake", "pyiceberg": "pyiceberg", "grpcio": "grpc",
+}  # fmt: skip
+OPTIONAL = ("deltalake", "pyiceberg", "grpcio")
+"""Needed only for --format delta, for --format iceberg and for --remote."""
 LITTLE_MEMORY_BYTES = 2 * 1024**3
 NO_MEMORY_BYTES = 1024**3
 
 
 def examine(url: str, tenant: str, token: str | None, lake: str = ".") -> list[Finding]:
     """The findings about everything that `skep pipeline run` needs."""
-    folder = fitness.folder("lake", Path(lake), "name another folder with --lake")
-    return [*python(), *packages(), *java(), *memory(), *folder, *server(url, tenant, token)]
+    return [*python(), *packages(), *java(), *memory(), *lake_place(lake), *server(url, tenant, token)]
+
+
+def lake_place(lake: str) -> Iterator[Finding]:
+    """Whether the lake's folder can be written, or its object store answers."""
+    from skep.spark.lake.opening import existing_format
+    from skep.spark.lake.place import place_of
+
+    try:
+        root = place_of(lake)
+        if root.is_local:
+            yield from fitness.folder("lake", root.local, "name another folder with --lake")
+            return
+        kind = existing_format(root)
+    except SkepError as error:
+        yield Finding("lake", "fail", error.message, "")
+        return
+    found = "has no lake yet" if kind is None else f"has a lake of {kind.capitalize()}"
+    yield Finding("lake", "ok", f"{root} answers, and {found}")
 
 
 def python() -> Iterator[Finding]:
