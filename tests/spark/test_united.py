@@ -16,7 +16,7 @@ import skep
 from skep.errors import SkepError
 from skep.spark.lake.files import write_files
 from skep.spark.lake.opening import Format, open_lake
-from skep.spark.lake.table import Change
+from skep.spark.lake.table import LakeChange
 from skep.spark.lake.tasks import FileRows
 from skep.spark.offsets import QueueStretch
 from skep.spark.options import source_options
@@ -61,13 +61,15 @@ class Both(Struct, frozen=True):
                 options, Portion([QueuePart(QueueStretch(QUEUE, start + 1, through), log)]), {QUEUE: generation}
             )
             files = list(write_files(source.rows(), lake.plan()))
-            change = Change(added=files, through={QUEUE: through}, logs={QUEUE: log}, generations={QUEUE: generation})
+            change = LakeChange(
+                added=files, through={QUEUE: through}, logs={QUEUE: log}, generations={QUEUE: generation}
+            )
             lake.commit(change)
 
     def compact(self) -> None:
         with open_lake(str(self.root), self.tenant, self.kind) as lake:
             old = lake.files()
-            lake.commit(Change(added=list(write_files(FileRows(old).rows(), lake.plan())), removed=old))
+            lake.commit(LakeChange(added=list(write_files(FileRows(old).rows(), lake.plan())), removed=old))
             lake.vacuum(0)
 
     def reader(self, **more: str) -> MessageReader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
@@ -22,7 +23,7 @@ lake_app = App(name="lake", help="Look at a lake, and delete files that it no lo
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class LakeOptions:
+class WhichLake:
     """Which lake is meant."""
 
     lake: Annotated[str, Parameter(env_var="SKEP_LAKE")] = "lake"
@@ -45,14 +46,14 @@ class ArchivedQueue(Struct, kw_only=True):
     bytes: int
 
 
-class Vacuumed(Struct):
+class LakeVacuum(Struct):
     """What a vacuum deleted."""
 
     files: int
 
 
 @lake_app.command
-def show(*, which: LakeOptions = LakeOptions(), to: ServerOptions = ServerOptions()) -> None:
+def show(*, which: WhichLake = WhichLake(), to: ServerOptions = ServerOptions()) -> None:
     """Show the queues in the lake: how far each is archived, and its files.
 
     The server need not run.
@@ -79,12 +80,13 @@ def show(*, which: LakeOptions = LakeOptions(), to: ServerOptions = ServerOption
                 messages=sum(file.rows for file in files), files=len(files), bytes=sum(file.bytes for file in files),
             )
         )  # fmt: skip
-    columns = {name: (lambda row, name=name: str(getattr(row, name))) for name in ArchivedQueue.__struct_fields__}
-    print_rows(to, rows, columns, empty="the lake has no messages")
+    print_rows(
+        to, rows, {name: attrgetter(name) for name in ArchivedQueue.__struct_fields__}, empty="the lake has no messages"
+    )
 
 
 @lake_app.command
-def vacuum(*, older: str = "7d", which: LakeOptions = LakeOptions(), to: ServerOptions = ServerOptions()) -> None:
+def vacuum(*, older: str = "7d", which: WhichLake = WhichLake(), to: ServerOptions = ServerOptions()) -> None:
     """Forget old versions of the lake, and delete the files that only they have.
 
     Files that killed runs left are deleted, too. Choose no less than the
@@ -108,7 +110,7 @@ def vacuum(*, older: str = "7d", which: LakeOptions = LakeOptions(), to: ServerO
         raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {root} yet; {MADE_BY}")
     with open_lake(root, to.tenant, catalog=which.catalog) as lake:
         deleted = lake.vacuum(length(older).total_seconds())
-    print_said(to, Vacuumed(deleted), f"{deleted:,} files deleted")
+    print_said(to, LakeVacuum(deleted), f"{deleted:,} files deleted")
 
 
 def _check_packages() -> None:

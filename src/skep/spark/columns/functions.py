@@ -57,7 +57,7 @@ def _of_texts(type_: Type, function: Callable[..., Column]) -> Function:
 
 
 def _ascii_only(text: Column, ascii_way: Column, from_: str, to: str) -> Column:
-    """Change ASCII letters only. Spark's own function is quicker, but right only for texts that are all ASCII."""
+    """LakeChange ASCII letters only. Spark's own function is quicker, but right only for texts that are all ASCII."""
     return F.when(F.octet_length(text) == F.length(text), ascii_way).otherwise(F.translate(text, from_, to))
 
 

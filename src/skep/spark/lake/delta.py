@@ -24,7 +24,7 @@ from skep.errors import Code, SkepError
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint
 from skep.spark.lake.rows import FIRST, FOLDERS, LAKE
-from skep.spark.lake.table import MESSAGES, Change, Folder
+from skep.spark.lake.table import MESSAGES, Folder, LakeChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ class DeltaLake:
     def plan(self) -> FilePlan:
         return FilePlan(self._place, "part")
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LakeChange) -> None:
         """Commit files together with the last seqs. Refused when another process has written meanwhile."""
         table = self._table()
         if any(self._through(table, queue) != self._known.get(queue) for queue in change.through):
@@ -87,7 +87,7 @@ class DeltaLake:
                 raise self._taken() if refused else error from None
         self._known |= change.through
 
-    def _has(self, change: Change) -> bool:
+    def _has(self, change: LakeChange) -> bool:
         """Whether a commit took effect though it seemed to fail: its answer was lost, and tried again it met itself."""
         there = {file.uri for file in self.files()}
         return bool(change.added) and all(file.uri in there for file in change.added)
@@ -117,7 +117,7 @@ class DeltaLake:
         table.cleanup_metadata()
         return len(deleted)
 
-    def _marks(self, table: DeltaTable | None, change: Change) -> list[Transaction]:
+    def _marks(self, table: DeltaTable | None, change: LakeChange) -> list[Transaction]:
         given = {queue: self._generation(table, queue) for queue in change.through} | dict(change.generations)
         marks = [
             Transaction(app_id=self._application(queue, _of(given[queue])), version=seq)

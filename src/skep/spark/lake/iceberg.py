@@ -44,7 +44,7 @@ from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint, s3_region
 from skep.spark.lake.rows import FIRST, KEPT
-from skep.spark.lake.table import MESSAGES, OWN, Change, Folder
+from skep.spark.lake.table import MESSAGES, OWN, Folder, LakeChange
 
 CATALOG_FILE = "catalog.db"
 NAMESPACE = "skep"
@@ -79,7 +79,7 @@ PROPERTIES = {
 }
 
 
-class State(Struct, kw_only=True):
+class TableState(Struct, kw_only=True):
     """How far the table is."""
 
     tenant: str
@@ -97,7 +97,7 @@ class IcebergLake:
         self._name = f"{_names(catalog)[1]}.{MESSAGES}"
         self._catalog = _catalog(root, catalog)
         self._opened: Table | None = None
-        self._state = State(tenant=tenant)
+        self._state = TableState(tenant=tenant)
         self._look()
 
     def through(self, queue: str) -> int | None:
@@ -112,10 +112,10 @@ class IcebergLake:
     def plan(self) -> FilePlan:
         return FilePlan(self._data(), "part", COLUMNS)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LakeChange) -> None:
         """Commit files together with the last seqs. Refused when another process has written meanwhile."""
         table = self._opened or self._made()
-        state = State(
+        state = TableState(
             tenant=self._tenant, through=self._state.through | dict(change.through),
             logs=self._state.logs | dict(change.logs),
             generations=self._state.generations | {q: n for q, n in change.generations.items() if n != FIRST},
@@ -139,7 +139,7 @@ class IcebergLake:
                 raise self._taken() if isinstance(error, CommitFailedException) else error from None
         self._opened, self._state = table, state
 
-    def _has(self, table: Table, change: Change) -> bool:
+    def _has(self, table: Table, change: LakeChange) -> bool:
         """Whether a commit took effect though its answer was lost."""
         there = {one.file_path for one in self._data_files(table, {file.queue for file in change.added})}
         return all(file.uri in there for file in change.added)
@@ -191,7 +191,7 @@ class IcebergLake:
             raise SkepError(
                 Code.INVALID_REQUEST, f"the Iceberg table {self._name} is not one of Skep's: name another --catalog"
             )
-        self._opened, self._state = table, msgspec_json.decode(kept, type=State)
+        self._opened, self._state = table, msgspec_json.decode(kept, type=TableState)
         if self._state.tenant != self._tenant:
             raise SkepError(
                 Code.INVALID_REQUEST,

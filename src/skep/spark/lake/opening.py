@@ -52,7 +52,7 @@ def lake_of(root: Place, tenant: str, kind: Format, catalog: str | None = None) 
         ) from None
 
 
-class _View:
+class _OpenedLake:
     """A table of Delta or Iceberg as a reader sees it: the version that it opened."""
 
     def __init__(self, lake: Lake) -> None:
@@ -71,7 +71,7 @@ def view_of(root: Place, tenant: str, catalog: str | None = None) -> LakeView:
     kind = "iceberg" if catalog is not None else existing_format(root)
     if kind is None:
         raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {root} yet; {MADE_BY}")
-    return ParquetView(root) if kind == "parquet" else _View(lake_of(root, tenant, kind, catalog))
+    return ParquetView(root) if kind == "parquet" else _OpenedLake(lake_of(root, tenant, kind, catalog))
 
 
 def format_of(root: Place, kind: Format | None = None, catalog: str | None = None) -> Format:

@@ -24,7 +24,7 @@ from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile, folder_name
 from skep.spark.lake.place import Place, sync
 from skep.spark.lake.rows import FIRST
-from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Change, Folder
+from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Folder, LakeChange
 
 FORMAT = 2
 """The present format. The first one had a VARIANT, which only Spark reads, and no generations."""
@@ -82,7 +82,7 @@ class ParquetLake:
         aside.delete_all()
         return FilePlan(aside, f"{self._state.batch + 1}")
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LakeChange) -> None:
         """Commit files to their places, and the removal of others: both hold from the moment that the state is saved."""
         state = self._state
         state.batch += 1

@@ -34,7 +34,7 @@ Folder = tuple[str, str]
 """A queue and a day."""
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class LakeChange(Struct, frozen=True, kw_only=True):
     """A commit: files that come and go, and the last seqs that are in the table then."""
 
     added: Sequence[LakeFile] = ()
@@ -87,7 +87,7 @@ class Lake(Protocol):
     def plan(self) -> FilePlan:
         """Where and how the files of the next commit are written."""
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: LakeChange) -> None:
         """Commit atomically. Refused when another run has committed meanwhile."""
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
@@ -113,7 +113,7 @@ def append(
 ) -> list[LakeFile]:
     """Add messages; ``through`` has the last seq of each queue among them. Return the new files."""
     files = _seen(written(spark, sources, lake.plan()))
-    lake.commit(Change(added=files, through=through, logs=logs or {}, generations=generations or {}))
+    lake.commit(LakeChange(added=files, through=through, logs=logs or {}, generations=generations or {}))
     return files
 
 
@@ -150,7 +150,7 @@ def rewrite(spark: SparkSession, lake: Lake, groups: Sequence[Sequence[LakeFile]
         raise SkepError(
             Code.INTERNAL, f"rewriting {len(old)} files of {lake.root} would have changed its rows; it is as it was"
         )
-    lake.commit(Change(added=made, removed=old))
+    lake.commit(LakeChange(added=made, removed=old))
     return len(old) - len(made)
 
 

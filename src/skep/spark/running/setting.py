@@ -1,4 +1,4 @@
-"""Change a setting of Spark for a while. Afterwards the user's session has its old value again."""
+"""LakeChange a setting of Spark for a while. Afterwards the user's session has its old value again."""
 
 from __future__ import annotations
 
