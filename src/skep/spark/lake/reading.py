@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from skep.spark.lake.files import LakeFile, folder_name
@@ -36,14 +35,12 @@ def rows_of_file(
     file: LakeFile,
     columns: Sequence[str] = tuple(LAKE.names),
     *,
-    without: Sequence[int] = (),
     between: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file with some columns of the lake. Columns that files of earlier versions lack have their defaults.
 
-    Rows with the seqs ``without`` are left out. Of the others, at least those ``between`` two seqs are read.
+    At least the rows ``between`` two seqs are read.
     """
-    left_out = pa.array(without, pa.int64())
     wanted = {*columns, "seq"}
     with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
         there = set(opened.schema_arrow.names)
@@ -51,8 +48,6 @@ def rows_of_file(
         groups = None if between is None else _groups(opened.metadata, *between)
         for batch in opened.iter_batches(READ_ROWS, row_groups=groups, columns=read):
             rows = batch if "payload_bytes" in there or "payload" not in wanted else _divided(batch)
-            if len(left_out):
-                rows = rows.filter(pc.invert(pc.is_in(rows.column("seq"), left_out)))
             if rows.num_rows:
                 yield pa.RecordBatch.from_arrays(
                     [_column(rows, file, name) for name in columns],

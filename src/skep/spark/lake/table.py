@@ -112,7 +112,7 @@ def append(
     generations: Mapping[str, int] | None = None,
 ) -> list[LakeFile]:
     """Add messages; ``through`` has the last seq of each queue among them. Return the new files."""
-    files = _seen(written(spark, sources, lake.plan()))
+    files = check_seen(written(spark, sources, lake.plan()))
     lake.commit(LakeChange(added=files, through=through, logs=logs or {}, generations=generations or {}))
     return files
 
@@ -145,7 +145,7 @@ def upgrade(spark: SparkSession, lake: Lake) -> int:
 def rewrite(spark: SparkSession, lake: Lake, groups: Sequence[Sequence[LakeFile]]) -> int:
     """Write the rows of each group of files anew, in one commit; return by how many files there are fewer."""
     old = [file for files in groups for file in files]
-    made = _seen(written(spark, [FileRows(files) for files in groups], lake.plan()))
+    made = check_seen(written(spark, [FileRows(files) for files in groups], lake.plan()))
     if sum(file.rows for file in made) != sum(file.rows for file in old):
         raise SkepError(
             Code.INTERNAL, f"rewriting {len(old)} files of {lake.root} would have changed its rows; it is as it was"
@@ -154,7 +154,7 @@ def rewrite(spark: SparkSession, lake: Lake, groups: Sequence[Sequence[LakeFile]
     return len(old) - len(made)
 
 
-def _seen(files: list[LakeFile]) -> list[LakeFile]:
+def check_seen(files: list[LakeFile]) -> list[LakeFile]:
     """The files, if this machine sees them: rows on the disks of other machines must not count as written."""
     missing = [file for file in files if file.place.is_local and file.place.size() != file.bytes]
     if missing:

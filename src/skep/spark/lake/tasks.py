@@ -30,14 +30,13 @@ class RowSource(Protocol):
 
 
 class FileRows(Struct, frozen=True):
-    """Files of the lake, whose rows go into new files, in the order of their seqs; without the rows with some seqs."""
+    """Files of the lake, whose rows go into new files, in the order of their seqs."""
 
     files: Sequence[LakeFile]
-    without: Sequence[int] = ()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for file in sorted(self.files, key=lambda one: (one.generation or 0, one.first_seq)):
-            yield from rows_of_file(file, without=self.without)
+            yield from rows_of_file(file)
 
 
 def written(spark: SparkSession, sources: Sequence[RowSource], plan: FilePlan) -> list[LakeFile]:

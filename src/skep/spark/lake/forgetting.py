@@ -1,0 +1,179 @@
+"""Forget messages in the lake: rewrite the files that have them, and delete the old ones.
+
+Only the files that may have one of the seqs are opened, and only those that do have one are rewritten. Delta and Iceberg keep old
+files for older versions; these are deleted here, since they hold what is to be forgotten. An older version that had them is then
+not readable any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from skep.spark.lake.files import FilePlan, LakeFile, escaped, write_files
+from skep.spark.lake.place import Place
+from skep.spark.lake.reading import rows_of_file
+from skep.spark.lake.table import OWN, Lake, LakeChange, check_seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILES_AT_ONCE = 256
+"""The most files that are rewritten in one commit."""
+PENDING = "forgetting.json"
+"""The files that are deleted after a commit. It is written before the commit."""
+OUTCOME = "old string, made string, forgotten bigint"
+
+
+class Seqs(NamedTuple):
+    """Seqs of one generation of a queue, both ends inclusive."""
+
+    generation: int
+    first: int
+    last: int
+
+
+class _Rewritten(Struct):
+    """What became of a file: the new files, and how many of its rows were left out."""
+
+    old: LakeFile
+    made: list[LakeFile]
+    forgotten: int
+
+
+def forget_rows(spark: SparkSession, lake: Lake, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
+    """Take messages out of the table, by queue; return their number. Killed at any time and called again, it does the rest."""
+    finish(lake)
+    found = [file for file in lake.files(queues=forgotten) if _concerned(file, forgotten[file.queue])]
+    count = 0
+    for first in range(0, len(found), FILES_AT_ONCE):
+        count += _rewrite(spark, lake, found[first : first + FILES_AT_ONCE], forgotten)
+    return count
+
+
+def finish(lake: Lake) -> None:
+    """Delete the files of the last commit that took rows out, if that was interrupted."""
+    pending = lake.root / OWN / PENDING
+    if not pending.exists():
+        return
+    there = {file.uri for file in lake.files()}
+    for uri in msgspec.json.decode(pending.read_bytes(), type=list[str]):
+        if uri not in there:  # the commit took effect
+            Place(uri).delete()
+    pending.delete()
+
+
+def _rewrite(
+    spark: SparkSession, lake: Lake, files: Sequence[LakeFile], forgotten: Mapping[str, Sequence[Seqs]]
+) -> int:
+    tasks = spark.range(0, len(files), 1, len(files))
+    mine = {file.queue: list(forgotten[file.queue]) for file in files}
+    rows = tasks.mapInArrow(partial(_rewrite_task, list(files), mine, lake.plan()), OUTCOME).collect()
+    done = [
+        _Rewritten(
+            msgspec.json.decode(row["old"], type=LakeFile), msgspec.json.decode(row["made"], type=list[LakeFile]),
+            row["forgotten"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    changed = [one for one in done if one.forgotten]
+    if changed:
+        made = check_seen([file for one in changed for file in one.made])
+        old = [one.old for one in changed]
+        (lake.root / OWN / PENDING).write_whole(msgspec.json.encode([file.uri for file in old]))
+        lake.commit(LakeChange(added=made, removed=old))
+        finish(lake)
+    return sum(one.forgotten for one in changed)
+
+
+def _rewrite_task(
+    files: Sequence[LakeFile],
+    forgotten: Mapping[str, Sequence[Seqs]],
+    plan: FilePlan,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column("id").to_pylist():
+            file = files[number]
+            seqs = forgotten[file.queue]
+            count = sum(
+                pc.sum(_is_forgotten(rows, seqs)).as_py() or 0
+                for rows in rows_of_file(file, ("generation", "seq"), between=_span(seqs))
+            )
+            made = list(write_files(_kept(file, seqs), plan)) if count else []
+            yield pa.RecordBatch.from_pylist(
+                [{"old": _json(file), "made": _json(made), "forgotten": count}],
+                pa.schema([("old", pa.string()), ("made", pa.string()), ("forgotten", pa.int64())]),
+            )
+
+
+def _kept(file: LakeFile, seqs: Sequence[Seqs]) -> Iterator[pa.RecordBatch]:
+    for rows in rows_of_file(file):
+        kept = rows.filter(pc.invert(_is_forgotten(rows, seqs)))
+        if kept.num_rows:
+            yield kept
+
+
+def _is_forgotten(rows: pa.RecordBatch, seqs: Sequence[Seqs]) -> pa.BooleanArray:
+    """Whether each row is one of some seqs."""
+    numbers = rows.column("seq").to_numpy()
+    generations = rows.column("generation").to_numpy(zero_copy_only=False)
+    found = np.zeros(len(numbers), bool)
+    for generation in {one.generation for one in seqs}:
+        mine = sorted((one.first, one.last) for one in seqs if one.generation == generation)
+        firsts, lasts = np.array([first for first, _ in mine]), np.array([last for _, last in mine])
+        place = np.searchsorted(firsts, numbers, side="right") - 1
+        found |= (place >= 0) & (numbers <= lasts[np.maximum(place, 0)]) & (generations == generation)
+    return pa.array(found)
+
+
+def _concerned(file: LakeFile, seqs: Sequence[Seqs]) -> bool:
+    return any(
+        file.generation in (one.generation, None) and file.first_seq <= one.last and file.last_seq >= one.first
+        for one in seqs
+    )
+
+
+def _span(seqs: Sequence[Seqs]) -> tuple[int, int]:
+    return min(one.first for one in seqs), max(one.last for one in seqs)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def forget_in_folders(root: Place, tables: Collection[str], queue: str, seqs: Sequence[Seqs]) -> int:
+    """Take the rows of some messages out of tables that have a folder for each queue and a column `seq`; return their number.
+
+    Such tables are of the present generation, and small beside the messages, so this process rewrites their files.
+    """
+    count = 0
+    for table in tables:
+        for found in (root / table / f"queue={escaped(queue)}").below_it(".parquet"):
+            count += _forget_in_file(found.place, seqs)
+    return count
+
+
+def _forget_in_file(place: Place, seqs: Sequence[Seqs]) -> int:
+    with place.files.open_input_file(place.path) as source:
+        table = pq.read_table(source)
+    if "seq" not in table.column_names or not table.num_rows:
+        return 0
+    newest = max(one.generation for one in seqs)
+    numbered = pa.RecordBatch.from_pydict(
+        {"seq": table.column("seq").combine_chunks().cast(pa.int64()), "generation": [newest] * table.num_rows}
+    )
+    is_gone = _is_forgotten(numbered, seqs)
+    count = pc.sum(is_gone).as_py() or 0
+    if count:
+        with place.writing() as file:
+            pq.write_table(table.filter(pc.invert(is_gone)), file, store_schema=False)
+    return int(count)
