@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 
@@ -13,6 +14,8 @@ MOST_CHARACTERS = 1_000
 _CALL = "An error occurred while calling "
 """The beginning of every error from Spark's bridge to Java. This line names the call, the next line the error."""
 _CAUSE = "Caused by: "
+_OURS = re.compile(r"(?:SkepError|AnsweredError|UnreachableError): ([A-Z_]+)")
+"""An error of ours with its code, as Spark passes it on."""
 _TRACEBACK = "Traceback (most recent call last):\n"
 
 
@@ -20,8 +23,7 @@ def code_of(error: BaseException) -> Code | None:
     """The code of our own error, also when Spark passed it on as text."""
     if isinstance(error, SkepError):
         return error.code
-    text = str(error)
-    return next((code for code in Code if f"SkepError: {code}" in text), None)
+    return next((Code(name) for name in _OURS.findall(str(error)) if name in Code.__members__), None)
 
 
 def told(error: BaseException) -> str:
@@ -31,9 +33,9 @@ def told(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    ours = [line for line in lines if "SkepError" in line]
+    ours = [line for line in lines if _OURS.search(line)]
     if ours:
-        return ours[-1].rpartition("SkepError: ")[2][:MOST_CHARACTERS]
+        return ours[-1][[found.start(1) for found in _OURS.finditer(ours[-1])][-1] :][:MOST_CHARACTERS]
     if (raised := _raised(str(error))) is not None:
         return raised[:MOST_CHARACTERS]
     if lines[0].startswith(_CALL) and len(lines) > 1:
