@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypeVar
 
 from skep.model import QueueKey
 from torture import looks
 from torture.caller import Caller
+from torture.load_caller import LoadCaller
 from torture.load_client import Held, LoadClient
 from torture.queues import GROUPS, LEASE_SECONDS, NAMESPACE
+
+C = TypeVar("C", bound=LoadCaller)
 
 PAUSE_SECONDS = 0.05
 BURST = 12
@@ -20,19 +23,19 @@ LONG_SECONDS = 30 * 86_400.0
 """Longer than all that clocks are put ahead by."""
 
 
-async def push_burst(client: LoadClient[Caller]) -> None:
+async def push_burst(client: LoadClient[C]) -> None:
     """Pushes of one message each at the same time: the server takes itself to be busy, and queues some as operations."""
     async with client.some_queue("keyed", "single", "loose", "typed").calling() as key:
         messages = client.messages(key, BURST)
         await asyncio.gather(*(client.caller.push(key, [message]) for message in messages))
 
 
-async def push_buffered(client: LoadClient[Caller]) -> None:
+async def push_buffered(client: LoadClient[C]) -> None:
     async with client.some_queue("keyed", "loose", "single").calling() as key:
         await client.caller.push(key, client.messages(key, client.chance.randint(1, 5), plain=True), buffered=True)
 
 
-async def pop_namespace(client: LoadClient[Caller]) -> None:
+async def pop_namespace(client: LoadClient[C]) -> None:
     named = [client.queues.of_kind[kind] for kind in ("keyed", "loose")]
     async with named[0].calling(), named[1].calling():
         group = client.chance.choice(GROUPS)

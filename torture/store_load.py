@@ -1,6 +1,7 @@
 """The load on a store itself, without a server: clients in one process, or each in a process of its own on one PostgreSQL.
 
-Several processes agree on the time by the machine's clock. What engines do by timers, clients do as steps.
+Several processes agree on the time by the machine's clock. What engines do by timers, clients do as steps. `torture.engine_load` has the
+load on engines.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from skep.model import QueueKey
 from skep.store.postgres import PostgresStore
@@ -59,24 +60,31 @@ STORE_STEPS: dict[str, tuple[float, Callable[[LoadClient[StoreCaller]], Awaitabl
 }
 
 
+Steps = Mapping[str, tuple[float, Callable[[LoadClient[StoreCaller]], Awaitable[None]]]]
+"""Each step by name: its weight, and what it does."""
+
+
 class StoreLoad(Struct, frozen=True):
-    """How much is done."""
+    """How much is done, and what."""
 
     clients: int
     steps: int
     seed: int = 1
+    kinds: tuple[str, ...] = KINDS
+    """Of queues."""
+    menu: Steps = field(default_factory=lambda: STORE_STEPS)
 
     @property
     def queues(self) -> Queues:
         made = Queues.of_round(0, is_shared=True)
-        return Queues(0, {kind: made.of_kind[kind] for kind in KINDS}, {})
+        return Queues(0, {kind: made.of_kind[kind] for kind in self.kinds}, {})
 
 
-async def run_in_process(load: StoreLoad, store: Store) -> History:
-    """All clients at once in this process."""
-    await prepare(load, store)
-    calls = await asyncio.gather(*(work(load, store, number) for number in range(load.clients)))
-    return await drained_history(load, store, [call for one in calls for call in one])
+async def run_in_process(load: StoreLoad, *stores: Store) -> History:
+    """All clients at once in this process, the first on the first store, and so on."""
+    await prepare(load, stores[0])
+    calls = await asyncio.gather(*(work(load, stores[n % len(stores)], n) for n in range(load.clients)))
+    return await drained_history(load, stores[0], [call for one in calls for call in one])
 
 
 def run_processes(load: StoreLoad, dsn: str, folder: Path, context: ForkServerContext) -> History:
@@ -124,11 +132,11 @@ async def work(load: StoreLoad, store: Store, number: int) -> list[Call]:
     """The steps of one client; its calls."""
     seed = f"{load.seed}/0/{number}"
     client = LoadClient(StoreCaller(store, f"client{number}", seed), load.queues, seed)
-    weights = [weight for weight, _ in STORE_STEPS.values()]
+    weights = [weight for weight, _ in load.menu.values()]
     for step in range(load.steps):
         client.begin(str(step))
-        [name] = client.chance.choices(list(STORE_STEPS), weights)
-        await STORE_STEPS[name][1](client)
+        [name] = client.chance.choices(list(load.menu), weights)
+        await load.menu[name][1](client)
     return client.caller.calls
 
 
