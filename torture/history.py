@@ -398,13 +398,37 @@ class History:
                 and (given.group, said.token, given.delivery.seq) not in known
                 and (given.delivery.partition, given.group) == (said.partition, settled.group)
             ]
-            if settled.took_effect:
+            result = settled.result
+            if settled.took_effect and result is not None and result.messages < len(held):
+                # The lease had run out: others have some of its messages, and the answer says how many were left.
+                left = [seq for seq in held if not self._may_be_with_others(settled, seq)]
+                if len(left) == result.messages:
+                    held = left
+                else:
+                    result = None  # some of them were settled, and nobody knows which
+            if settled.took_effect and result is not None:
                 known.update((settled.group, said.token, seq) for seq in held)
             named += [
-                Settled(settled.call, structs.replace(said, seq=seq, outcome=Outcome.ACK), settled.result)
-                for seq in held
+                Settled(settled.call, structs.replace(said, seq=seq, outcome=Outcome.ACK), result) for seq in held
             ]
         return named
+
+    def _may_be_with_others(self, settled: Settled, seq: int) -> bool:
+        """Whether a message of a lease may have been delivered to somebody else before the settlement."""
+        token, gives = settled.settlement.token, self._gives_of[*settled.group, seq]
+        mine = next(given for given in gives if given.delivery.token == token)
+        return any(
+            given.delivery.token != token and mine.call.may_precede(given.call) and given.call.may_precede(settled.call)
+            for given in gives
+        )
+
+    @cached_property
+    def _gives_of(self) -> dict[tuple[QueueKey, str, int], list[Given]]:
+        """The deliveries of each message to each group."""
+        index: dict[tuple[QueueKey, str, int], list[Given]] = defaultdict(list)
+        for given in self.gives:
+            index[*given.group, given.delivery.seq].append(given)
+        return index
 
 
 def each_told(asked: Iterable[A], answers: Iterable[T] | None) -> Iterator[tuple[A, T | None]]:

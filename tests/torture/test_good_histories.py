@@ -8,6 +8,7 @@ from msgspec import structs
 from skep.model import (
     WHOLE_LEASE,
     ClearScope,
+    Ordering,
     Outcome,
     PopRequest,
     PopResult,
@@ -21,6 +22,7 @@ from skep.model import (
     Token,
 )
 from skep.model.queue import DEAD_LETTER_SUFFIX
+from skep.store.sqlite import SqliteStore
 from tests.support.reference_store import ReferenceStore
 from tests.unit.test_history_checker import LEASE_SECONDS, SETTINGS, Q, Session, message, settlement
 from torture import recorder
@@ -97,6 +99,45 @@ async def test_I4_whole_leases_of_two_queues_under_one_token_are_acked() -> None
         [found] = await session.recorder.pop([request], session.now)
         assert [delivery.seq for delivery in found.deliveries] == [2]
 
+    assert check(session.history()) == []
+
+
+async def test_I6_an_ack_of_a_lease_that_ran_out_settles_what_nobody_else_has_of_it() -> None:
+    """Of an unordered queue. The reference ends all of such a lease at once, so this is on SQLite."""
+    loose = structs.replace(SETTINGS, ordering=Ordering.UNORDERED)
+    store = SqliteStore(":memory:")
+    await store.open()
+    session = Session(store)  # type: ignore[arg-type] # it has the verbs that are used here
+    await store.create_queue(Q, loose, session.now)
+    await session.push("a", "b")
+    await session.settle(*await session.pop(1))
+    await session.push("c", "d")  # which the group sees later than b: they run out apart from it
+    late = await session.pop(3)
+    session.clock.advance(LEASE_SECONDS)
+    [again] = await session.pop(1)
+    whole = structs.replace(settlement(late[0], Outcome.ACK_THROUGH), seq=WHOLE_LEASE)
+    [result] = await session.recorder.settle([whole], session.now)
+    await session.settle(again)
+    await store.close()
+
+    assert result.messages == 2
+    calls = session.recorder.calls
+    assert check(History(calls, {Q: loose}, drained=True)) == []
+    lied = structs.replace(calls[-2], answer=[structs.replace(result, messages=3)])
+    found = check(History([*calls[:-2], lied, calls[-1]], {Q: loose}, drained=True))
+    assert f"seq {again.seq} was settled with a stale token" in [one.text for one in found]
+
+
+async def test_I6_an_ack_of_a_lease_that_says_of_fewer_messages_may_be_about_any_of_them() -> None:
+    session = await session_on(Q)
+    await session.push("a", "b", "c")
+    held = await session.pop(3)
+    await session.settle(held[1])
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], ended=None, answer=None)
+    whole = structs.replace(settlement(held[0], Outcome.ACK_THROUGH), seq=WHOLE_LEASE)
+    [result] = await session.recorder.settle([whole], session.now)
+
+    assert result.messages == 2
     assert check(session.history()) == []
 
 
