@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 import skep
 from skep.client.lease_acks import shortened
+from skep.clock import ManualClock
 from skep.errors import Code
 from skep.model import Ordering, SettleStatus
+from skep.testing.server import running_server
 from skep.wire.messages import Ack, AckResult, AckStatus
 
 DONE = SettleStatus.COMPLETED
@@ -151,6 +153,66 @@ def test_I15_a_transaction_acks_leases_and_pushes(client: skep.Client) -> None:
     assert [one.seq for one in transaction.committed.results] == [message.seq for message in messages]
     assert {message.settled for message in messages} == {AckStatus.COMPLETED}
     assert (completed(client), len(client.pop("next"))) == (3, 1)
+
+
+@pytest.fixture
+def late() -> Iterator[tuple[skep.Client, list[skep.Message]]]:
+    """Messages 2 to 4 of an unordered queue, under a lease that ran out. Another consumer has 2; 3 and 4 were never with anybody else."""
+    clock = ManualClock()
+    with running_server(clock=clock) as server, skep.Client(server.url) as client:
+        client.configure("orders", ordering=Ordering.UNORDERED)
+        client.push("orders", [1, 2])
+        client.ack(*client.pop("orders"))
+        client.push("orders", [3, 4])  # which run out apart from 2, as they came later
+        messages = client.pop("orders", batch=3, lease_seconds=10)
+        clock.advance(11)
+        assert [one.seq for one in client.pop("orders")] == [2]
+        yield client, messages
+
+
+Told = list[tuple[int | None, SettleStatus, Code | None]]
+REFUSED, STALE = SettleStatus.REFUSED, Code.STALE_LEASE
+
+
+def told_of(results: Sequence[AckResult]) -> Told:
+    return [(one.seq, one.status, one.code) for one in results]
+
+
+def test_I6_of_a_lease_of_which_another_has_a_part_each_message_has_its_own_result(
+    late: tuple[skep.Client, list[skep.Message]],
+) -> None:
+    client, messages = late
+
+    assert told_of(client.ack(*messages)) == [(2, REFUSED, STALE), (3, DONE, None), (4, DONE, None)]
+    assert [message.settled for message in messages] == [None, AckStatus.COMPLETED, AckStatus.COMPLETED]
+    assert completed(client) == 3
+
+
+def test_I6_acks_that_go_with_a_pop_say_nothing_certain_of_such_a_lease(
+    late: tuple[skep.Client, list[skep.Message]],
+) -> None:
+    client, messages = late
+
+    client.pop("orders", ack=messages)
+
+    assert [message.settled for message in messages] == [None] * 3
+    assert told_of(client.ack(*messages)) == [(2, REFUSED, STALE), (3, DONE, None), (4, DONE, None)]
+
+
+def test_I15_a_transaction_with_a_message_that_another_has_does_not_commit(
+    late: tuple[skep.Client, list[skep.Message]],
+) -> None:
+    client, messages = late
+
+    transaction = client.transaction()
+    transaction.ack(*messages)
+    transaction.push("next", 1)
+
+    with pytest.raises(skep.SkepError) as refused:
+        transaction.commit()
+    assert refused.value.code is Code.NOT_IN_LEASE
+    assert completed(client) == 1
+    assert [queue.name for queue in client.queues()] == ["orders"]
 
 
 @pytest.mark.parametrize("ordering", list(Ordering))

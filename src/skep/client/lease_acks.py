@@ -2,21 +2,27 @@
 
 The remainder of a lease is the set of its seqs that are not known to be settled. A seq leaves the set when the server has answered. So a
 message with an unanswered settlement, a nack for example, is never completed together with its lease.
+
+The messages of a lease of an unordered queue may run out apart. A late ack of the lease then completes those that nobody else has, and
+says how many these are. So transactions name each message: they must not commit when others have one of them.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import UNSET, Struct
 
+from skep.errors import Code
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult, AckStatus
 
 _COMPLETED, _QUEUED, _REFUSED = AckStatus.COMPLETED, SettleStatus.QUEUED, SettleStatus.REFUSED
 """By names of our own: Python takes longer to find a member of an enum than all else here."""
+_REFUSAL = AckResult(None, _REFUSED, Code.STALE_LEASE)
 _ALL = sys.maxsize
 """Beyond all seqs."""
 
@@ -32,13 +38,27 @@ class Shortened(Struct, frozen=True):
     places: list[int]
 
     def results(self, told: Sequence[AckResult]) -> list[AckResult]:
-        """A result for each original ack."""
+        """A result for each original ack. Those of a lease of which others have a part count as refused: only they themselves can tell."""
         if len(self.sent) == len(self.meant):
             return list(told)
+        parted = self._parted(told)
         return [
-            told[place] if ack.seq is UNSET else _of_one(told[place], ack.seq)
+            told[place] if ack.seq is UNSET else _of_one(_REFUSAL if place in parted else told[place], ack.seq)
             for ack, place in zip(self.meant, self.places, strict=True)
         ]
+
+    def is_open(self, told: Sequence[AckResult]) -> bool:
+        """Whether others have a part of a lease, so that only acks of its messages tell which were completed. Such acks may be repeated."""
+        return len(self.sent) < len(self.meant) and bool(self._parted(told))
+
+    def _parted(self, told: Sequence[AckResult]) -> set[int]:
+        """The sent acks of leases that completed fewer messages than they stand for: in an unordered queue messages run out apart."""
+        meant = Counter(self.places)
+        return {
+            place
+            for place, result in enumerate(told)
+            if meant[place] > 1 and result.messages is not UNSET and result.messages < meant[place]
+        }
 
 
 def _of_one(told: AckResult, seq: int) -> AckResult:

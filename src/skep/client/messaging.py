@@ -145,7 +145,9 @@ class Messaging(AdminCalls, Sender):
     def _say(self, said: list[tuple[MessageData, Ack]]) -> list[AckResult]:
         with message_data.traced(said) as span:
             short = message_data.short(said)
-            return message_data.noted(said, short.results(self.settle(short.sent)), span)
+            told = self.settle(short.sent)
+            results = self.settle(short.meant) if short.is_open(told) else short.results(told)
+            return message_data.noted(said, results, span)
 
     def _awaited(self, pushed: Pushed) -> Pushed:
         """The outcome of a queued push (202), once it took effect; the queued push itself when that takes too long, since it is safe."""

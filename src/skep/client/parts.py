@@ -7,11 +7,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from msgspec import structs
-
 from skep.client import calls, message_data, record_calls, tracing
 from skep.client.exchange import ApiCall
-from skep.client.lease_acks import Shortened
 from skep.client.message_data import MessageData
 from skep.client.outgoing import PUSH_DEFAULTS, MessageOptions, listed, written_items
 from skep.client.spelling import spelled_out
@@ -32,8 +29,6 @@ class TransactionParts:
         self._clock = clock
         self._mint = mint
         self._acks: list[tuple[MessageData, Ack]] = []
-        self._short = Shortened([], [], [])
-        """The acks as they are sent."""
         self._items: list[PushItem] = []
         self._effects: list[EffectItem] = []
         self._receipts: list[ReceiptItem] = []
@@ -107,13 +102,14 @@ class TransactionParts:
         self._open()
         if not (self._acks or self._items or self._effects or self._receipts):
             return None
-        self._short = message_data.short(self._acks)
-        return calls.transaction(self._short.sent, self._items, self._effects, self._receipts)
+        # Each by itself: of a lease others may have a part, and the rest would commit (lease_acks).
+        acks = [ack for _, ack in self._acks]
+        return calls.transaction(acks, self._items, self._effects, self._receipts)
 
     def done(self, response: TransactionResponse) -> None:
         """Take in the answer to the commit."""
-        self.committed = structs.replace(response, results=self._short.results(response.results))
-        for (message, ack), result in zip(self._acks, self.committed.results, strict=True):
+        self.committed = response
+        for (message, ack), result in zip(self._acks, response.results, strict=True):
             message_data.mark(message, ack, result.status)
 
     def traced(self) -> AbstractContextManager[object]:

@@ -79,7 +79,8 @@ class Settling:
         short = shortened(acks, {one.ack.lease_id: one.left for one in batch if one.left is not None})
         try:
             with settling_popped(word_of(acks), [one.message for one in batch]) as span:
-                results = short.results(await self._client.settle(short.sent))
+                told = await self._client.settle(short.sent)
+                results = await self._client.settle(short.meant) if short.is_open(told) else short.results(told)
                 refused(span, results)
             return results
         except SkepError as error:
