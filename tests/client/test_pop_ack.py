@@ -25,6 +25,18 @@ def test_earlier_messages_are_acked_by_the_pop_of_the_next(client: skep.Client) 
     assert counters(client) == (2, 2)
 
 
+def test_the_handle_of_a_partition_does_so_too(client: skep.Client) -> None:
+    client.push("orders", 1, partition="a")
+    done = client.pop("orders")
+    client.push("orders", 2, partition="b")
+
+    found = client.queue("orders", partition="b").pop(ack=done)
+
+    assert [message.json() for message in found] == [2]
+    assert done[0].settled is AckStatus.COMPLETED
+    assert counters(client) == (1, 1)
+
+
 async def test_the_asynchronous_client_does_so_too(async_client: skep.AsyncClient) -> None:
     await async_client.push("orders", [1, 2, 3])
     queue = async_client.queue("orders")

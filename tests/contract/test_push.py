@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import DEFAULT_PARTITION, SEALED_TYPE, Ordering, PushStatus, Seq
@@ -97,11 +99,12 @@ async def test_an_empty_batch_does_nothing(driver: Driver) -> None:
     assert await driver.store.list_queues(driver.tenant) == []
 
 
-async def test_created_at_never_falls_along_the_log(driver: Driver) -> None:
+@pytest.mark.parametrize("behind", [500_000, 5_000_000])
+async def test_created_at_never_falls_along_the_log(driver: Driver, behind: int) -> None:
     first = driver.now
     await driver.push("a")
 
-    earlier = Instant(first - 5_000_000)
+    earlier = Instant(first - behind)
     await driver.store.push([driver.batch(driver.message("b"))], earlier)
 
     assert [d.created_at for d in await driver.pop()] == [first, first]

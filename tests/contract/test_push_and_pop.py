@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from skep.clock import Instant, seconds
 from skep.model import Ordering, PopRequest, PopResult, PushBatch, PushOutcome, PushStatus, Seq
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver, payloads
@@ -39,6 +40,21 @@ async def test_a_push_gives_its_message_to_who_waits_for_it(driver: Driver) -> N
     assert (delivery.lease_deadline, delivery.id) == (driver.later(30), outcome.results[0].id)
     assert await driver.pop() == []
     assert [r.status for r in await driver.ack(delivery)] == ["completed"]
+
+
+async def test_what_is_given_as_it_comes_has_its_time_in_the_log_and_is_due_when_its_lease_ends(driver: Driver) -> None:
+    await driver.create(lease_seconds=30)
+    first = driver.now
+    await driver.push("a")
+    await driver.ack(await driver.pop_one())
+    earlier = Instant(first - 500_000)
+    batch = driver.batch(driver.message("b", partition="other"))
+
+    _, (result,) = await driver.store.push_and_pop([batch], [driver.request()], earlier)
+
+    assert result is not None
+    assert [(one.payload, one.created_at) for one in result.deliveries] == [(b"b", first)]
+    assert result.next_ready_at == earlier + seconds(30)
 
 
 async def test_of_several_who_wait_each_gets_its_share(driver: Driver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import id_text
 from skep.model import PushBatch, PushStatus
@@ -22,6 +23,18 @@ async def test_I15_a_push_with_a_receipt_is_stored_once(driver: Driver) -> None:
     assert (repeated.results, repeated.recorded) == ([], b'{"n":1}')
     assert not repeated.refused
     assert payloads(await driver.pop()) == ["a"]
+
+
+async def test_I1_a_push_with_a_receipt_that_is_unusual_is_stored_with_it(driver: Driver) -> None:
+    """Its log ends well ahead of its time: the clock was put back. PostgreSQL sees that when the receipt is taken already."""
+    await driver.push("a")
+    earlier = Instant(driver.now - 5_000_000)
+
+    (stored,) = await driver.store.push([driver.batch(driver.message("b"), receipt=driver.receipt("k"))], earlier)
+
+    assert (stored.recorded, [r.status for r in stored.results]) == (None, [PushStatus.STORED])
+    assert payloads(await driver.pop()) == ["a", "b"]
+    assert await driver.recorded("k") == ['"done"']
 
 
 async def test_a_repeat_costs_no_new_push_of_its_call(driver: Driver) -> None:

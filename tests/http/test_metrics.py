@@ -66,6 +66,19 @@ def test_messages_are_counted_by_queue(api: Api) -> None:
         assert found["skep_acked_messages_total", outcome, *queue] == 1
 
 
+def test_acks_and_messages_of_one_call_are_counted(api: Api) -> None:
+    api.push("q", 1)
+    [done] = api.pop("q")
+    api.push("q", 2)
+    assert api.post("/api/v1/pop/queue/q", {"acknowledgments": [{"leaseId": done["leaseId"]}]}).status == 200
+
+    found = scrape(api)
+
+    queue = ("q", api.tenant)
+    assert found["skep_popped_messages_total", *queue] == 2
+    assert found["skep_acked_messages_total", "completed", *queue] == 1
+
+
 def test_a_queue_nobody_made_gets_no_label(api: Api) -> None:
     before = scrape(api)
     api.push("made-up\n", 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -34,9 +36,17 @@ class Gate:
 
 
 @pytest.fixture
-def gate(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+def free_gate() -> Iterator[Gate]:
+    """A gate that holds nothing by itself."""
+    gate = Gate()
+    yield gate
+    gate.gone.set()
+
+
+@pytest.fixture
+def gate(api: Api, free_gate: Gate, monkeypatch: pytest.MonkeyPatch) -> Gate:
     """The client goes away at the gate."""
-    gate, engine = Gate(), api.server.engine
+    gate, engine = free_gate, api.server.engine
     for name in ("pop", "pop_matching"):
         taking = getattr(engine, name)
 
@@ -47,16 +57,18 @@ def gate(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
             return result
 
         monkeypatch.setattr(engine, name, held)
-    yield gate
-    gate.gone.set()
+    return gate
 
 
-def go_away(api: Api, gate: Gate, *paths: str, reset: bool) -> None:
+def go_away(api: Api, gate: Gate, path: str, *, reset: bool, body: object = None) -> None:
     """Ask, and be gone before the answer."""
     before = api.server.connections
     client = socket.create_connection(("127.0.0.1", api.server.port))
-    lines = "".join(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n\r\n" for path in paths)
-    client.sendall(lines.encode())
+    head = f"{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n"
+    text = json.dumps(body)
+    client.sendall(
+        (f"GET {head}\r\n" if body is None else f"POST {head}Content-Length: {len(text)}\r\n\r\n{text}").encode()
+    )
     assert gate.taken.acquire(timeout=30)
     if reset:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
@@ -122,6 +134,38 @@ def test_I10_a_pop_that_waits_ends_with_its_client_though_more_was_sent_ahead(
     client.close()
 
     api.server.run(until(lambda: engine.parked_polls == 0))
+
+
+@pytest.mark.parametrize("when", ["as the messages come", "as the answer is written"])
+def test_I10_a_pop_with_acks_gives_its_messages_back_and_the_acks_are_made(
+    api: Api, free_gate: Gate, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    engine, settle_and_pop, send_answer = api.server.engine, api.server.engine.settle_and_pop, endpoint.send_answer
+
+    async def popped(*args: Any, **fields: Any) -> Any:
+        found = await settle_and_pop(*args, **fields)
+        with suppress(asyncio.CancelledError):  # which comes when nothing is left that it could end
+            await free_gate.pass_()
+        return found
+
+    async def sent(*args: Any) -> None:
+        if not free_gate.gone.is_set():  # as for a client that does not read what it asked for before
+            await free_gate.pass_()
+        await send_answer(*args)
+
+    api.push("q", 1, partition="a")
+    [done] = api.pop("q")
+    api.push("q", 2, partition="b")
+    if when == "as the messages come":
+        monkeypatch.setattr(engine, "settle_and_pop", popped)
+    else:
+        monkeypatch.setattr(endpoint, "send_answer", sent)
+    go_away(api, free_gate, "/api/v1/pop/queue/q", reset=True, body={"acknowledgments": [{"leaseId": done["leaseId"]}]})
+
+    [message] = api.pop("q", query=WAIT)
+
+    assert (message["payload"], message["attempt"]) == (2, 1)
+    assert api.ack(done).json["repeated"] is True
 
 
 def test_I10_a_pop_with_a_chunked_body_pops_nothing(api: Api) -> None:

@@ -89,6 +89,16 @@ def test_an_ack_of_one_partition_goes_with_a_pop_of_another(api: Api) -> None:
     assert (payloads(reply), reply.json["results"][0]["status"]) == ([2], "completed")
 
 
+def test_an_ack_of_one_queue_goes_with_a_pop_of_another(api: Api) -> None:
+    [message] = held(api, 1)
+    api.push("next", 2)
+
+    reply = api.post("/api/v1/pop/queue/next", {"acknowledgments": [{"leaseId": message["leaseId"]}]})
+
+    assert (payloads(reply), reply.json["results"][0]["status"]) == ([2], "completed")
+    assert api.ack(message).json["repeated"] is True
+
+
 @pytest.mark.parametrize(
     "body",
     [{"acknowledgments": [{"leaseId": "no lease"}]}, {"acknowledgments": [{"seq": 1}]}, {"acks": []}],
@@ -127,6 +137,17 @@ def test_a_pop_over_several_queues_takes_no_acks(api: Api) -> None:
 
     assert reply.code == "INVALID_REQUEST"
     assert api.ack(message).json["status"] == "completed"
+
+
+def test_acks_may_come_in_chunks(api: Api) -> None:
+    [message] = held(api, 1)
+    with socket.create_connection(("127.0.0.1", api.server.port)) as client:
+        head = f"POST {POP} HTTP/1.1\r\nHost: 127.0.0.1\r\nSkep-Tenant: {api.tenant}\r\n"
+        body = json.dumps({"acknowledgments": [{"leaseId": message["leaseId"]}]})
+        client.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n{body}\r\n0\r\n\r\n".encode())
+        assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+
+    assert api.ack(message).json["repeated"] is True
 
 
 def test_I10_a_body_that_breaks_off_settles_and_leases_nothing(api: Api) -> None:

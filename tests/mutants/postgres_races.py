@@ -115,7 +115,7 @@ MUTANTS = [
         "store/postgres/functions/pop.sql",
         "              ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT p_limit FOR UPDATE SKIP LOCKED) k;",
         "              ORDER BY l.group_id::bigint, l.ready_at, l.partition || '' LIMIT p_limit) k;",
-        'tests/contract/test_races.py tests/unit/store/postgres/test_two_stores.py -k "I5 and (postgres or leased)"',
+        "tests/unit/store/postgres/test_group_races.py -k pops_of_one_group",
     ),
     Mutant(
         "push_plain: a queue that was deleted meanwhile is pushed to",

@@ -41,22 +41,22 @@ async def push(driver: Driver, messages: int) -> None:
 
 async def lose_a_consumer(driver: Driver) -> None:
     """Each of its messages comes again, and alone."""
-    await driver.create(ordering=Ordering.UNORDERED, max_attempts=5, max_depth=0)
     await push(driver, HELD)
     assert len(await driver.pop(batch=HELD, lease_seconds=10)) == HELD
     driver.clock.advance(10)
 
 
-@pytest.mark.parametrize("discovered", [False, True], ids=["undiscovered", "discovered"])
-async def test_a_pop_of_one_message_costs_the_same_however_many_wait_behind_it(
-    make: MakeCounted, discovered: bool
-) -> None:
+@pytest.mark.parametrize("case", ["undiscovered", "discovered", "one attempt"])
+async def test_a_pop_of_one_message_costs_the_same_however_many_wait_behind_it(make: MakeCounted, case: str) -> None:
+    comes_again = case != "one attempt"
     costs = []
     for waiting in (FEW, MANY):
         driver, cost = await make()
-        await lose_a_consumer(driver)
+        await driver.create(ordering=Ordering.UNORDERED, max_attempts=5 if comes_again else 1, max_depth=0)
+        if comes_again:
+            await lose_a_consumer(driver)
         await push(driver, waiting)
-        if discovered:
+        if case == "discovered":
             await driver.pop(partition="nobody's")
         found: list[Delivery] = []
 
@@ -64,8 +64,7 @@ async def test_a_pop_of_one_message_costs_the_same_however_many_wait_behind_it(
             found += await driver.pop(batch=waiting - 1)
 
         costs.append(await cost(pop))
-        assert len(found) == 1
-        assert found[0].attempt == 2
+        assert [one.attempt for one in found] == [2 if comes_again else 1]
     few, many = costs
     assert many.work <= few.work * SLACK, costs
     assert many.statements == few.statements, costs

@@ -94,6 +94,8 @@ async def test_a_long_log_is_cut_in_steps(store: SqliteStore, tmp_path: Path, mo
     assert all(before - after <= SHORTEN_BYTES for before, after in pairwise(sizes))
     assert sizes[-1] <= 2 * SHORTEN_BYTES
     assert log_of(tmp_path).stat().st_size == 0
+    limit = "PRAGMA journal_size_limit"
+    assert checkpoints_of(store)._db.execute(limit).get == -1, "else each log that begins anew would be truncated"
 
 
 async def test_I1_pushes_between_the_steps_of_a_cut_are_kept(store: SqliteStore, tmp_path: Path) -> None:
@@ -232,3 +234,29 @@ async def test_who_waits_for_a_cut_waits_for_no_steps(
 
     assert not failed_steps
     assert log_of(tmp_path).stat().st_size == 0
+
+
+async def test_a_store_keeps_its_locks_until_its_connection_is_closed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has a descriptor of the database: to close that ends all locks that the process has on it."""
+    checkpoints_of(store).cut_soon()
+    await store.maintain()
+    open_then: list[bool] = []
+    close = Checkpoints.close
+
+    def noted(checkpoints: Checkpoints) -> None:
+        assert checkpoints._file is not None
+        try:
+            checkpoints._db.pragma("user_version")
+        except apsw.ConnectionClosedError:
+            open_then.append(False)
+        else:
+            open_then.append(True)
+        close(checkpoints)
+
+    monkeypatch.setattr(Checkpoints, "close", noted)
+
+    await store.close()
+
+    assert open_then == [False]
