@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from skep.clock import Instant
 from skep.errors import Code
 from skep.ids import id_text
 from skep.model import PushBatch, PushStatus
@@ -25,16 +24,16 @@ async def test_I15_a_push_with_a_receipt_is_stored_once(driver: Driver) -> None:
     assert payloads(await driver.pop()) == ["a"]
 
 
-async def test_I1_a_push_with_a_receipt_that_is_unusual_is_stored_with_it(driver: Driver) -> None:
-    """Its log ends well ahead of its time: the clock was put back. PostgreSQL sees that when the receipt is taken already."""
-    await driver.push("a")
-    earlier = Instant(driver.now - 5_000_000)
+async def test_I1_a_push_that_a_queue_does_not_take_leaves_no_receipt(driver: Driver) -> None:
+    """PostgreSQL sees that the payload is not sealed when it has taken the receipt already."""
+    await driver.create(encryption_enabled=True)
+    said = driver.receipt("k")
 
-    (stored,) = await driver.store.push([driver.batch(driver.message("b"), receipt=driver.receipt("k"))], earlier)
+    (refused,) = await driver.push_batches(driver.batch(driver.message("a"), receipt=said))
+    (again,) = await driver.push_batches(driver.batch(driver.message("a"), receipt=said))
 
-    assert (stored.recorded, [r.status for r in stored.results]) == (None, [PushStatus.STORED])
-    assert payloads(await driver.pop()) == ["a", "b"]
-    assert await driver.recorded("k") == ['"done"']
+    assert [r.code for outcome in (refused, again) for r in outcome.results] == [Code.NOT_ENCRYPTED] * 2
+    assert await driver.recorded("k") == [None]
 
 
 async def test_a_repeat_costs_no_new_push_of_its_call(driver: Driver) -> None:

@@ -402,6 +402,6 @@ MUTANTS = [
         "store/postgres/functions/records.sql",
         "    IF v_pushed.queue_id IS NULL THEN\n",
         "    IF false THEN\n",
-        "tests/contract/test_receipts.py -k 'postgres and unusual'",
+        "tests/contract/test_receipts.py -k 'postgres and not_take'",
     ),
 ]

@@ -216,6 +216,6 @@ MUTANTS = [
         "store/postgres/connection.py",
         "COMMAND_SECONDS = 40.0\n",
         "COMMAND_SECONDS = 20.0\n",
-        "tests/unit/store/postgres",
+        "tests/unit/store/postgres/test_sessions.py -k given_up",
     ),
 ]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
 from skep.store.postgres import PostgresStore
-from skep.store.postgres.connection import Connection
+from skep.store.postgres.connection import COMMAND_SECONDS, LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, Connection
 from tests.contract.driver import Driver
 from tests.support.postgres import PostgresServer
 from torture.proxy import Proxy
@@ -78,6 +78,11 @@ async def test_suspended_everything_fails_at_once_and_resumed_it_goes_on(driver:
     proxy.resume()
     await driver.store.resume()
     assert [result.seq for result in await driver.push("3")] == [2]
+
+
+def test_postgresql_ends_a_statement_before_its_session_is_given_up() -> None:
+    """Else a session that is only slow would be given up, and its statement go on."""
+    assert LOCK_TIMEOUT_MS < STATEMENT_TIMEOUT_MS < COMMAND_SECONDS * 1_000
 
 
 @pytest.mark.parametrize("way", ["once", "transaction", "snapshot"])
