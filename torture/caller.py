@@ -293,7 +293,8 @@ class Caller:
         def settled(both: PopResponse) -> Any:
             results = short.results(both.results or [])
             message_data.noted(said, results, None)
-            return self._settled(deliveries, results)
+            # Others may have a part of a lease; then nobody was told which of its messages were completed.
+            return LATER if short.is_open(both.results or []) else self._settled(deliveries, results)
 
         def popped(both: PopResponse) -> list[PopResult]:
             messages = message_data.held([AsyncMessage.of(one, self.once) for one in both.messages], self.once)
