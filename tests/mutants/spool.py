@@ -131,4 +131,11 @@ MUTANTS = [
         "        await self._lane.drained()\n",
         "tests/spool/test_spool_damage.py -k 'damaged and not postgres'",
     ),
+    Mutant(
+        "spool: a look for what others left that fails is made again at once",
+        "engine/push/spool/spool.py",
+        "                adopt_at = Instant(now + seconds(ADOPT_SECONDS))\n            try:\n",
+        "                pass\n            try:\n",
+        "tests/spool/test_spool_damage.py -k now_and_then",
+    ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from skep.engine.push.spool.spool import SpoolState
+from skep.engine.push.spool.spool import ADOPT_SECONDS, SpoolState
 from skep.errors import Code, SkepError
 from skep.model import (
     PushStatus,
@@ -93,6 +93,26 @@ async def test_I13_while_a_damaged_file_is_replaced_no_push_overtakes_what_may_b
     assert (caught.value.code, store.pushes) == (Code.STORE_UNAVAILABLE, [])
     await driver.until(lambda: driver.ready, passing=1)
     assert statuses(await driver.push("2")) == {PushStatus.STORED}
+
+
+async def test_a_folder_that_cannot_be_read_is_looked_at_now_and_then_only(driver: SpoolDriver) -> None:
+    """For what other processes left. Else the server would do nothing but look, and log that it failed."""
+    spool = driver.engine.spool
+    assert spool is not None
+    driver.folder.rename(driver.folder.with_name("away"))
+    with capture_logs() as logs:
+
+        def failures() -> int:
+            return sum("draining the spool failed" in line["event"] for line in logs)
+
+        driver.clock.advance(ADOPT_SECONDS)
+        await driver.until(lambda: failures() > 0)
+        for _ in range(20):
+            await spool._in_thread(int)  # after whatever else it does there
+
+        assert failures() == 1
+        await driver.until(lambda: failures() > 1, passing=1)
+    driver.folder.with_name("away").rename(driver.folder)
 
 
 async def test_what_an_earlier_version_has_spooled_is_left_to_that_version(driver: SpoolDriver) -> None:

@@ -257,13 +257,14 @@ class Spool:
         adopt_at = Instant(self._clock.steady() + seconds(ADOPT_SECONDS))
         while not self._stopping:
             self._awake.clear()
+            now = self._clock.steady()
+            if adopts := now >= adopt_at:  # whether it fails or not: a time that has passed lets nobody sleep
+                adopt_at = Instant(now + seconds(ADOPT_SECONDS))
             try:
-                now = self._clock.steady()
                 if self._own is None or any(slot.damaged for slot in self._slots):
                     await self._replace_damaged()
-                if now >= adopt_at:
+                if adopts:
                     await self._adopt()
-                    adopt_at = Instant(now + seconds(ADOPT_SECONDS))
                 wake_at = await self._step()
             except SkepError as error:
                 if error.code is Code.STORE_UNAVAILABLE:
