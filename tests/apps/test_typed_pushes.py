@@ -53,6 +53,15 @@ async def test_a_misfit_is_refused_by_index_field_and_value_and_nothing_of_its_p
     assert await depth(engine) == 0
 
 
+async def test_json_that_fits_and_has_no_value_is_a_misfit_where_a_key_is_made_of_it(opened: Opened) -> None:
+    spec = "app Free { queue Free { message_type { order: string, more: json }, key: order } }"
+    await apply_text(opened, spec)
+    with pytest.raises(SkepError) as refused:
+        await opened.engine.push([message(b'{"order":"o","more":1e999}', "Free")])
+    assert refused.value.code is Code.MESSAGE_INVALID
+    assert "out of range" in refused.value.message
+
+
 async def test_what_is_not_json_does_not_fit_a_type(engine: Engine) -> None:
     with pytest.raises(SkepError) as refused:
         await engine.push([message(b"\x00", content_type="image/png")])

@@ -43,9 +43,10 @@ def fitted(declared: DeclaredQueue, message: NewMessage, index: int) -> NewMessa
 
 def variables_of(declared: DeclaredQueue, payload: bytes, index: int) -> Mapping[str, object]:
     """The variables of a queue's expressions for a valid message."""
-    if declared.spec.message_type and declared.validator is not None:
-        return decode(declared.validator, payload)
     try:
+        # A json field that fits may still have no value in Python: a number like 1e999, or a list of 10,000 lists.
+        if declared.spec.message_type and declared.validator is not None:
+            return decode(declared.validator, payload)
         return {"message": msgspec.json.decode(payload)}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(declared.name, Misfit("", None, f"JSON: {str(error)[:200]}"), index) from None

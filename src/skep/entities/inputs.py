@@ -42,9 +42,11 @@ class InputReader(Struct, frozen=True):
                 raise SkepError(
                     Code.MESSAGE_INVALID, str(unfit), field=unfit.field, value=unfit.value, expected=unfit.expected
                 )
-            return decode(self.validator, payload)
         try:
-            return {"message": msgspec.json.decode(payload)}
+            # A json field that fits may still have no value in Python: a number like 1e999, or a list of 10,000 lists.
+            return (
+                {"message": msgspec.json.decode(payload)} if self.validator is None else decode(self.validator, payload)
+            )
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SkepError(Code.MESSAGE_INVALID, f"the message is no JSON: {error}") from None
 
