@@ -59,7 +59,7 @@ class PipelineOptions:
     lake: str = "lake"
     """The folder of the lake, or its URI in an object store: s3://, gs://, abfss://, hdfs://."""
     spec: str | None = None
-    """The spec file of commands and quality."""
+    """The spec file of commands, quality and typed. Without it typed takes the specs that are applied on the server."""
 
 
 @Parameter(name="*", group=_ARCHIVE)
@@ -148,6 +148,7 @@ def run(
         skep pipeline run archive metrics journeys dead-letters
         skep pipeline run archive --every 5s --group archive --lake /data/lake
         skep pipeline run commands quality --spec shop.skep
+        skep pipeline run archive typed
         skep pipeline run replay --queue orders --where 'message.total > 100' --dry-run
 
     Parameters

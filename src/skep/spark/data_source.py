@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from skep.spark.typed.rows import TypedRows
+
 
 class SkepDataSource(DataSource):
     """Queues as tables and streams: `spark.read`, `readStream`, `write` and `writeStream` with `format("skep")`."""
@@ -30,18 +32,20 @@ class SkepDataSource(DataSource):
 
     def schema(self) -> str:
         """The schema of a read for which the user gave none."""
-        return ddl(_offered(source_options(self.options)))
+        options = source_options(self.options)
+        return ddl(_offered(options, _typed(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from skep.spark.source import MessageReader
 
         options = source_options(self.options)
-        columns = wanted(schema, _offered(options, schema))
+        typed = _typed(options)
+        columns = wanted(schema, _offered(options, typed, schema))
         if options.table is not None:
             from skep.spark.tables import TableReader
 
             return TableReader(options.table, options, columns)
-        return MessageReader(options, columns)
+        return MessageReader(options, columns, typed)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from skep.spark.stream import MessageStream
@@ -50,7 +54,8 @@ class SkepDataSource(DataSource):
         for name in ("table", "endingOffsets", "endingTimestamp"):
             if self.options.get(name) is not None:
                 raise SkepError(Code.INVALID_REQUEST, f"the option {name} is for spark.read, not for readStream")
-        return MessageStream(options, wanted(schema, _offered(options, schema)))
+        typed = _typed(options)
+        return MessageStream(options, wanted(schema, _offered(options, typed, schema)), typed)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from skep.spark.sink import TableWriter, checked
@@ -67,10 +72,22 @@ class SkepDataSource(DataSource):
         return StreamWriter(options)
 
 
-def _offered(options: SourceOptions, schema: StructType | None = None) -> pa.Schema:
+def _typed(options: SourceOptions) -> TypedRows | None:
+    """The message types of a typed read; None when messages are read as they are."""
+    if options.spec is None:
+        return None
+    from skep.spark.link import link
+    from skep.spark.typed.declared import subscribed_types
+    from skep.spark.typed.rows import TypedRows
+
+    return TypedRows(subscribed_types(link(options.connection), options), options.rejects)
+
+
+def _offered(options: SourceOptions, typed: TypedRows | None, schema: StructType | None = None) -> pa.Schema:
     """The available columns. With a user's schema, the columns that exist only on request are among them."""
     if options.table is not None:
         from skep.spark.tables import TABLES
 
         return part_of(TABLES[options.table], options.columns)
-    return schema_of(options.columns or (schema.fieldNames() if schema is not None else ()))
+    named = options.columns or (schema.fieldNames() if schema is not None else ())
+    return schema_of(named) if typed is None else typed.offered(named)

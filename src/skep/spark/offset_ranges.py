@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 import msgspec
@@ -24,8 +24,13 @@ def subscribed(link: Link, options: SourceOptions) -> tuple[str, ...]:
     """The queues to read, sorted by name: those of the option, or those that match the pattern now."""
     if options.pattern is None:
         return tuple(sorted(options.queues))
-    matches = re2.compile(options.pattern).fullmatch
-    return tuple(name for name in sorted(link.queue_names()) if matches(name))
+    return tuple(filter(matching(options.pattern), sorted(link.queue_names())))
+
+
+def matching(pattern: str) -> Callable[[str], bool]:
+    """Whether a queue's whole name matches a pattern."""
+    matches = re2.compile(pattern).fullmatch
+    return lambda name: matches(name) is not None
 
 
 def looked(link: Link, options: SourceOptions) -> tuple[SourceOptions, dict[str, Bounds]]:

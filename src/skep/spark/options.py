@@ -30,7 +30,7 @@ CONNECTION = ("url", "token", "tenant", "retrySeconds")
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
-    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "lake", "catalog",
+    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog",
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -40,7 +40,7 @@ SYNONYMS = {
     "queues": "subscribe", "topics": "subscribe", "group": "groupId", "consumergroup": "groupId", "timeout": "retrySeconds",
     "limit": "maxOffsetsPerTrigger", "maxfilespertrigger": "maxOffsetsPerTrigger", "maxrows": "maxOffsetsPerTrigger",
     "numpartitions": "minPartitions", "since": "startingTimestamp", "until": "endingTimestamp", "startingposition": "startingOffsets",
-    "dbtable": "table", "select": "columns",
+    "dbtable": "table", "select": "columns", "messagetype": "typed", "badrecordspath": "rejects",
 }  # fmt: skip
 """Names that people try, most of them from other connectors, and our option for each."""
 OF_A_TABLE = frozenset({"provider", "owner"})
@@ -58,6 +58,8 @@ next seq, so a read starts with N and ends before N."""
 EARLIEST, LATEST = -2, -1
 """The numbers of Kafka's source for earliest and latest, in JSON."""
 TABLES: tuple[Table, ...] = ("leases", "dead_letters", "queues", "groups")
+APPLIED = "applied"
+"""What the option `spec` says for the specs that are applied on the server. A file of this name is ./applied."""
 FETCH_ROWS = 250_000
 STAGE_ROWS, STAGE_ROWS_MAX = 50_000, 100_000
 """The maximum is the server's default limit of one bulk push (`bulk_messages`)."""
@@ -110,6 +112,10 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     compression: Compression
     wait_seconds: float
     table: Table | None
+    spec: str | None
+    """The spec whose message types make the columns, a file or APPLIED; None for messages as they are."""
+    rejects: bool
+    """Whether the messages are wanted that do not fit their type, and not those that do."""
     lake: LakeOptions | None = None
 
     @property
@@ -150,8 +156,21 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
         fetch_rows=said.count("fetchRows") or FETCH_ROWS,
         compression=said.one_of("compression", ("none", "lz4", "zstd")),
         wait_seconds=said.number("waitSeconds", WAIT_SECONDS),
-        table=None if said.text("table") is None else said.one_of("table", TABLES), lake=_lake(said),
+        table=None if said.text("table") is None else said.one_of("table", TABLES),
+        spec=_spec(said), rejects=said.one_of("rejects", ("apart", "only")) == "only", lake=_lake(said),
     )  # fmt: skip
+
+
+def _spec(said: _Said) -> str | None:
+    """The spec of a typed read; one that names a spec, or wants rejects, is typed."""
+    implied = next((name for name in ("spec", "rejects") if said.text(name) is not None), None)
+    if not said.flag("typed", implied is not None):
+        if implied is not None:
+            raise said.refusal("typed", f"is false, and {implied} is for typed columns: leave one of them out")
+        return None
+    if said.text("table") is not None:
+        raise said.refusal("table", "names a table that has no message type: leave out typed, spec and rejects")
+    return said.text("spec") or APPLIED
 
 
 def sink_options(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> SinkOptions:

@@ -82,7 +82,19 @@ def part_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 def ddl(schema: pa.Schema) -> str:
     """The schema in Spark's DDL."""
-    return ", ".join(f"`{field.name}` {SQL_TYPES[field.type]}" for field in schema)
+    return ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in schema)
+
+
+def sql_type(type_: pa.DataType) -> str:
+    """Spark's word for a type of Arrow."""
+    if type_ in SQL_TYPES:
+        return SQL_TYPES[type_]
+    if pa.types.is_map(type_):
+        return f"map<{sql_type(type_.key_type)},{sql_type(type_.item_type)}>"
+    if pa.types.is_list(type_):
+        return f"array<{sql_type(type_.value_type)}>"
+    fields = [type_.field(index) for index in range(type_.num_fields)]
+    return f"struct<{','.join(f'{field.name}:{sql_type(field.type)}' for field in fields)}>"
 
 
 def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
@@ -95,10 +107,10 @@ def wanted(schema: StructType, offered: pa.Schema) -> pa.Schema:
                 Code.INVALID_REQUEST,
                 f"the schema has a column {field.name!r} that is not there; there are {', '.join(known)}",
             )
-        if field.dataType.simpleString() != SQL_TYPES[mine.type]:
+        if field.dataType.simpleString() != sql_type(mine.type):
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"the column {field.name} is {SQL_TYPES[mine.type]}, not {field.dataType.simpleString()}; "
+                f"the column {field.name} is {sql_type(mine.type)}, not {field.dataType.simpleString()}; "
                 "read it so, and cast it in the query",
             )
     fields = [known[field.name].with_nullable(field.nullable) for field in schema.fields]

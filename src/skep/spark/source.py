@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,6 +16,9 @@ from skep.spark.offsets import QueueStretch, packed, split, stretches
 from skep.spark.options import SourceOptions
 from skep.spark.schema import rows_of
 from skep.wire.log import LogBoundsResponse as Bounds
+
+if TYPE_CHECKING:
+    from skep.spark.typed.rows import TypedRows
 
 
 class QueuePart(NamedTuple):
@@ -38,9 +41,10 @@ class Portion(InputPartition):
 class MessageReader(DataSourceReader):
     """Reads the log between two offsets, which are fixed when the read is planned."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._typed = typed
 
     def partitions(self) -> list[InputPartition]:
         """Even portions of the log's range."""
@@ -56,7 +60,7 @@ class MessageReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
         if isinstance(partition, Portion):
-            yield from messages(link(self._options.connection), self._options, self._schema, partition)
+            yield from rows(link(self._options.connection), self._options, self._schema, self._typed, partition)
 
 
 def portions(
@@ -89,6 +93,15 @@ def lake_index(options: SourceOptions) -> LakeIndex | None:
 def widened(bounds: Mapping[str, Bounds], lake: LakeIndex | None) -> dict[str, Bounds]:
     """The bounds of each queue, with what the lake has of it."""
     return {queue: one if lake is None else lake.widened(one) for queue, one in bounds.items()}
+
+
+def rows(
+    server: Link, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None, portion: Portion
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a portion: its messages, or what the types of their queues make of them."""
+    if typed is None:
+        return messages(server, options, schema, portion)
+    return typed.batches(messages(server, options, typed.raw(schema), portion), schema)
 
 
 def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: Portion) -> Iterator[pa.RecordBatch]:

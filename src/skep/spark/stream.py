@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,9 +26,12 @@ from skep.spark.lake.united import LakeIndex
 from skep.spark.link import Link, link
 from skep.spark.offsets import Offsets, in_order, noted, parted, shares, stretches
 from skep.spark.options import SourceOptions
-from skep.spark.source import Portion, lake_index, messages, portions, widened
+from skep.spark.source import Portion, lake_index, portions, rows, widened
 from skep.spark.watching import Watch
 from skep.wire.log import LogBoundsResponse as Bounds
+
+if TYPE_CHECKING:
+    from skep.spark.typed.rows import TypedRows
 
 WATCHED_QUEUES = 16
 """The most queues that are waited for at once. Messages in further queues are seen when the wait is over."""
@@ -41,9 +44,10 @@ PATTERN_SECONDS = 10.0
 class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads logs batch by batch. One object lives beside the driver. The tasks have copies, which use none of its state."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._typed = typed
         self._seen: dict[str, Bounds] = {}
         self._target: Offsets | None = None
         self._idle = False
@@ -114,7 +118,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
         assert isinstance(partition, Portion)
-        return messages(self._server, self._options, self._schema, partition)
+        return rows(self._server, self._options, self._schema, self._typed, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark calls this when it begins the next batch: everything up to this offset is done."""

@@ -74,8 +74,7 @@ def _is_known(type_: Type) -> bool:
 def read_columns(frame: DataFrame, queue: Queue, payload: str) -> MessageColumns:
     """The columns of a frame's messages, by the reader."""
     text = F.col(payload)
-    described = [_described(name, field) for name, field in queue.message_type.items()]
-    function = function_name({"fields": described, "open": queue.extra_fields is ExtraFields.ALLOW})
+    function = function_name(described(queue))
     row = F.col(READ)
     values = {name: _value(row[name], field) for name, field in queue.message_type.items()}
     # The text of the message does not show whether a default needs escapes.
@@ -86,18 +85,24 @@ def read_columns(frame: DataFrame, queue: Queue, payload: str) -> MessageColumns
     return MessageColumns(read, text, values, row.isNotNull(), plain, Binder())
 
 
-def _described(name: str, field: Field) -> dict[str, object]:
+def described(queue: Queue, json_as: str = "json") -> dict[str, object]:
+    """A message type as the reader knows it. ``json_as`` is its kind for json: `json`, a variant, or `text`, as it is written."""
+    fields = [_described(name, field, json_as) for name, field in queue.message_type.items()]
+    return {"fields": fields, "open": queue.extra_fields is ExtraFields.ALLOW}
+
+
+def _described(name: str, field: Field, json_as: str) -> dict[str, object]:
     # Null and absent look alike in a column. So where there is a default, null is left to the evaluator.
     nullable = field.type.optional and (field.default is UNSET or field.default is None)
-    return {"name": name, "required": field.required, "nullable": nullable, **_shape(field.type)}
+    return {"name": name, "required": field.required, "nullable": nullable, **_shape(field.type, json_as)}
 
 
-def _shape(type_: Type) -> dict[str, object]:
-    shape: dict[str, object] = {"kind": str(type_.kind)}
+def _shape(type_: Type, json_as: str) -> dict[str, object]:
+    shape: dict[str, object] = {"kind": json_as if type_.kind is TypeKind.JSON else str(type_.kind)}
     if type_.kind is TypeKind.ENUM:
         shape["choices"] = list(type_.choices)
     if type_.element is not None:
-        shape["element"] = _shape(type_.element)
+        shape["element"] = _shape(type_.element, json_as)
     return shape
 
 
@@ -105,14 +110,14 @@ def _value(column: Column, field: Field) -> ColumnValue:
     """The value that expressions read: the field, or its default where the message lacks it."""
     type_ = held(field.type)
     if field.default is not UNSET and field.default is not None:
-        column = F.coalesce(column, _constant(field.default, field.type))
+        column = F.coalesce(column, constant(field.default, field.type))
     absent = field.type.optional or field.default is None
     if type_.kind is TypeKind.JSON:
         return of_json(F.coalesce(column, json_null()) if absent else column, keys=())
     return ColumnValue(type_, column, column.isNull() if absent else None, known=field.type)
 
 
-def _constant(default: object, type_: Type) -> Column:
+def constant(default: object, type_: Type) -> Column:
     """A default in the SQL type of the reader."""
     sql = sql_type(held(type_))
     if type_.kind is TypeKind.TIME:
@@ -121,8 +126,8 @@ def _constant(default: object, type_: Type) -> Column:
         return F.parse_json(F.lit(msgspec.json.encode(default).decode()))
     if isinstance(default, list) and type_.element is not None:
         element = type_.element
-        return F.array(*[_constant(item, element) for item in default]).cast(sql)
+        return F.array(*[constant(item, element) for item in default]).cast(sql)
     if isinstance(default, dict) and type_.element is not None:
-        keys = _constant(list(default), list_of(STRING))
-        return F.map_from_arrays(keys, _constant(list(default.values()), list_of(type_.element)))
+        keys = constant(list(default), list_of(STRING))
+        return F.map_from_arrays(keys, constant(list(default.values()), list_of(type_.element)))
     return F.lit(default).cast(sql)

@@ -42,14 +42,14 @@ class Part(Struct, frozen=True):
         return Place(self.uri)
 
 
-def write_frame(rows: DataFrame, root: Place, folder: str | None = None, name: str = "") -> list[Part]:
+def write_frame(rows: DataFrame, root: Place, folder: str | None = None, name: str = "part") -> list[Part]:
     """Write a frame as Parquet files below a place, in folders by one column or in none; return the files, in the frame's order.
-    The files have ``name`` in their names.
+    The names of the files begin with ``name``.
 
     INVALID_REQUEST when this process does not see all of them: rows on the disks of other machines must not count as written.
     """
     ordered = rows if folder is None else rows.repartition(folder).sortWithinPartitions(folder)
-    found = ordered.mapInArrow(partial(_write, root, folder, name or uuid4().hex), PARTS).collect()
+    found = ordered.mapInArrow(partial(_write, root, folder, name), PARTS).collect()
     parts = sorted((Part(*row) for row in found), key=lambda part: part.place.name)
     for part in parts:
         if part.place.is_local and part.place.size() != part.bytes:
@@ -74,7 +74,7 @@ def replace_rows(rows: DataFrame, target: Place, own: Place) -> int:
             pq.write_table(_arrow_schema(rows.schema).empty_table(), file, store_schema=False)
     if target.is_local:
         _drop_others(aside, parts)
-        _replace_folder(aside, target)
+        replace_folder(aside, target)
     for old in before:
         old.place.delete()
     return sum(part.rows for part in parts)
@@ -111,7 +111,7 @@ def _write(root: Place, folder: str | None, name: str, batches: Iterator[pa.Reco
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    stem = f"part-{0 if context is None else context.partitionId():05d}-{name}-{uuid4().hex[:8]}"
+    stem = f"{name}-{0 if context is None else context.partitionId():05d}-{uuid4().hex}"
     with ExitStack() as stack:
         file: _PartFile | None = None
         for batch in batches:
@@ -211,8 +211,10 @@ def _drop_others(folder: Place, parts: Sequence[Part]) -> None:
             found.place.delete()
 
 
-def _replace_folder(fresh: Place, target: Place) -> None:
-    """Put a local folder in place of another."""
+def replace_folder(fresh: Place, target: Place) -> None:
+    """Put a local folder in place of another. After an interruption, calling it again does the rest."""
+    if not fresh.local.exists():
+        return
     there, old = target.local, target.local.with_name(f"_{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     there.parent.mkdir(parents=True, exist_ok=True)

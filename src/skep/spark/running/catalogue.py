@@ -37,6 +37,7 @@ PIPELINES = (
     Pipeline("replay", "Messages of the lake back into a queue, each once.", "replaying:run_replay", ()),
     Pipeline("commands", "What a spec's map_to makes of messages: typed, checked, rejects apart.", "specified:run_commands", ("commands",)),
     Pipeline("quality", "The checks of a spec on the messages of its queues.", "specified:run_quality", ("quarantine",)),
+    Pipeline("typed", "The lake's messages as tables with typed columns, rejects apart.", "parsing:run_typed", ("typed", "rejects")),
 )  # fmt: skip
 
 

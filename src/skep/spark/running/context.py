@@ -58,7 +58,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
     app: App | None = None
-    """The spec, for the pipelines `commands` and `quality`."""
+    """The spec, for the pipelines `commands`, `quality` and `typed`."""
 
 
 class Watcher(Protocol):

@@ -1,4 +1,4 @@
-"""Queues that cannot be archived: each fails alone, the others go on, and at the end a table says which failed and why."""
+"""Queues that a pipeline cannot do: each fails alone, the others go on, and at the end a table says which failed and why."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ OF_ALL = frozenset({Code.QUEUE_NOT_FOUND, Code.UNAUTHENTICATED})
 
 
 class FailedQueues:
-    """The queues that failed in one pass."""
+    """The queues that failed in one pass; ``done`` says what was to be done with them."""
 
-    def __init__(self, context: Context, stage: Stage) -> None:
+    def __init__(self, context: Context, stage: Stage, title: str = TITLE, done: str = "archived") -> None:
         self._context = context
         self._stage = stage
+        self._title = title
+        self._done = done
         self.errors: dict[str, SkepError] = {}
 
     def note(self, queue: str, error: Exception) -> None:
@@ -43,10 +45,10 @@ class FailedQueues:
         if not self.errors:
             return
         rows = [(queue, str(error.code), error.message) for queue, error in sorted(self.errors.items())]
-        self._context.show(TITLE, ("queue", "code", "error"), rows)
+        self._context.show(self._title, ("queue", "code", "error"), rows)
         self._context.check(
             self._stage,
-            "every queue was archived",
+            f"every queue was {self._done}",
             False,
             f"{len(rows)} failed: {', '.join(row[0] for row in rows[:10])}",
         )

@@ -129,6 +129,8 @@ final class MessageReader extends VariantCursor {
         return list(shape.element);
       case MAP:
         return map(shape.element);
+      case TEXT:
+        return jsonText();
       default:
         return variant();
     }
@@ -194,6 +196,12 @@ final class MessageReader extends VariantCursor {
     }
     return new ArrayBasedMapData(
         new GenericArrayData(items.keySet().toArray()), new GenericArrayData(items.values().toArray()));
+  }
+
+  /** A value of any kind, as it is written in the message. */
+  private Object jsonText() {
+    int from = at;
+    return json(null, 0) ? UTF8String.fromBytes(text, from, at - from) : UNSURE;
   }
 
   private Object string() {

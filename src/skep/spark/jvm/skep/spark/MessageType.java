@@ -22,6 +22,8 @@ final class MessageType implements Serializable {
     BOOL(DataTypes.BooleanType),
     TIME(DataTypes.LongType),
     JSON(DataTypes.VariantType),
+    /** Any JSON, as its own text. */
+    TEXT(DataTypes.StringType),
     LIST(null),
     MAP(null);
 
