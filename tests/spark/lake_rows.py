@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -27,6 +28,15 @@ class Rows(Struct, frozen=True):
         numbers = range(self.first, self.last + 1)
         made = [message(self.queue, seq, seq, payload=f'{{"n": {seq}}}') for seq in numbers]
         yield lake_rows(pa.RecordBatch.from_pylist(made, MESSAGES), {self.queue: self.generation})
+
+
+class Given(Struct, frozen=True):
+    """Some messages of the first generation, as `tests.spark.frames.message` makes them."""
+
+    messages: list[dict[str, Any]]
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        yield lake_rows(pa.RecordBatch.from_pylist(self.messages, MESSAGES), {})
 
 
 def add(spark: SparkSession, lake: Lake, *rows: Rows) -> int:

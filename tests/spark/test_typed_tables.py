@@ -17,13 +17,16 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 import skep
+from skep.spark.lake.opening import open_lake
+from skep.spark.lake.place import place_of
+from skep.spark.lake.table import append
 from skep.spark.running import typed_table
-from skep.spark.running.lake import open_lake
 from skep.spark.running.runner import Ended
 from skep.spark.running.typed_table import noted
 from skep.spec import App, load
 from tests.spark.conftest import Lake
-from tests.spark.frames import message, messages_of
+from tests.spark.frames import message
+from tests.spark.lake_rows import Given
 from tests.spark.test_running import ran
 from tests.support.waiting import let_run
 
@@ -48,11 +51,18 @@ def files(lake: Lake, table: str) -> str:
     return f"{lake.folder}/lake/{table}/orders/**/*.parquet"
 
 
+def asked(query: str) -> duckdb.DuckDBPyRelation:
+    """What DuckDB answers."""
+    answer = duckdb.sql(query)
+    assert answer is not None
+    return answer
+
+
 def found(lake: Lake, columns: str, table: str = "typed") -> list[tuple[Any, ...]]:
     """The rows of a table as DuckDB reads them, in order."""
     if not list((lake.folder / "lake" / table).rglob("*.parquet")):
         return []
-    return duckdb.sql(f"select {columns} from read_parquet('{files(lake, table)}') order by generation, seq").fetchall()
+    return asked(f"select {columns} from read_parquet('{files(lake, table)}') order by generation, seq").fetchall()
 
 
 def brought_up(lake: Lake, app: App, **wishes: Any) -> Ended:
@@ -70,7 +80,7 @@ def test_a_table_grows_by_what_is_new_and_is_read_by_duckdb_with_real_types(lake
     [(seq, payload, error)] = found(lake, "seq, payload, error", "rejects")
     assert (seq, error) == (3, "field 'total' does not fit: expected float, not \"3\"")
     assert '"total":"3"' in payload
-    table = duckdb.sql(f"select * from read_parquet('{files(lake, 'typed')}')")
+    table = asked(f"select * from read_parquet('{files(lake, 'typed')}')")
     types = dict(zip(table.columns, map(str, table.types), strict=True))
     assert {name: types[name] for name in ("total", "at", "lines", "created_at", "headers", "seq")} == {
         "total": "DOUBLE", "at": "TIMESTAMP WITH TIME ZONE", "lines": "VARCHAR[]", "created_at": "TIMESTAMP WITH TIME ZONE",
@@ -130,7 +140,7 @@ def test_days_that_fall_and_messages_that_are_gone_are_no_reason_to_miss_one(lak
     for batch in ((1, 2), (3, 4, 6)):
         rows = [message("orders", seq, times[seq], payload=f'{{"total": {seq}}}') for seq in batch]
         with open_lake(str(lake.folder / "lake"), lake.tenant) as opened:
-            opened.append(messages_of(lake.spark, *rows).coalesce(1), {"orders": batch[-1]})
+            append(lake.spark, opened, [Given(rows)], {"orders": batch[-1]})
         assert ran(lake, "typed", app=shop("total: float"), max_rows=2).run.error is None
     assert found(lake, "seq, total") == [(seq, float(seq)) for seq in times]
 
@@ -177,7 +187,7 @@ def started(lake: Lake, spec: Path, log: Path) -> subprocess.Popen[bytes]:
 
 def progress(lake: Lake) -> list[object]:
     """The notes of the table and of the one that is made anew."""
-    tables = lake.folder / "lake"
+    tables = place_of(str(lake.folder / "lake"))
     return [noted(tables / "typed" / "orders"), noted(tables / "_skep" / "typed" / "orders" / "typed")]
 
 
@@ -212,7 +222,7 @@ def test_a_run_that_is_killed_again_and_again_has_each_message_once_also_while_t
     assert hits == [True] * len(hits), log.read_text(encoding="utf-8")[-3000:]
     query = "select count(*), count(distinct seq) from read_parquet('{}')"
     rejects = MESSAGES // 100
-    assert duckdb.sql(query.format(files(lake, "typed"))).fetchall() == [(MESSAGES - rejects, MESSAGES - rejects)]
-    assert duckdb.sql(query.format(files(lake, "rejects"))).fetchall() == [(rejects, rejects)]
+    assert asked(query.format(files(lake, "typed"))).fetchall() == [(MESSAGES - rejects, MESSAGES - rejects)]
+    assert asked(query.format(files(lake, "rejects"))).fetchall() == [(rejects, rejects)]
     both = f"(select seq from read_parquet('{files(lake, 'typed')}') union select seq from read_parquet('{files(lake, 'rejects')}'))"
-    assert duckdb.sql(f"select count(*), min(seq), max(seq) from {both}").fetchall() == [(MESSAGES, 1, MESSAGES)]
+    assert asked(f"select count(*), min(seq), max(seq) from {both}").fetchall() == [(MESSAGES, 1, MESSAGES)]

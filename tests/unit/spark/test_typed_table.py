@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from skep.spark.running import files, typed_table
+from skep.spark.lake.place import place_of
+from skep.spark.running import typed_table
 from skep.spark.running.typed_table import REJECTS, ROWS, Position, folder_of, noted, open_table
 
 LAST = 8
@@ -40,8 +42,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         for name in ("rename", "replace", "unlink", "mkdir"):
             patch.setattr(Path, name, counted(getattr(Path, name)))
-        for module in (files, typed_table):
-            patch.setattr(module.shutil, "rmtree", counted(files.shutil.rmtree))
+        patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
         yield
 
 
@@ -51,7 +52,7 @@ def is_reject(seq: int, made_with: str) -> bool:
 
 def brought_up(tables: Path, made_with: str, last: int, most: int) -> None:
     """Write what a table lacks up to a seq, as the pipeline does."""
-    opened = open_table(tables, "orders", made_with, (1, last))
+    opened = open_table(place_of(str(tables)), "orders", made_with, (1, last))
     table = opened.table
     while table.note.through.seq < last:
         number, begin = table.next_batch(most)
@@ -85,7 +86,7 @@ def is_whole(tables: Path, made_with: str, last: int) -> bool:
         name: [seq for seq in range(1, last + 1) if is_reject(seq, made_with) is (name == REJECTS)]
         for name in (ROWS, REJECTS)
     }
-    note = noted(tables / ROWS / "orders")
+    note = noted(place_of(str(tables / ROWS / "orders")))
     assert note is not None
     assert (note.through.rows, note.through.rejects) == (len(expected[ROWS]), len(expected[REJECTS]))
     return {name: seqs(tables, name) for name in expected} == expected
@@ -148,7 +149,7 @@ def test_a_small_batch_is_written_anew_and_a_large_one_stays(tmp_path: Path, mon
     numbers = []
     for last in (2, 3, 5, 6):
         brought_up(tmp_path, OLD, last=last, most=100)
-        note = noted(tmp_path / ROWS / "orders")
+        note = noted(place_of(str(tmp_path / ROWS / "orders")))
         assert note is not None
         numbers.append((note.batch, note.begun.seq))
     assert numbers == [(1, 0), (1, 0), (1, 0), (2, 5)]
@@ -171,4 +172,4 @@ def test_a_queue_of_any_name_has_a_folder_that_readers_see(queue: str, folder: s
 
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "_typed.json").write_bytes(msgspec.json.encode({"made_with": 1}))
-    assert noted(tmp_path) is None
+    assert noted(place_of(str(tmp_path))) is None

@@ -73,7 +73,8 @@ def replace_rows(rows: DataFrame, target: Place, own: Place) -> int:
         with (aside / "part-00000-empty.parquet").writing() as file:
             pq.write_table(_arrow_schema(rows.schema).empty_table(), file, store_schema=False)
     if target.is_local:
-        _drop_others(aside, parts)
+        if parts:
+            drop_others(aside, parts)
         replace_folder(aside, target)
     for old in before:
         old.place.delete()
@@ -203,10 +204,10 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _drop_others(folder: Place, parts: Sequence[Part]) -> None:
+def drop_others(folder: Place, parts: Sequence[Part]) -> None:
     """Delete the files of tasks that were tried again."""
     mine = {part.uri for part in parts}
-    for found in folder.below_it(".parquet") if parts else ():
+    for found in folder.below_it(".parquet"):
         if found.place.uri not in mine:
             found.place.delete()
 

@@ -10,6 +10,7 @@ its upload has ended.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -152,6 +153,9 @@ class Place(Struct, frozen=True):
 
     def delete(self) -> None:
         """Delete a file, if it is there."""
+        if self.is_local:
+            self.local.unlink(missing_ok=True)
+            return
         try:
             self.files.delete_file(self.path)
         except FileNotFoundError:
@@ -162,13 +166,11 @@ class Place(Struct, frozen=True):
 
     def delete_all(self) -> None:
         """Delete a folder with all that is in it, if it is there."""
-        import pyarrow.fs as pafs
-
-        if self.files.get_file_info(self.path).type is pafs.FileType.Directory:
-            self.files.delete_dir(self.path)
-        else:
-            for found in self.below_it():
-                found.place.delete()
+        if self.is_local:
+            shutil.rmtree(self.local, ignore_errors=True)
+            return
+        for found in self.below_it():
+            found.place.delete()
 
     def move(self, target: Place) -> None:
         """Move a local file; nothing when it was moved before."""

@@ -21,7 +21,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import Code, SkepError
-from skep.spark.lake.frames import Part, replace_folder, write_frame
+from skep.spark.lake.frames import drop_others, replace_folder, write_frame
 from skep.spark.lake.parquet import sync_all
 from skep.spark.lake.place import Place, sync
 from skep.spark.lake.rows import FIRST
@@ -79,7 +79,6 @@ class TypedTable:
     def __init__(self, rows: Place, rejects: Place, staging: Place, made_with: str) -> None:
         self._folders = {ROWS: rows, REJECTS: rejects}
         self._staging = staging
-        self._staged: dict[str, list[Part]] = {}
         self.note = noted(rows) or TableNote(made_with=made_with)
 
     def next_batch(self, most: int) -> tuple[int, Position]:
@@ -101,7 +100,6 @@ class TypedTable:
         In an object store the files are written to their places, since they could not be moved.
         """
         self._staging.delete_all()
-        self._staged = {}
         if not self._staging.is_local:
             self._take_back(number, begin)
         counting = Observation()
@@ -126,10 +124,10 @@ class TypedTable:
         # As one file, if it is not too much for one task.
         whole = frame.coalesce(1) if seqs <= SMALL_SEQS else frame
         root = self._staging / name if self._staging.is_local else self._folders[name]
-        self._staged[name] = write_frame(
-            whole.withColumn("date", F.col("date").cast("string")), root, "date", f"{number:010d}"
-        )
-        return sum(part.rows for part in self._staged[name])
+        parts = write_frame(whole.withColumn("date", F.col("date").cast("string")), root, "date", f"{number:010d}")
+        if root.is_local:
+            drop_others(root, parts)
+        return sum(part.rows for part in parts)
 
     def _take_back(self, number: int, begin: Position) -> None:
         """Note that the table ends where a batch begins, and delete what an earlier try left of it."""
@@ -148,11 +146,11 @@ class TypedTable:
         if self._staging.is_local:
             self._take_back(number, begin)
             targets = set()
-            for name, parts in self._staged.items():
-                for part in parts:
-                    target = self._folders[name] / (self._staging / name).below(part.place)
-                    part.place.move(target)
-                    targets |= {target.local.parent, target.local.parent.parent}
+            for name, folder in self._folders.items():
+                for index, (file, _, _) in enumerate((self._staging / name).below_it(".parquet")):
+                    target = folder / file.parent.name / f"{number:010d}-{index:04d}.parquet"
+                    file.move(target)
+                    targets |= {target.local.parent, folder.local}
             sync_all(targets)
         self._save(msgspec.structs.replace(self.note, batch=number, begun=begin, through=end))
 
