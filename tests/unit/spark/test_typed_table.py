@@ -97,6 +97,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_a_table_that_the_next_one_makes
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
     monkeypatch.setattr(typed_table, "SMALL_SEQS", small)
+    tables = tmp_path
     for step in itertools.count():
         tables = tmp_path / str(step)
         brought_up(tables, OLD, last=3, most=4)
@@ -114,6 +115,7 @@ def test_a_run_that_is_killed_at_any_step_leaves_a_table_that_the_next_one_makes
 def test_a_table_of_a_new_type_takes_the_place_of_the_old_one_whole_wherever_it_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tables = tmp_path
     for step in itertools.count():
         tables = tmp_path / str(step)
         brought_up(tables, OLD, last=5, most=8)
