@@ -283,7 +283,7 @@ async def test_a_seq_is_found_by_time(driver: Driver) -> None:
     await driver.push("c")
 
     async def at(instant: int) -> int:
-        return await driver.store.first_seq_at(driver.key(), Instant(instant))
+        return (await driver.store.first_seqs_at(driver.key().tenant, ["q"], Instant(instant)))["q"]
 
     assert [await at(before), await at(before + 1), await at(driver.now), await at(driver.now + 1)] == [1, 3, 3, 4]
 
@@ -292,8 +292,43 @@ async def test_payloads_fit_up_to_a_seq_and_one_always_does(driver: Driver) -> N
     await driver.push("12345", "12345", "1", "1234567890", "1")
 
     async def through(first: int, max_bytes: int, max_rows: int = 100) -> int:
-        return await driver.store.last_seq_within(driver.key(), Seq(first), max_bytes, max_rows)
+        return (await driver.store.last_seqs_within(driver.key().tenant, {"q": Seq(first)}, max_bytes, max_rows))["q"]
 
     assert [await through(1, n) for n in (1, 5, 9, 10, 11, 20, 21, 22, 99)] == [1, 1, 1, 2, 3, 3, 4, 5, 5]
     assert [await through(4, 1), await through(4, 11), await through(6, 1)] == [4, 5, 5]
     assert await through(1, 99, max_rows=3) == 3
+
+
+async def test_positions_in_many_logs_are_those_of_each_and_a_queue_that_is_not_there_is_left_out(
+    driver: Driver,
+) -> None:
+    tenant, names = driver.key().tenant, ["b", "none", "a", "empty"]
+    await driver.create("empty")
+    await driver.push("1", "22", "333", queue="a")
+    driver.clock.advance(10)
+    await driver.push("1", queue="b")
+    await driver.push("4444", queue="a")
+
+    times = await driver.store.first_seqs_at(tenant, names, driver.now)
+    sizes = await driver.store.last_seqs_within(
+        tenant, {"b": Seq(1), "none": Seq(1), "a": Seq(2), "empty": Seq(1)}, 5, 100
+    )
+
+    assert times == {"a": 4, "b": 1, "empty": 1}
+    assert sizes == {"a": 3, "b": 1, "empty": 0}
+    assert await driver.store.first_seqs_at("another tenant", names, driver.now) == {}
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_the_progress_of_a_group_in_many_logs_is_that_of_its_figures(driver: Driver, ordering: Ordering) -> None:
+    for queue in ("a", "b", "other"):
+        await driver.create(queue, ordering=ordering)
+        await driver.push("1", "2", "3", queue=queue, partition="p")
+    await driver.ack(await driver.pop_one("a", group="g"))
+    await driver.pop_one("a", group="g")
+    await driver.store.report_progress(driver.key("b"), "g", Seq(2), driver.now)
+
+    found = await driver.store.progress_of_logs(driver.key().tenant, ["other", "b", "a", "none"], "g")
+
+    assert found == {queue: (await driver.stats(queue, group="g")).progress_seq for queue in ("a", "b")}
+    assert found["b"] == 2

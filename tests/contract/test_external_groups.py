@@ -156,3 +156,41 @@ async def test_a_deleted_external_group_may_come_back_as_one_that_pops(driver: D
 
     assert await driver.delete_group(group="spark")
     assert payloads(await driver.pop(group="spark")) == ["a"]
+
+
+async def test_progress_in_many_logs_is_told_at_once_and_a_queue_that_is_not_there_is_left_out(driver: Driver) -> None:
+    for queue in ("a", "b", "c"):
+        await driver.push("1", "2", "3", queue=queue)
+    await driver.store.report_progress(driver.key("a"), "spark", Seq(1), driver.now)
+    tenant = driver.key().tenant
+
+    first = await driver.store.report_progress_of_logs(
+        tenant, "spark", {"c": Seq(0), "none": Seq(1), "a": Seq(3), "b": Seq(2)}, driver.now
+    )
+    again = await driver.store.report_progress_of_logs(tenant, "spark", {"a": Seq(2), "b": Seq(3)}, driver.now)
+
+    assert (first, again) == ({"a": 3, "b": 2, "c": 0}, {"a": 3, "b": 3})
+    await driver.check_accounts()
+    stats = {queue: await driver.stats(queue, group="spark") for queue in ("a", "b", "c")}
+    assert {queue: (one.progress_seq, one.completed, one.pending) for queue, one in stats.items()} == {
+        "a": (3, 2, 0), "b": (3, 1, 0), "c": (0, 0, 3),
+    }  # fmt: skip
+    assert all(one.external for one in stats.values())
+
+
+async def test_progress_in_many_logs_that_cannot_be_names_its_queue(driver: Driver) -> None:
+    for queue in ("a", "b"):
+        await driver.push("1", queue=queue)
+        await driver.store.report_progress(driver.key(queue), "spark", Seq(0), driver.now)
+    await driver.pop("b", group="g")
+
+    async def refused(group: str, **seqs: int) -> tuple[Code, str]:
+        told = {queue: Seq(seq) for queue, seq in seqs.items()}
+        with pytest.raises(SkepError) as error:
+            await driver.store.report_progress_of_logs(driver.key().tenant, group, told, driver.now)
+        return error.value.code, error.value.message
+
+    code, message = await refused("spark", a=1, b=2)
+    assert (code, "'b'" in message) == (Code.INVALID_REQUEST, True)
+    code, message = await refused("g", b=1)
+    assert (code, "'b'" in message) == (Code.GROUP_NOT_EXTERNAL, True)

@@ -375,6 +375,27 @@ def test_bounds_of_many_queues_come_in_one_answer_in_the_order_they_were_asked_f
         assert api.post("/api/v1/logs/bounds", {"queues": wrong}).code == "INVALID_REQUEST", wrong
 
 
+def test_positions_of_many_queues_come_in_one_answer_and_are_those_of_each(api: Api) -> None:
+    api.push("a", *("x" * 8 for _ in range(3)))
+    api.push("b", "x")
+    api.post("/api/v1/consumer-groups/lake/progress", {"queue": "a", "seq": 2})
+    now, queues = "2000-01-01T00:00:00Z", ["b", "none", "a"]
+
+    asked = {"queues": queues, "at": now, "from": {"a": 2, "none": 1}, "maxBytes": 15, "consumerGroup": "lake"}
+    found = api.post("/api/v1/logs/bounds", asked).json["logs"]
+
+    alone = {queue: api.get(f"/api/v1/log/{queue}/bounds?at={now}&from=2&maxBytes=15").json for queue in ("a", "b")}
+    assert found == [{**alone["b"], "throughSeq": None}, {**alone["a"], "progressSeq": 2}]
+    assert (alone["a"]["atSeq"], alone["a"]["throughSeq"]) == (1, 2)
+    for wrong in (
+        {"from": {"c": 1}, "maxBytes": 1},
+        {"from": {"a": 1}},
+        {"maxBytes": 1},
+        {"from": {"a": 1}, "maxBytes": 0},
+    ):
+        assert api.post("/api/v1/logs/bounds", {"queues": ["a"], **wrong}).code == "INVALID_REQUEST", wrong
+
+
 def test_bounds_wait_for_more(api: Api) -> None:
     api.push("q", 1)
 

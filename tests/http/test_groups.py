@@ -172,6 +172,21 @@ def test_a_reader_of_the_log_tells_its_progress(api: Api) -> None:
     assert (popped.status, popped.code) == (409, "GROUP_EXTERNAL")
 
 
+def test_a_reader_of_many_logs_tells_its_progress_at_once(api: Api) -> None:
+    for queue in ("a", "b"):
+        api.push(queue, 1, 2, 3)
+
+    def progress(**seqs: int) -> Any:
+        return api.post("/api/v1/consumer-groups/lake/progress/batch", {"seqs": seqs}).json
+
+    assert progress(b=2, none=9, a=1) == {"consumerGroup": "lake", "progress": {"b": 2, "a": 1}}
+    assert progress(a=3, b=1)["progress"] == {"a": 3, "b": 2}
+    assert {one["queue"]: one["lag"] for one in api.get("/api/v1/consumer-groups/lake").json["queues"]} == {
+        "a": 0,
+        "b": 1,
+    }
+
+
 def test_progress_that_cannot_be_is_refused(api: Api) -> None:
     api.push("q", 1)
     drain(api, "q", "g")
@@ -183,3 +198,5 @@ def test_progress_that_cannot_be_is_refused(api: Api) -> None:
     assert code("lake", queue="q", seq=2) == "INVALID_REQUEST"
     assert code("lake", queue="q", seq=-1) == "INVALID_REQUEST"
     assert code("lake", queue="none", seq=0) == "QUEUE_NOT_FOUND"
+    for wrong in ({}, {"q": -1}, {"q": 2}, {"q": "1"}):
+        assert api.post("/api/v1/consumer-groups/lake/progress/batch", {"seqs": wrong}).code == "INVALID_REQUEST", wrong

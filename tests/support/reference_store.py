@@ -6,7 +6,7 @@ Popping is in `reference_claims`, settling in `reference_settling`, expiry and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -287,11 +287,25 @@ class ReferenceStore(
                 break
         return LogPiece(pa.RecordBatch.from_pylist(rows, schema=wanted.schema), Seq(through))
 
-    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
-        return Seq(self.position(self.log(key), Start(StartMode.TIME, at)))
+    def those_of(self, tenant: str, queues: Iterable[str]) -> dict[str, Log]:
+        keys = [QueueKey(name, tenant) for name in queues]
+        return {key.name: self.logs[key] for key in keys if key in self.logs}
 
-    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-        log = self.log(key)
+    async def first_seqs_at(self, tenant: str, queues: Sequence[str], at: Instant) -> dict[str, Seq]:
+        start = Start(StartMode.TIME, at)
+        return {name: Seq(self.position(log, start)) for name, log in self.those_of(tenant, queues).items()}
+
+    async def last_seqs_within(
+        self, tenant: str, firsts: Mapping[str, Seq], max_bytes: int, max_rows: int
+    ) -> dict[str, Seq]:
+        found = self.those_of(tenant, firsts)
+        return {name: self.last_within(log, firsts[name], max_bytes, max_rows) for name, log in found.items()}
+
+    async def progress_of_logs(self, tenant: str, queues: Sequence[str], group: str) -> dict[str, Seq]:
+        found = {name: log for name, log in self.those_of(tenant, queues).items() if group in log.groups}
+        return {name: self.group_stats(log, log.groups[group], Instant(0)).progress_seq for name, log in found.items()}
+
+    def last_within(self, log: Log, first: Seq, max_bytes: int, max_rows: int) -> Seq:
         low = max(first, log.first_seq)
         last, used = low, 0
         for seq in range(low, min(log.last_seq, low + max_rows - 1) + 1):
@@ -500,6 +514,14 @@ class ReferenceStore(
             found.scan_seq = seq
         found.used(now)
         return self.group_stats(log, found, now)
+
+    async def report_progress_of_logs(
+        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+    ) -> dict[str, Seq]:
+        keys = {name: QueueKey(name, tenant) for name in self.those_of(tenant, seqs)}
+        return {
+            name: (await self.report_progress(key, group, seqs[name], now)).progress_seq for name, key in keys.items()
+        }
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         return self.log(key).groups.pop(group, None) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 CHUNK_BYTES = 8 * MEBIBYTE
 WALK_ROWS = 1_000_000
-"""How many seqs `last_seq_within` looks at to sum up payload bytes."""
+"""How many seqs one call of `last_seqs_within` looks at to sum up payload bytes; each log has its share."""
 
 
 class LogsAndGroups(LogVerbs, GroupVerbs, Protocol):
@@ -115,24 +115,35 @@ class Logs:
     async def bounds_of(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
         """The seqs that the logs of some queues hold, without queues that do not exist."""
         with self._in_flight:
-            validate.check_count(len(queues), self._limits.page, "the number of queues")
-            for queue in queues:
-                validate.check_key(QueueKey(queue, tenant))
+            self._check_queues(tenant, queues)
             return await self._store.bounds_of_logs(tenant, queues)
 
-    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
-        """The first seq whose message was created at or after an instant; last seq + 1 when there is none."""
-        with self._in_flight:
-            validate.check_key(key)
-            return await self._store.first_seq_at(key, at)
+    def _check_queues(self, tenant: str, queues: Collection[str]) -> None:
+        validate.check_count(len(queues), self._limits.page, "the number of queues")
+        for queue in queues:
+            validate.check_key(QueueKey(queue, tenant))
 
-    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int) -> Seq:
-        """The last seq of a range from ``first`` whose payloads fit; at least ``first``. The range is bounded."""
+    async def first_seqs_at(self, tenant: str, queues: Sequence[str], at: Instant) -> dict[str, Seq]:
+        """Of each log, the first seq whose message was created at or after an instant; last seq + 1 when there is none."""
         with self._in_flight:
-            validate.check_key(key)
-            if max_bytes < 1 or not 0 <= first <= validate.SEQ_MAX:
+            self._check_queues(tenant, queues)
+            return await self._store.first_seqs_at(tenant, queues, at)
+
+    async def last_seqs_within(self, tenant: str, firsts: Mapping[str, Seq], max_bytes: int) -> dict[str, Seq]:
+        """Of each log, the last seq of a range from its first seq whose payloads fit; at least that first seq. The ranges together are bounded."""
+        with self._in_flight:
+            self._check_queues(tenant, firsts)
+            if max_bytes < 1 or not all(0 <= first <= validate.SEQ_MAX for first in firsts.values()):
                 raise SkepError(Code.INVALID_REQUEST, "a number of bytes is positive, a seq is 0 or more")
-            return await self._store.last_seq_within(key, first, min(max_bytes, validate.SEQ_MAX), WALK_ROWS)
+            rows = max(1, WALK_ROWS // len(firsts))
+            return await self._store.last_seqs_within(tenant, firsts, min(max_bytes, validate.SEQ_MAX), rows)
+
+    async def progress_of(self, tenant: str, queues: Sequence[str], group: str) -> dict[str, Seq]:
+        """The progress of a group in some logs, without logs that it does not read."""
+        with self._in_flight:
+            self._check_queues(tenant, queues)
+            validate.check_name(group, "group")
+            return await self._store.progress_of_logs(tenant, queues, group)
 
     async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
         """Note that an external group, a reader of the raw log, has done all messages up to ``seq``. Progress never goes back."""
@@ -144,3 +155,16 @@ class Logs:
             stats = await self._store.report_progress(key, group, seq, self._clock.now())
             self._chores.settled(key, self._clock.now())
             return stats
+
+    async def report_progress_of(self, tenant: str, group: str, seqs: Mapping[str, Seq]) -> dict[str, Seq]:
+        """The same for a group in many logs, by queue; its progress in each, without queues that do not exist."""
+        with self._in_flight:
+            self._check_queues(tenant, seqs)
+            validate.check_name(group, "group")
+            if not all(0 <= seq <= validate.SEQ_MAX for seq in seqs.values()):
+                raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
+            now = self._clock.now()
+            progress = await self._store.report_progress_of_logs(tenant, group, seqs, now)
+            for queue in progress:
+                self._chores.settled(QueueKey(queue, tenant), now)
+            return progress

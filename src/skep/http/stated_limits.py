@@ -168,6 +168,13 @@ PLACES: dict[str, Json] = {
     "PublishRequest attempts": many(ATTEMPTS_MAX, 0),
     "DeadLetterSelection upToSeq": SEQ,
     "LogsBoundsRequest queues": {**many(MOST_QUEUES), "items": NAME},
+    "LogsBoundsRequest from": {"propertyNames": NAME, "additionalProperties": {"type": "integer", **SEQ}},
+    "ProgressOfMany seqs": {
+        "minProperties": 1,
+        "maxProperties": MOST_QUEUES,
+        "propertyNames": NAME,
+        "additionalProperties": {"type": "integer", **SEQ},
+    },
     "UnfitMessage seq": up_to(SEQ_MAX),
     "EffectItem version": up_to(VERSION_MAX, 0),
     "EffectItem events": many(EVENTS_MAX),

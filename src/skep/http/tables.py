@@ -106,7 +106,8 @@ async def _dead_letters(engine: Engine, wish: TableWish) -> Pages:
     after, left = wish.after_number, wish.limit
     if meant is not None and wish.since is not None:
         # A letter enters its log when it dies, so letters that died before are skipped.
-        after = max(after, await engine.log.first_seq_at(meant.queue, wish.since) - 1)
+        died = await engine.log.first_seqs_at(meant.queue.tenant, [meant.queue.name], wish.since)
+        after = max(after, died.get(meant.queue.name, Seq(1)) - 1)
     while meant is not None and left > 0:
         found = await engine.dead_letters.page(meant, after=Seq(after), limit=min(LETTER_ROWS, left))
         rows = [_letter(letter) for letter in found if wish.until is None or letter.seq <= wish.until]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from skep.model import Rates
+from skep.wire.log import MOST_QUEUES
 
 
 class GroupFigures(Struct, rename="camel"):
@@ -101,6 +103,19 @@ class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
 
     queue: str
     seq: int
+
+
+class ProgressOfMany(Struct, forbid_unknown_fields=True):
+    """Progress of an external group in many queues: by queue, the seq up to which it is done with all messages."""
+
+    seqs: Annotated[dict[str, int], Meta(min_length=1, max_length=MOST_QUEUES)]
+
+
+class ProgressOfManyResponse(Struct, rename="camel"):
+    """The progress of the group in each queue after the reports. Queues that do not exist are left out."""
+
+    consumer_group: str
+    progress: dict[str, int]
 
 
 class ReleaseRequest(Struct, rename="camel", forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from skep.wire.messages import QueueDepth
 
@@ -28,7 +28,7 @@ class LogBoundsResponse(Struct, rename="camel"):
     """The seqs a log holds, both inclusive; it is empty when ``firstSeq`` is ``lastSeq`` + 1.
 
     ``atSeq`` is the first seq at or after the time that was asked for (``lastSeq`` + 1 when there is none), ``throughSeq`` the
-    last one that fits. ``log`` names the log itself: it stays as long as the queue does. A queue that is deleted and
+    last one that fits, ``progressSeq`` the progress of the group that was asked for (null when it does not read this queue). ``log`` names the log itself: it stays as long as the queue does. A queue that is deleted and
     created again has another number, so that seqs of the one are not taken for seqs of the other.
     """
 
@@ -39,12 +39,20 @@ class LogBoundsResponse(Struct, rename="camel"):
     log: int
     at_seq: int | None = None
     through_seq: int | None = None
+    progress_seq: int | None = None
 
 
-class LogsBoundsRequest(Struct, forbid_unknown_fields=True):
-    """The queues whose bounds are wanted."""
+class LogsBoundsRequest(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """The queues whose bounds are wanted, and what else of each log.
+
+    ``from`` has the seq to begin at for some of the queues; ``maxBytes`` is for each of them.
+    """
 
     queues: Annotated[list[str], Meta(min_length=1, max_length=MOST_QUEUES)]
+    at: datetime | None = None
+    first: dict[str, int] = field(name="from", default_factory=dict)
+    max_bytes: int | None = None
+    consumer_group: str | None = None
 
 
 class LogsBoundsResponse(Struct):

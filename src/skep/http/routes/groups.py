@@ -23,12 +23,15 @@ from skep.wire.groups import (
     GroupFigures,
     GroupsResponse,
     LeasesReleased,
+    ProgressOfMany,
+    ProgressOfManyResponse,
     ProgressRequest,
     ReleaseRequest,
     SeekRequest,
     SeekResponse,
     SeekTo,
 )
+from skep.wire.log import MOST_QUEUES
 from skep.wire.times import to_instant
 
 QUEUE = Parameter("queue", str, "only of this queue")
@@ -37,6 +40,7 @@ PAGE_QUEUES = Parameter("limit", int, "queues whose groups one page has; 100 by 
 _decode_seek = msgspec.json.Decoder(SeekRequest)
 _decode_release = msgspec.json.Decoder(ReleaseRequest)
 _decode_progress = msgspec.json.Decoder(ProgressRequest)
+_decode_progress_of_many = msgspec.json.Decoder(ProgressOfMany)
 
 
 ROUTES: RouteTable[Engine] = RouteTable("Consumer groups")
@@ -122,6 +126,22 @@ async def progress(engine: Engine, call: Call) -> Answer:
     request = await call.json(_decode_progress)
     key = call.queue(request.queue)
     return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
+
+
+@ROUTES.route(
+    "POST", "/api/v1/consumer-groups/{group}/progress/batch", POP,
+    "Report the progress of a reader of the raw log in many queues",
+    request=ProgressOfMany, answers={200: ProgressOfManyResponse},
+    description=f"At most {MOST_QUEUES} queues; missing ones are left out of the answer. An error names a queue; the reports of others may have "
+    "taken effect. Repeating all of them does no harm.",
+    example={"seqs": {"orders": 1200, "invoices": 7}},
+)  # fmt: skip
+async def progress_of_many(engine: Engine, call: Call) -> Answer:
+    group, seqs = call.path("group"), (await call.json(_decode_progress_of_many)).seqs
+    for queue in seqs:
+        call.queue(queue)
+    done = await engine.log.report_progress_of(call.tenant, group, {queue: Seq(seq) for queue, seq in seqs.items()})
+    return json_answer(ProgressOfManyResponse(group, {queue: done[queue] for queue in seqs if queue in done}))
 
 
 @ROUTES.route(

@@ -33,7 +33,7 @@ from skep.wire.log import (
     LogsBoundsResponse,
 )
 from skep.wire.messages import NULL
-from skep.wire.times import to_datetime
+from skep.wire.times import to_datetime, to_instant
 
 LAST_SEQ = 2**63 - 1
 JSON_MESSAGES = 1_000
@@ -138,15 +138,36 @@ async def bounds(served: Served, call: Call) -> Answer:
 @ROUTES.route(
     "POST", "/api/v1/logs/bounds", READ, "Which seqs the logs of many queues hold", request=LogsBoundsRequest,
     answers={200: LogsBoundsResponse},
-    description=f"At most {MOST_QUEUES} queues; missing ones are left out of the answer.",
-    example={"queues": ["orders", "invoices"]},
+    description=f"At most {MOST_QUEUES} queues; missing ones are left out of the answer. With at also the seq of that time in each, with "
+    "from and maxBytes how far that many bytes reach in each, and with consumerGroup the group's progress in each.",
+    example={"queues": ["orders", "invoices"], "at": "2026-01-31T12:00:00Z", "from": {"orders": 1}, "maxBytes": 1_000_000, "consumerGroup": "lake"},
 )  # fmt: skip
 async def bounds_of_many(served: Served, call: Call) -> Answer:
-    wanted = (await call.json(_decode_queues)).queues
-    for name in wanted:
+    asked, log = await call.json(_decode_queues), served.engine.log
+    for name in asked.queues:
         call.queue(name)
-    found = await served.engine.log.bounds_of(call.tenant, wanted)
-    return json_answer(LogsBoundsResponse([_told_bounds(name, found[name]) for name in wanted if name in found]))
+    if others := asked.first.keys() - set(asked.queues):
+        raise SkepError(Code.INVALID_REQUEST, f"'from' names {min(others)!r}, which 'queues' does not")
+    if (asked.max_bytes is None) != (not asked.first):
+        raise SkepError(Code.INVALID_REQUEST, "'from' and 'maxBytes' go together")
+    found = await log.bounds_of(call.tenant, asked.queues)
+    at = fits = progress = dict[str, Seq]()
+    if asked.at is not None:
+        at = await log.first_seqs_at(call.tenant, asked.queues, to_instant(asked.at))
+    if asked.max_bytes is not None:
+        firsts = {name: Seq(seq) for name, seq in asked.first.items()}
+        fits = await log.last_seqs_within(call.tenant, firsts, asked.max_bytes)
+    if asked.consumer_group is not None:
+        progress = await log.progress_of(call.tenant, asked.queues, asked.consumer_group)
+    logs = [
+        structs.replace(
+            _told_bounds(name, found[name]),
+            at_seq=at.get(name), through_seq=fits.get(name), progress_seq=progress.get(name),
+        )
+        for name in asked.queues
+        if name in found
+    ]  # fmt: skip
+    return json_answer(LogsBoundsResponse(logs))
 
 
 async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
@@ -163,11 +184,14 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
     else:
         wait_seconds = DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
         found = await call.unless_gone(engine.log.bounds(key, after=Seq(after), wait_seconds=wait_seconds))
-    at_seq = None if at is None else await engine.log.first_seq_at(key, at)
+    at_seq = None
+    if at is not None:
+        at_seq = (await engine.log.first_seqs_at(key.tenant, [key.name], at)).get(key.name)
     through_seq = None
     if first is not None:
         most = parameters.count(query, "maxBytes", 1)
-        through_seq = await engine.log.last_seq_within(key, Seq(first), most)
+        fits = await engine.log.last_seqs_within(key.tenant, {key.name: Seq(first)}, most)
+        through_seq = fits.get(key.name)
     return structs.replace(_told_bounds(key.name, found), at_seq=at_seq, through_seq=through_seq)
 
 

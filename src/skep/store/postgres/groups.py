@@ -5,7 +5,10 @@ Functions that make messages ready also return the queue's id, so that other ser
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from skep.clock import Instant
+from skep.errors import Code, SkepError
 from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Seq, Start, Token
 from skep.model.queue import no_queue
 from skep.store.postgres import queues, stats
@@ -59,6 +62,41 @@ async def _report_progress(
     if row["state"] == "popping":
         raise group_is_not_external(key.name, group)
     return await stats.group_stats(connection, key, group, now)
+
+
+async def report_progress_of_logs(
+    db: Database, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+) -> dict[str, Seq]:
+    """Move an external group forward in many logs: where it is known, in one transaction; where it is new, one by one, since each log is locked."""
+    done, new = await db.pool.transaction(_report_where_known, tenant, group, seqs, now, db.shard)
+    for name in new:
+        try:
+            stats = await db.pool.transaction(
+                _report_progress, QueueKey(name, tenant), group, seqs[name], now, db.shard
+            )
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                raise
+            continue
+        done[name] = stats.progress_seq
+    return done
+
+
+async def _report_where_known(
+    connection: Connection, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, shard: int
+) -> tuple[dict[str, Seq], list[str]]:
+    """Move a group forward where it exists. Also returns the queues in which it does not."""
+    rows = await connection.fetch(
+        SQL["report_progress_of_logs"], tenant, list(seqs), list(seqs.values()), group, now, shard
+    )
+    for row in rows:
+        name = row["queue"]
+        if row["state"] == "beyond":
+            check_reported(name, seqs[name], row["last"])
+        if row["state"] == "popping":
+            raise group_is_not_external(name, group)
+    done = {row["queue"]: Seq(row["progress"]) for row in rows if row["state"] == "ok"}
+    return done, [row["queue"] for row in rows if row["state"] == "new"]
 
 
 async def delete_group(connection: Connection, key: QueueKey, group: str, now: Instant) -> bool:  # noqa: ARG001 - of the protocol

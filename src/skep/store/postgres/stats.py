@@ -11,7 +11,7 @@ import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.errors import Code, SkepError
-from skep.model import GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates
+from skep.model import GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
 from skep.model.history import RetentionPass
 from skep.model.queue import no_queue
 from skep.store.postgres import queues
@@ -77,6 +77,12 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
     if row is None:
         raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
     return _group_stats(row, queue, last_seq, now)
+
+
+async def progress_of_logs(connection: Connection, tenant: str, queues: Sequence[str], group: str) -> dict[str, Seq]:
+    """The progress of a group in some logs, without logs that it does not read."""
+    rows = await connection.fetch(SQL["progress_of_logs"], tenant, list(queues), group)
+    return {row["name"]: Seq(row["seq"]) for row in rows}
 
 
 def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant) -> GroupStats:

@@ -62,6 +62,16 @@ LEFT JOIN LATERAL (SELECT * FROM sample p WHERE p.queue_id = g.queue_id AND p.gr
                    ORDER BY p.queue_id, p.group_id, p.at LIMIT 1) a ON true
 ORDER BY g.queue_id, g.name
 
+-- name: progress_of_logs
+-- Each queue by the unique index on (tenant, name). The least first unsettled seq - 1, over the group's rows; without rows, how far it has discovered.
+SELECT q.name, least(g.scan_seq, coalesce(l.settled, g.scan_seq), coalesce(s.settled, g.scan_seq)) AS seq
+FROM unnest($2::text[]) AS wanted(name)
+CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.tenant = $1 AND q.name = wanted.name AND q.deleted_at IS NULL LIMIT 1) q
+CROSS JOIN LATERAL (SELECT * FROM consumer_group g WHERE g.queue_id = q.id AND g.name = $3 LIMIT 1) g
+CROSS JOIN LATERAL (SELECT min(coalesce(l.open[1] - 1, l.delivered_seq)) AS settled
+                    FROM partition_lease l WHERE l.queue_id = g.queue_id AND l.group_id::bigint = g.id) l
+CROSS JOIN LATERAL (SELECT min(s.seqs[1]) - 1 AS settled FROM set_lease s WHERE s.queue_id = g.queue_id AND s.group_id = g.id) s
+
 -- name: partitions
 SELECT x.partition, sum(x.unsettled)::bigint AS unsettled, sum(x.in_flight)::bigint AS in_flight, max(x.attempts) AS attempts,
        min(x.oldest_at) AS oldest_at, min(x.ready_at) AS ready_at, min(x.lease_deadline) AS lease_deadline,

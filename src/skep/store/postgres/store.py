@@ -127,6 +127,7 @@ class PostgresStore(Database):
 
     seek = groups.seek
     report_progress = groups.report_progress
+    report_progress_of_logs = groups.report_progress_of_logs
     delete_group = written(groups.delete_group)
 
     # operations
@@ -158,8 +159,9 @@ class PostgresStore(Database):
 
     log_bounds = read(browse.log_bounds)
     bounds_of_logs = read(browse.bounds_of_logs)
-    first_seq_at = read(log_position.first_seq_at)
-    last_seq_within = read(log_position.last_seq_within)
+    first_seqs_at = read(log_position.first_seqs_at)
+    last_seqs_within = read(log_position.last_seqs_within)
+    progress_of_logs = read(stats.progress_of_logs)
     delete_message = delete.delete_message
 
     # staged messages

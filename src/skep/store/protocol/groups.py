@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from skep.clock import Instant
@@ -19,6 +20,14 @@ class GroupVerbs(Protocol):
 
         A missing group is made, and begins at ``seq``. A seq beyond the log is INVALID_REQUEST. A group that pops is
         GROUP_NOT_EXTERNAL; a pop of an external group is GROUP_EXTERNAL.
+        """
+
+    async def report_progress_of_logs(
+        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+    ) -> dict[str, Seq]:
+        """Note the progress of an external group in many logs, by queue, as `report_progress` does in one; returns its progress in each.
+
+        Queues that do not exist are left out. An error names its queue; reports of other queues may have been noted by then.
         """
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from skep.clock import Instant
@@ -33,14 +33,22 @@ class LogVerbs(Protocol):
     async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
         """The seqs that the logs of some queues hold, in one read, without queues that do not exist."""
 
-    async def first_seq_at(self, key: QueueKey, at: Instant) -> Seq:
-        """The first seq whose message was created at or after an instant; last seq + 1 when there is none."""
+    async def first_seqs_at(self, tenant: str, queues: Sequence[str], at: Instant) -> dict[str, Seq]:
+        """Of each log, the first seq whose message was created at or after an instant; last seq + 1 when there is none.
 
-    async def last_seq_within(self, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-        """The last seq of a range from ``first`` whose payloads have at most ``max_bytes`` together; at least one message.
-
-        The range has at most ``max_rows`` seqs.
+        Queues that do not exist are left out, here and below.
         """
+
+    async def last_seqs_within(
+        self, tenant: str, firsts: Mapping[str, Seq], max_bytes: int, max_rows: int
+    ) -> dict[str, Seq]:
+        """Of each log, the last seq of a range from its first seq whose payloads have at most ``max_bytes`` together; at least one message.
+
+        Each range has at most ``max_rows`` seqs.
+        """
+
+    async def progress_of_logs(self, tenant: str, queues: Sequence[str], group: str) -> dict[str, Seq]:
+        """The progress of a group in some logs, without logs that it does not read."""
 
     async def delete_message(
         self, key: QueueKey, seq: Seq, id_: Id | None, now: Instant, dry_run: bool = False

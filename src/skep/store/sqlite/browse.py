@@ -37,8 +37,7 @@ def log_bounds(session: Session, key: QueueKey) -> LogBounds:
 
 def bounds_of_logs(session: Session, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
     """The seqs that some logs hold, without queues that do not exist: two look-ups by key for each."""
-    found = {name: session.find_queue(QueueKey(name, tenant)) for name in queues}
-    return {name: _bounds_of(queue) for name, queue in found.items() if queue is not None}
+    return {name: _bounds_of(queue) for name, queue in session.find_queues(tenant, queues).items()}
 
 
 def _bounds_of(queue: QueueRow) -> LogBounds:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from skep.clock import Instant
-from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Start, Token
+from skep.model import Cleared, ClearScope, GroupStats, QueueKey, Seq, Start, Token
 from skep.store.rules import check_reported, group_is_not_external
 from skep.store.sqlite import outcomes
 from skep.store.sqlite.discover import start_seq
@@ -38,12 +40,24 @@ def seek(session: Session, key: QueueKey, group: str, start: Start, now: Instant
 def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: Instant) -> GroupStats:
     """Move an external group forward, or make it."""
     queue = session.queue(key)
-    check_reported(key.name, seq, queue.last_seq)
+    return group_stats(session, queue, _report(session, queue, group, seq, now), now)
+
+
+def report_progress_of_logs(
+    session: Session, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+) -> dict[str, Seq]:
+    """Move an external group forward in many logs, or make it there."""
+    found = session.find_queues(tenant, seqs)
+    return {name: Seq(_report(session, queue, group, seqs[name], now).scan_seq) for name, queue in found.items()}
+
+
+def _report(session: Session, queue: QueueRow, group: str, seq: int, now: Instant) -> GroupRow:
+    check_reported(queue.key.name, seq, queue.last_seq)
     found = session.find_group(queue, group)
     if found is None:
         found = session.make_group(queue, group, max(seq, queue.first_seq - 1), now, external=True)
     elif not found.external:
-        raise group_is_not_external(key.name, group)
+        raise group_is_not_external(queue.key.name, group)
     elif seq > found.scan_seq:
         # An external group reads the messages for other groups, too. Gaps are counted already.
         gaps = seq - found.scan_seq - session.messages_between(queue, found.scan_seq, seq) if found.gaps else 0
@@ -53,7 +67,7 @@ def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: 
         found.scan_seq = seq
         session.touch_group(found)
     session.mark_active(found, now)
-    return group_stats(session, queue, found, now)
+    return found
 
 
 def delete_group(session: Session, key: QueueKey, group: str, now: Instant) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from skep.clock import Instant
-from skep.model import QueueKey, Seq
+from skep.model import Seq
 from skep.store.sqlite.database import Database
 from skep.store.sqlite.session import MAX_SEQ, QueueRow, Row, Session
 from skep.store.statements import load_statements
@@ -45,19 +45,27 @@ def find_seq_at(session: Session, queue: QueueRow, at: int) -> int:
     return queue.last_seq + 1 if found is None else found[0]
 
 
-def first_seq_at(session: Session, key: QueueKey, at: Instant) -> Seq:
-    """Like `find_seq_at`, without messages before the log's first seq."""
-    queue = session.queue(key)
-    return Seq(max(find_seq_at(session, queue, at), queue.first_seq))
+def first_seqs_at(session: Session, tenant: str, queues: Sequence[str], at: Instant) -> dict[str, Seq]:
+    """Like `find_seq_at` in each log, without messages before the log's first seq."""
+    found = session.find_queues(tenant, queues)
+    return {name: Seq(max(find_seq_at(session, queue, at), queue.first_seq)) for name, queue in found.items()}
 
 
-async def last_seq_within(db: Database, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    """The last seq of a range whose payloads fit into ``max_bytes``. A bulk reader walks the range."""
-    return await db.read_bulk(_last_seq_within, key, first, max_bytes, max_rows)
+async def last_seqs_within(
+    db: Database, tenant: str, firsts: Mapping[str, Seq], max_bytes: int, max_rows: int
+) -> dict[str, Seq]:
+    """The last seq of each range whose payloads fit into ``max_bytes``. A bulk reader walks the ranges."""
+    return await db.read_bulk(_last_seqs_within, tenant, firsts, max_bytes, max_rows)
 
 
-def _last_seq_within(session: Session, key: QueueKey, first: Seq, max_bytes: int, max_rows: int) -> Seq:
-    queue = session.queue(key)
+def _last_seqs_within(
+    session: Session, tenant: str, firsts: Mapping[str, Seq], max_bytes: int, max_rows: int
+) -> dict[str, Seq]:
+    found = session.find_queues(tenant, firsts)
+    return {name: _last_seq_within(session, queue, firsts[name], max_bytes, max_rows) for name, queue in found.items()}
+
+
+def _last_seq_within(session: Session, queue: QueueRow, first: Seq, max_bytes: int, max_rows: int) -> Seq:
     low, high = max(first, queue.first_seq), min(queue.last_seq, max(first, queue.first_seq) + max_rows - 1)
     if low > high:
         return Seq(queue.last_seq)

@@ -283,6 +283,11 @@ class Session:
             self._queues[key] = queue
         return queue
 
+    def find_queues(self, tenant: str, names: Iterable[str]) -> dict[str, QueueRow]:
+        """Those of some queues that exist, by name."""
+        found = {name: self.find_queue(QueueKey(name, tenant)) for name in names}
+        return {name: queue for name, queue in found.items() if queue is not None}
+
     def queue(self, key: QueueKey) -> QueueRow:
         """The queue; QUEUE_NOT_FOUND when there is none."""
         queue = self.find_queue(key)

@@ -93,6 +93,14 @@ def progress_of(session: Session, queue: QueueRow, group: GroupRow) -> int:
     return group.scan_seq if row is None or row[0] is None else min(row[0] - 1, group.scan_seq)
 
 
+def progress_of_logs(session: Session, tenant: str, queues: Sequence[str], group: str) -> dict[str, Seq]:
+    """The progress of a group in some logs, without logs that it does not read."""
+    rows = {
+        name: (queue, session.find_group(queue, group)) for name, queue in session.find_queues(tenant, queues).items()
+    }
+    return {name: Seq(progress_of(session, queue, found)) for name, (queue, found) in rows.items() if found is not None}
+
+
 def group_counters(queue: QueueRow, group: GroupRow) -> Counters:
     """The counters of a group in a sample."""
     return group.pushed(queue.last_seq), group.completed, group.retried, group.dead

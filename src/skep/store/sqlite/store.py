@@ -117,6 +117,7 @@ class SqliteStore(Database):
 
     seek = written(groups.seek)
     report_progress = written(groups.report_progress)
+    report_progress_of_logs = written(groups.report_progress_of_logs)
     delete_group = written(groups.delete_group)
 
     # operations
@@ -149,8 +150,9 @@ class SqliteStore(Database):
 
     log_bounds = read(browse.log_bounds)
     bounds_of_logs = read(browse.bounds_of_logs)
-    first_seq_at = read(log_position.first_seq_at)
-    last_seq_within = log_position.last_seq_within
+    first_seqs_at = read(log_position.first_seqs_at)
+    last_seqs_within = log_position.last_seqs_within
+    progress_of_logs = read(stats.progress_of_logs)
     delete_message = written(delete.delete_message)
 
     # staged messages

@@ -308,6 +308,14 @@ async def report_progress(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.report_progress(driver.key(), "external", Seq(1), driver.now)
 
 
+async def report_progress_of_logs(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.push("in another queue", queue="q.dead")
+    for queue in ("q", "q.dead"):
+        await driver.store.report_progress(driver.key(queue), "external", Seq(0), driver.now)
+    seqs = {"q.dead": Seq(1), "q": Seq(1)}
+    return lambda: driver.store.report_progress_of_logs(driver.key().tenant, "external", seqs, driver.now)
+
+
 async def clear(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.clear(driver.key(), ClearScope.ALL, driver.now)
 

@@ -132,6 +132,43 @@ BEGIN
 END
 $$;
 
+-- As report_progress, of one group in many logs (p_queues and p_seqs go together). First it locks the group's rows in the order of queues,
+-- and only then it counts: the counters come after all rows. Where there is no such group, the state is 'new' and nothing is done, since
+-- a group is made under the lock of its log, which comes after the rows, too.
+CREATE OR REPLACE FUNCTION report_progress_of_logs(p_tenant text, p_queues text[], p_seqs bigint[], p_name text, p_now bigint, p_shard smallint)
+RETURNS TABLE (queue text, state text, last bigint, progress bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    k record;
+    v_known integer[] := '{}';
+    v_names text[] := '{}';
+    v_reported bigint[] := '{}';
+BEGIN
+    FOR k IN
+        SELECT q.id, w.name, w.seq
+        FROM unnest(p_queues, p_seqs) AS w (name, seq)
+        CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.tenant = p_tenant AND q.name = w.name AND q.deleted_at IS NULL LIMIT 1) q
+        ORDER BY q.id
+    LOOP
+        PERFORM 1 FROM consumer_group g WHERE g.queue_id = k.id AND g.name = p_name FOR UPDATE;
+        IF FOUND THEN
+            v_known := v_known || k.id;
+            v_names := v_names || k.name;
+            v_reported := v_reported || k.seq;
+        ELSE
+            queue := k.name;
+            state := 'new';
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(v_known) LOOP
+        queue := v_names[i];
+        SELECT r.state, r.last INTO state, last FROM report_progress(v_known[i], p_name, v_reported[i], p_now, p_shard) r;
+        SELECT g.scan_seq INTO progress FROM consumer_group g WHERE g.queue_id = v_known[i] AND g.name = p_name;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 -- The id of a group, which is made on first use: one row, whatever the number of partitions. NULL when the queue was deleted
 -- meanwhile: nobody would remove a group that is made after that.
 CREATE OR REPLACE FUNCTION ensure_group(p_queue integer, p_name text, p_mode text, p_value bigint, p_now bigint)
