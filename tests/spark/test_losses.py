@@ -38,7 +38,7 @@ class Queues(Struct, frozen=True):
         given = {
             "url": self.url,
             "tenant": self.tenant,
-            "retrySeconds": "5",
+            "retrySeconds": "20",
             "waitSeconds": "0.2",
             "subscribe": subscribe,
         }

@@ -55,7 +55,7 @@ class AsyncClient(AsyncMessaging):
         self.settings = client_settings(urls, options)
         self.clock = clock or SystemClock()
         self._mint = IdMint(self.clock)
-        self._servers = Servers(self.settings)
+        self.servers = Servers(self.settings)
         self._transport = transport or AsyncTransport(self.settings)
 
     @classmethod
@@ -84,7 +84,7 @@ class AsyncClient(AsyncMessaging):
     @property
     def circuits(self) -> dict[str, BreakerState]:
         """Every server's circuit, by URL: closed, open or half open."""
-        return self._servers.states(self.clock.steady())
+        return self.servers.states(self.clock.steady())
 
     # messages
 
@@ -143,7 +143,7 @@ class AsyncClient(AsyncMessaging):
         raise AssertionError("the last try returns or raises")
 
     async def _round(self, call: ApiCall[T]) -> T:
-        asking = one_round(call, self._servers, self.clock)
+        asking = one_round(call, self.servers, self.clock)
         try:
             url = next(asking)
             while True:

@@ -57,7 +57,7 @@ class Client(Messaging):
         self.settings = client_settings(urls, options)
         self.clock = clock or SystemClock()
         self._mint = IdMint(self.clock)
-        self._servers = Servers(self.settings)
+        self.servers = Servers(self.settings)
         self._transport = transport or SyncTransport(self.settings)
 
     @classmethod
@@ -86,7 +86,7 @@ class Client(Messaging):
     @property
     def circuits(self) -> dict[str, BreakerState]:
         """Every server's circuit, by URL: closed, open or half open."""
-        return self._servers.states(self.clock.steady())
+        return self.servers.states(self.clock.steady())
 
     # messages
 
@@ -145,7 +145,7 @@ class Client(Messaging):
         raise AssertionError("the last try returns or raises")
 
     def _round(self, call: ApiCall[T]) -> T:
-        asking = one_round(call, self._servers, self.clock)
+        asking = one_round(call, self.servers, self.clock)
         try:
             url = next(asking)
             while True:

@@ -39,6 +39,9 @@ class Request(Struct, frozen=True):
     """Whether the client says who it is (`skep.client.consumer`)."""
     waits_for_room: bool = True
     """Whether to retry while a queue is full. A caller that holds a lease meanwhile should not wait."""
+    spread_by: str = ""
+    """With several servers: requests of the same text go to the same server, those of different texts to different ones (see `Servers`).
+    By default all go to the preferred server."""
 
     @property
     def target(self) -> str:

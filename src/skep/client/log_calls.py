@@ -12,7 +12,7 @@ from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import unexpected
 from skep.client.method import PAGE_ROWS, call, delete, get, part, post, put, texts
 from skep.client.queue_calls import GROUPS
-from skep.wire.groups import GroupFigures, ProgressRequest
+from skep.wire.groups import GroupFigures, ProgressOfMany, ProgressOfManyResponse, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
 from skep.wire.staging import (
@@ -177,9 +177,28 @@ class LogCalls:
         return _arrow(f"/api/v1/tables/{table}", query)
 
 
-def bounds_of_logs(queues: Sequence[str]) -> ApiCall[LogsBoundsResponse]:
-    """Which seqs the logs of many queues hold."""
-    return post(f"{LOG}s/bounds", LogsBoundsResponse, LogsBoundsRequest(list(queues)))
+def bounds_of_logs(
+    queues: Sequence[str],
+    *,
+    at: datetime | None = None,
+    first: Mapping[str, int] | None = None,
+    max_bytes: int | None = None,
+    group: str | None = None,
+) -> ApiCall[list[LogBoundsResponse]]:
+    """Which seqs the logs of many queues hold; `LogCalls.log_bounds` explains the rest, which is asked of each queue.
+
+    ``progress_seq`` is the progress of ``group``.
+    """
+    asked = LogsBoundsRequest(
+        queues=list(queues), at=at, first=dict(first or {}), max_bytes=max_bytes, consumer_group=group
+    )
+    return part(post(f"{LOG}s/bounds", LogsBoundsResponse, asked), lambda answer: answer.logs)
+
+
+def report_progress_of_logs(group: str, seqs: Mapping[str, int]) -> ApiCall[dict[str, int]]:
+    """Report the progress of an external group in many queues; its progress in each then, without queues that do not exist."""
+    path = f"{GROUPS}/{path_part(group)}/progress/batch"
+    return part(post(path, ProgressOfManyResponse, ProgressOfMany(dict(seqs))), lambda answer: answer.progress)
 
 
 def arrow_stream(answer: ApiResponse) -> bytes:

@@ -29,11 +29,11 @@ _CERTAINLY_NOTHING = frozenset({Code.STORE_BUSY, Code.STORE_FULL, Code.SERVER_BU
 def one_round(call: ApiCall[T], servers: Servers, clock: Clock) -> Round[T]:
     """One try of a call: ask the servers in turn until one is well. Yields a URL, wants an answer or why there is none."""
     error: SkepError | None = None
-    for index in servers.candidates(clock):
+    for index in servers.candidates(clock, call.request.spread_by):
         outcome = yield servers.urls[index]
         if isinstance(outcome, ApiResponse):
             if outcome.status < SERVER_ERRORS:
-                servers.succeeded(index)
+                servers.succeeded(index, call.request.spread_by)
                 if outcome.status >= REDIRECTS:
                     raise error_of(outcome)
                 return call.read(outcome)

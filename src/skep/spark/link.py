@@ -1,7 +1,9 @@
-"""The link from Spark to the server: the client's calls, with long retries while the server is away.
+"""The link from Spark to the servers: the client's calls, with long retries while the servers are away.
 
 A task that fails costs a batch and, on one machine, the whole query; so repeatable calls are retried for
 `retrySeconds`. That is a deadline: the rest of it bounds each try, also with a server that accepts a connection and stays silent.
+With several servers, calls are spread over all of them by what they are about (`skep.client.servers`): everybody reads the same part of a
+log from the same server, which may have it in memory.
 Each Python process has one link per connection, and with it its open sockets.
 """
 
@@ -9,27 +11,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from typing import TypeVar
 from urllib.parse import urlencode
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.client import Client
 from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import UnreachableError, error_of
-from skep.client.log_calls import bounds_of_logs
-from skep.client.servers import Servers
+from skep.client.log_calls import LogCalls, bounds_of_logs, report_progress_of_logs
 from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
-from skep.errors import Code, SkepError
+from skep.errors import SkepError
 from skep.spark.options import ServerConnection
 from skep.wire.log import ARROW, LogBoundsResponse
 from skep.wire.queues import ListedQueue
@@ -42,7 +43,10 @@ STREAM_SECONDS = 600.0
 USUAL_SECONDS = 30.0
 """The longest time of one try, and of silence in a stream."""
 QUEUES_AT_ONCE = 500
-"""The most queues in one request for bounds."""
+"""The most queues in one request about many."""
+SPREAD_SEQS = 50_000
+"""With several servers, so many seqs of a log are read from one of them. The parts begin at the same seqs for all readers, and have whole
+chunks of a server's memory. Fewer would make more requests; with more, the servers would have uneven shares of a small log."""
 NEVER_OPEN = 1_000_000
 """The failures that open the client's circuit breaker: so many that it never opens. The link itself decides how long it tries."""
 
@@ -58,6 +62,18 @@ class Log(Struct, frozen=True, kw_only=True):
     transaction_ids: Sequence[str] = ()
     trace_ids: Sequence[str] = ()
     compression: str = "none"
+
+
+class SpreadCalls(LogCalls):
+    """The calls of readers of logs, to the server that comes first for what they are about."""
+
+    def __init__(self, client: Client, about: Sequence[object]) -> None:
+        self._client = client
+        self.spread_by = " ".join(map(str, (client.settings.tenant, *about)))
+
+    def run(self, call: ApiCall[T]) -> T:
+        """Make a call."""
+        return self._client.run(ApiCall(structs.replace(call.request, spread_by=self.spread_by), call.read))
 
 
 class Link:
@@ -84,7 +100,7 @@ class Link:
         bounded = SyncTransport(settings, time_left=self.time_left)
         self.client = Client(connection.urls, transport=bounded, **options)
         self._clock = SystemClock()
-        self._servers = Servers(settings)
+        self._servers = self.client.servers
         # A stream lasts as long as data arrives. Without retries (retrySeconds 0) the first try has the usual time.
         silence = min(USUAL_SECONDS, connection.retry_seconds or USUAL_SECONDS)
         self._transport = SyncTransport(settings, silence_seconds=silence)
@@ -94,9 +110,9 @@ class Link:
         deadline = self._deadline.get()
         return None if deadline is None else deadline - self._now()
 
-    def run(self, call: ApiCall[T]) -> T:
-        """Make a call, with retries while the server is away."""
-        return self.patiently(lambda: self.client.run(call))
+    def about(self, *what: object) -> SpreadCalls:
+        """Calls about something, all of them to the same server while that answers."""
+        return SpreadCalls(self.client, what)
 
     def patiently(self, ask: Callable[[], T]) -> T:
         """Repeat a call while the server is away, until there is an answer or `retrySeconds` have passed."""
@@ -127,25 +143,32 @@ class Link:
         return self.patiently(lambda: self.client.log_bounds(queue))
 
     def bounds_of(self, queues: Sequence[str]) -> dict[str, LogBoundsResponse]:
-        """The bounds of many queues, some hundreds in a request; queues that do not exist are left out."""
-        pages = (queues[first : first + QUEUES_AT_ONCE] for first in range(0, len(queues), QUEUES_AT_ONCE))
-        return {one.queue: one for page in pages for one in self.run(bounds_of_logs(page)).logs}
+        """The bounds of many queues, some hundreds in a request; queues that do not exist are left out, here and below."""
+        return self._of_many(queues, bounds_of_logs)
 
     def next_bounds(self, queue: str, after: int, wait_seconds: float) -> LogBoundsResponse:
         """Wait for a message after a seq, at most so many seconds (a long poll), and return the bounds. It is not retried."""
-        return self.client.log_bounds(queue, after=after, wait_seconds=wait_seconds)
+        return self.about(queue).log_bounds(queue, after=after, wait_seconds=wait_seconds)
 
-    def first_seq_at(self, queue: str, at: datetime) -> int:
-        """The seq of the first message that was created at or after a time; the next free seq when there is none."""
-        found = self.patiently(lambda: self.client.log_bounds(queue, at=at)).at_seq
-        assert found is not None
-        return found
+    def first_seqs_at(self, queues: Sequence[str], at: datetime) -> dict[str, int]:
+        """Of each queue, the seq of the first message that was created at or after a time; the next free seq when there is none."""
+        found = self._of_many(queues, partial(bounds_of_logs, at=at))
+        return {queue: one.at_seq for queue, one in found.items() if one.at_seq is not None}
 
-    def last_seq_within(self, queue: str, first: int, most_bytes: int) -> int:
-        """The last seq up to which the payloads, from the first seq on, have at most so many bytes; at least the first seq."""
-        found = self.patiently(lambda: self.client.log_bounds(queue, first=first, max_bytes=most_bytes)).through_seq
-        assert found is not None
-        return found
+    def last_seqs_within(self, firsts: Mapping[str, int], most_bytes: int) -> dict[str, int]:
+        """Of each queue, the last seq up to which the payloads, from its first seq on, have at most so many bytes; at least the first seq."""
+
+        def call(page: Sequence[str]) -> ApiCall[list[LogBoundsResponse]]:
+            return bounds_of_logs(page, first={queue: firsts[queue] for queue in page}, max_bytes=most_bytes)
+
+        found = self._of_many(list(firsts), call)
+        return {queue: one.through_seq for queue, one in found.items() if one.through_seq is not None}
+
+    def _of_many(
+        self, queues: Sequence[str], call: Callable[[Sequence[str]], ApiCall[list[LogBoundsResponse]]]
+    ) -> dict[str, LogBoundsResponse]:
+        answers = (self.patiently(partial(self.about(page[0]).run, call(page))) for page in _pages(queues))
+        return {one.queue: one for answer in answers for one in answer}
 
     def queue_names(self) -> list[str]:
         return [queue.name for queue in self.queues()]
@@ -154,31 +177,40 @@ class Link:
         """All queues with their settings."""
         return self.patiently(lambda: list(self.client.queues(stats=False)))
 
-    def progress(self, queue: str, group: str) -> int:
-        """The progress of a group in a queue (its committed offset); 0 when there is no such group."""
+    def progress_of(self, queues: Sequence[str], group: str) -> dict[str, int]:
+        """The progress of a group in each queue (its committed offset); queues that the group does not read are left out."""
+        found = self._of_many(queues, partial(bounds_of_logs, group=group))
+        return {queue: one.progress_seq for queue, one in found.items() if one.progress_seq is not None}
 
-        def ask() -> int:
-            try:
-                return self.client.group(group, queue).queues[0].progress_seq
-            except SkepError as error:
-                if error.code is Code.GROUP_NOT_FOUND:
-                    return 0
-                raise
-
-        return self.patiently(ask)
-
-    def report_progress(self, queue: str, group: str, seq: int) -> None:
-        """Set the progress of a group, which then follows a Spark query."""
-        self.patiently(lambda: self.client.report_progress(queue, group, seq))
+    def report_progress(self, group: str, seqs: Mapping[str, int]) -> None:
+        """Set the progress of a group in some queues; it then follows a Spark query."""
+        for page in _pages(list(seqs)):
+            call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page})
+            self.patiently(partial(self.about(page[0]).run, call))
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
-        """The batches of a range, in order. A stream that breaks is requested again from where it broke."""
+        """The batches of a range, in order, each part from its server. A stream that breaks is requested again from where it broke."""
+        for part in self._parts(log):
+            yield from self._read(part, self.about(log.queue, (part.first - 1) // SPREAD_SEQS))
+
+    def _parts(self, log: Log) -> Iterator[Log]:
+        """A range in the parts that are read from one server each."""
+        if len(self._servers.urls) == 1:
+            yield log
+            return
+        first = log.first
+        while first <= log.last:
+            last = min(log.last, (first - 1) // SPREAD_SEQS * SPREAD_SEQS + SPREAD_SEQS)
+            yield structs.replace(log, first=first, last=last)
+            first = last + 1
+
+    def _read(self, log: Log, about: SpreadCalls) -> Iterator[pa.RecordBatch]:
         position, deadline, is_retry = log.first, self._new_deadline(), False
         while position <= log.last:
             try:
                 if is_retry:  # by a call that obeys the deadline: a stream ends only by its silence
-                    self._knock(deadline)
-                with self.stream(f"/api/v1/log/{path_part(log.queue)}", _log_query(log, position)) as batches:
+                    self._knock(deadline, about)
+                with self.stream(f"/api/v1/log/{path_part(log.queue)}", _log_query(log, position), about) as batches:
                     for batch in batches:
                         if batch.num_rows:
                             yield batch
@@ -189,41 +221,44 @@ class Link:
                 self._pause(error, deadline)
                 is_retry = True
 
-    def _knock(self, deadline: float) -> None:
-        """Ask the server for its health; raise when it does not answer before the deadline."""
+    def _knock(self, deadline: float, about: SpreadCalls) -> None:
+        """Ask the server for its health; raise when none answers before the deadline."""
         before = self._deadline.set(deadline)
         try:
-            self.client.run(ApiCall(Request("GET", "/health"), lambda _: None))
+            about.run(ApiCall(Request("GET", "/health"), lambda _: None))
         finally:
             self._deadline.reset(before)
 
     def table(self, name: str, **query: str) -> list[pa.RecordBatch]:
-        """The batches of one page of a table."""
-        tries = count()
+        """The batches of one page of a table. The pages of a queue come from the same server."""
+        about, tries = self.about(name, query.get("queue", "")), count()
 
         def ask() -> list[pa.RecordBatch]:
             if next(tries) and (deadline := self._deadline.get()) is not None:
-                self._knock(deadline)
-            with self.stream(f"/api/v1/tables/{name}", list(query.items())) as batches:
+                self._knock(deadline, about)
+            with self.stream(f"/api/v1/tables/{name}", list(query.items()), about) as batches:
                 return list(batches)
 
         return self.patiently(ask)
 
     @contextmanager
-    def stream(self, path: str, query: Sequence[tuple[str, str]]) -> Iterator[pa.RecordBatchReader]:
-        """Open an Arrow stream, from the first server that answers. It is read while it arrives."""
+    def stream(self, path: str, query: Sequence[tuple[str, str]], about: SpreadCalls) -> Iterator[pa.RecordBatchReader]:
+        """Open an Arrow stream about something, from the first of its servers that answers. It is read while it arrives."""
         target = f"{path}?{urlencode(query)}" if query else path
         request = Request("GET", target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
         failure: SkepError | None = None
-        for index in self._servers.candidates(self._clock):
+        for index in self._servers.candidates(self._clock, about.spread_by):
             with self._transport.opened(self._servers.urls[index], request) as answer:
                 if isinstance(answer, Body):
-                    self._servers.succeeded(index)
+                    self._servers.succeeded(index, about.spread_by)
                     try:
                         with pa.ipc.open_stream(answer) as batches:
                             yield batches
                             return
-                    except (pa.ArrowInvalid, OSError) as error:
+                    except (pa.ArrowInvalid, OSError, UnreachableError) as error:
+                        self._servers.failed(index, self._clock.steady())
+                        if isinstance(error, UnreachableError):
+                            raise
                         raise UnreachableError(f"the answer ended too early: {error}", sent=True) from error
                 failure = error_of(answer) if isinstance(answer, ApiResponse) else answer
             if not failure.retryable:
@@ -231,9 +266,10 @@ class Link:
             self._servers.failed(index, self._clock.steady())
         raise failure or self._servers.closed_to_all(self._clock.steady())
 
-    def send(self, path: str, body: bytes, read: Callable[[ApiResponse], T], query: dict[str, str] | None = None) -> T:
-        """Send an Arrow stream that may be sent twice."""
-        return self.run(ApiCall(Request("POST", path, body, query, headers={"Content-Type": ARROW}), read))
+    def push(self, body: bytes, read: Callable[[ApiResponse], T], query: dict[str, str], about: SpreadCalls) -> T:
+        """Push an Arrow stream that may be sent twice."""
+        call = ApiCall(Request("POST", "/api/v1/push", body, query, headers={"Content-Type": ARROW}), read)
+        return self.patiently(lambda: about.run(call))
 
     def _pause(self, error: SkepError, deadline: float) -> None:
         """Wait before the next try. Raise when the error is final, or when there is no time for another try."""
@@ -242,6 +278,10 @@ class Link:
         if self._now() + PAUSE_SECONDS > deadline:
             raise self.given_up(error) from error
         self._sleep(PAUSE_SECONDS)
+
+
+def _pages(queues: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (queues[first : first + QUEUES_AT_ONCE] for first in range(0, len(queues), QUEUES_AT_ONCE))
 
 
 def link(connection: ServerConnection) -> Link:

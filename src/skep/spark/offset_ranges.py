@@ -68,23 +68,24 @@ def starting(
 ) -> Offsets:
     """The offset after which each queue is read."""
     _check_named(options.starting, all_bounds, "startingOffsets")
-    return {queue: _start_of(link, options, queue, bounds, lake) for queue, bounds in all_bounds.items()}
-
-
-def _start_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds, lake: LakeIndex | None) -> int:
-    earliest = bounds.first_seq - 1
+    earliest = {queue: bounds.first_seq - 1 for queue, bounds in all_bounds.items()}
     if options.starting_at is not None:
-        return max(earliest, first_seq_at(link, bounds, options.starting_at, lake) - 1)
+        found = first_seqs_at(link, all_bounds, options.starting_at, lake)
+        return {queue: max(least, found.get(queue, 0) - 1) for queue, least in earliest.items()}
     match options.starting:
         case "earliest":
             return earliest
         case "latest":
-            return bounds.last_seq
+            return {queue: bounds.last_seq for queue, bounds in all_bounds.items()}
         case "group":
             assert options.group is not None
-            return max(earliest, link.progress(queue, options.group))
+            progress = link.progress_of(list(all_bounds), options.group)
+            return {queue: max(least, progress.get(queue, 0)) for queue, least in earliest.items()}
         case offsets:
-            return _named(queue, offsets.get(queue, EARLIEST), bounds, "startingOffsets")
+            return {
+                queue: _named(queue, offsets.get(queue, EARLIEST), bounds, "startingOffsets")
+                for queue, bounds in all_bounds.items()
+            }
 
 
 def ending(
@@ -92,22 +93,23 @@ def ending(
 ) -> Offsets:
     """The last seq of each queue that a batch read includes."""
     _check_named(options.ending, all_bounds, "endingOffsets")
-    return {queue: _end_of(link, options, queue, bounds, lake) for queue, bounds in all_bounds.items()}
-
-
-def first_seq_at(link: Link, bounds: Bounds, at: datetime, lake: LakeIndex | None) -> int:
-    """The seq of the first message that was pushed at or after a time, in the lake or the log; the next free seq when there is none."""
-    archived = None if lake is None else lake.archived(bounds)
-    if lake is not None and archived is not None:
-        found = lake.first_seq_at(bounds.queue, archived.generation, at)
-        if found is not None:
-            return found
-    return link.first_seq_at(bounds.queue, at)
-
-
-def _end_of(link: Link, options: SourceOptions, queue: str, bounds: Bounds, lake: LakeIndex | None) -> int:
     if options.ending_at is not None:
-        return first_seq_at(link, bounds, options.ending_at, lake) - 1
+        found = first_seqs_at(link, all_bounds, options.ending_at, lake)
+        return {queue: found.get(queue, bounds.first_seq) - 1 for queue, bounds in all_bounds.items()}
+    return {queue: _end_of(options, queue, bounds) for queue, bounds in all_bounds.items()}
+
+
+def first_seqs_at(link: Link, all_bounds: Mapping[str, Bounds], at: datetime, lake: LakeIndex | None) -> dict[str, int]:
+    """By queue, the seq of the first message that was pushed at or after a time, in the lake or the log; the next free seq when there
+    is none.
+    """
+    found = link.first_seqs_at(list(all_bounds), at)
+    if lake is not None:
+        found |= {queue: seq for queue, one in all_bounds.items() if (seq := lake.first_seq_at(one, at)) is not None}
+    return found
+
+
+def _end_of(options: SourceOptions, queue: str, bounds: Bounds) -> int:
     if isinstance(options.ending, dict):
         return _named(queue, options.ending.get(queue, LATEST), bounds, "endingOffsets")
     return bounds.first_seq - 1 if options.ending == "earliest" else bounds.last_seq

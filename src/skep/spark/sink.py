@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION
-from skep.spark.link import Link, link
+from skep.spark.link import Link, SpreadCalls, link
 from skep.spark.options import SinkOptions
 from skep.wire.staging import Attempt, PublishedAnswer
 
@@ -123,7 +123,8 @@ class Writing:
         if self._options.delivery == "at-least-once":
             self._push(server, batches, told)
             return told
-        told.passed_over = server.patiently(lambda: server.client.staging(query, epoch)).published
+        calls = self._calls(server, told)
+        told.passed_over = server.patiently(lambda: calls.staging(query, epoch)).published
         with OneAhead() as sender:
             for chunk, rows in enumerate(gathered(batches, self._options.stage_rows, STAGE_BYTES)):
                 if not told.passed_over:
@@ -133,9 +134,9 @@ class Writing:
 
     def _stage(self, server: Link, told: Written, chunk: int, rows: bytes) -> None:
         """Stage a portion. If the epoch was published meanwhile, note that instead."""
-        where = (told.query, told.epoch, told.partition, told.attempt)
+        where, calls = (told.query, told.epoch, told.partition, told.attempt), self._calls(server, told)
         try:
-            server.patiently(lambda: server.client.stage(*where, rows, chunk=chunk, queue=self._options.queue))
+            server.patiently(lambda: calls.stage(*where, rows, chunk=chunk, queue=self._options.queue))
         except SkepError as error:
             if error.code is not Code.EPOCH_PUBLISHED:
                 raise
@@ -147,8 +148,12 @@ class Writing:
             for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
                 stream = encoded([without_nulls(batch) for batch in rows])
                 # A push that was answered well is stored, or safe in the server's hands.
-                sender.send(partial(server.send, "/api/v1/push", stream, lambda _: None, query))
+                sender.send(partial(server.push, stream, lambda _: None, query, self._calls(server, told)))
                 told.count(rows, self._options.queue)
+
+    def _calls(self, server: Link, told: Written) -> SpreadCalls:
+        """The calls of a task, all to the same server, and those of other tasks to others."""
+        return server.about(told.query, told.epoch, told.partition)
 
     def publish(self, messages: Sequence[WriterCommitMessage | None], cure: str) -> None:
         """Publish what the tasks of an epoch staged. Refuse an epoch that was published before with other rows."""
@@ -159,11 +164,12 @@ class Writing:
             return
         server = link(self._options.connection)
         query, epoch = told[0].query, told[0].epoch
+        calls = server.about(query, epoch)
         staged = [Attempt(one.partition, one.attempt, one.rows) for one in told if not one.passed_over]
         answer = (
-            server.patiently(lambda: server.client.publish(query, epoch, staged))
+            server.patiently(lambda: calls.publish(query, epoch, staged))
             if staged
-            else server.patiently(lambda: server.client.staging(query, epoch)).answer
+            else server.patiently(lambda: calls.staging(query, epoch)).answer
         )
         check_same(told, answer or PublishedAnswer(query, epoch), cure)
 

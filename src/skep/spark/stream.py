@@ -134,14 +134,16 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group is None:
             return
         offsets, logs = parted(done)
+        moved: dict[str, tuple[int, int]] = {}
         for queue, seq in offsets.items():
             seen = self._seen.get(queue)
             # An offset of a deleted log says nothing about the new one.
             if seen is None or seq > seen.last_seq or logs.get(queue, seen.log) != seen.log:
                 continue
             if self._reported.get(queue) != (seen.log, seq):
-                self._server.report_progress(queue, self._options.group, seq)
-                self._reported[queue] = (seen.log, seq)
+                moved[queue] = (seen.log, seq)
+        self._server.report_progress(self._options.group, {queue: seq for queue, (_, seq) in moved.items()})
+        self._reported |= moved
 
     def _look(self) -> dict[str, Bounds]:
         """The bounds of the subscribed queues that exist now."""
@@ -211,16 +213,21 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             wanted = shares(wanted, self._options.max_offsets)
         if self._options.max_bytes is not None:
             most = max(1, self._options.max_bytes // len(wanted))
-            for queue, count in wanted.items():
-                if count:
-                    last = self._last_within(queue, begin[queue] + 1, most)
-                    wanted[queue] = min(count, last - begin[queue])
+            firsts = {queue: begin[queue] + 1 for queue, count in wanted.items() if count}
+            for queue, last in self._lasts_within(firsts, most).items():
+                wanted[queue] = min(wanted[queue], last - begin[queue])
         return {**end, **{queue: begin[queue] + count for queue, count in wanted.items()}}
 
-    def _last_within(self, queue: str, first: int, most_bytes: int) -> int:
-        """The last seq up to which the messages have so many bytes: in the lake those of its files, in the log those of payloads."""
-        in_lake = None if self._lake is None else self._lake.last_seq_within(self._seen[queue], first, most_bytes)
-        return self._server.last_seq_within(queue, first, most_bytes) if in_lake is None else in_lake
+    def _lasts_within(self, firsts: Mapping[str, int], most_bytes: int) -> Offsets:
+        """The last seqs up to which the messages have so many bytes: in the lake those of its files, in the log those of payloads."""
+        lasts: Offsets = {}
+        for queue, first in firsts.items():
+            in_lake = None if self._lake is None else self._lake.last_seq_within(self._seen[queue], first, most_bytes)
+            if in_lake is not None:
+                lasts[queue] = in_lake
+        return lasts | self._server.last_seqs_within(
+            {queue: first for queue, first in firsts.items() if queue not in lasts}, most_bytes
+        )
 
     def _wait(self, start: Mapping[str, int]) -> None:
         """Return when one of the queues has a new message, or after `waitSeconds`."""

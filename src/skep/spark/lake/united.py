@@ -8,7 +8,7 @@ quicker, looks for them in the lake, which had them before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -94,10 +94,13 @@ class LakeIndex:
             last, left = file.last_seq, left - file.bytes * (file.last_seq - begin + 1) / rows
         return last
 
-    def first_seq_at(self, queue: str, generation: int, at: datetime) -> int | None:
+    def first_seq_at(self, bounds: Bounds, at: datetime) -> int | None:
         """The seq of the first message of the lake that was pushed at or after a time; None when there is none."""
-        micros, day = micros_of(at), at.date().isoformat()
-        for file in self.files(queue, generation):
+        archived = self.archived(bounds)
+        if archived is None:
+            return None
+        micros, day, generation = micros_of(at), at.astimezone(UTC).date().isoformat(), archived.generation
+        for file in self.files(bounds.queue, generation):
             if file.date < day or (file.last_at is not None and file.last_at < micros):
                 continue
             for rows in rows_of_file(file, ("generation", "seq", "created_at")):

@@ -217,5 +217,4 @@ def verify(
 def _report_progress(context: Context, end: Mapping[str, int]) -> None:
     """Move the group on the server; retention waits for it."""
     if context.wishes.group is not None:
-        for queue, seq in end.items():
-            context.inputs.link.report_progress(queue, context.wishes.group, seq)
+        context.inputs.link.report_progress(context.wishes.group, end)

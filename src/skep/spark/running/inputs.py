@@ -80,7 +80,7 @@ class Inputs:
             activity.leases.unpersist()
             activity.dead_letters.unpersist()
         self._seen = []
-        there = set(filter(self._is_there, queues)) if queues else set(self.link.queue_names())
+        there = set(self.link.bounds_of(queues)) if queues else set(self.link.queue_names())
         lost = sorted({*self.take_missed(), *(self._known - there).intersection(self.queues)})
         self.gone |= set(lost)
         self._known |= there
@@ -94,15 +94,6 @@ class Inputs:
         if self._sealed is None:
             self._sealed = sealed(self.link.queues())
         return self._sealed
-
-    def _is_there(self, queue: str) -> bool:
-        try:
-            self.link.bounds(queue)
-        except SkepError as error:
-            if error.code is not Code.QUEUE_NOT_FOUND:
-                raise
-            return False
-        return True
 
     def bounds(self) -> dict[str, Bounds]:
         """The present bounds of each log, without queues that were deleted meanwhile."""
@@ -130,7 +121,7 @@ class Inputs:
 
     def miss(self, queue: str) -> bool:
         """Whether a queue was deleted since the run began. If so, it is left out from now on."""
-        if queue not in self._known or self._is_there(queue):
+        if queue not in self._known or self.link.bounds_of([queue]):
             return False
         if queue in self.queues:
             self.queues.remove(queue)
@@ -220,8 +211,9 @@ class Inputs:
             .agg(F.count("settled_at").alias("leases"), F.max("settled_at").alias("newest"))
             .collect()
         )
+        begins = self._begins(bounds, since, through)
         stretches = {
-            queue: self._wanted(queue, held, since, through, of_leases[queue])
+            queue: _wanted(held, begins.get(queue), through.get(queue, 0), of_leases[queue])
             for queue, held in bounds.items()
             if held.last_seq >= held.first_seq
         }
@@ -236,19 +228,20 @@ class Inputs:
             {"messages": messages.count(), "leases": sum(row["leases"] for row in groups)},
         )  # fmt: skip
 
-    def _wanted(
-        self, queue: str, held: Bounds, since: datetime | None, through: Mapping[str, int], named: Sequence[Stretch]
-    ) -> list[Stretch]:
-        """The needed parts of a log: the messages of leases, and those that are new or were pushed since then."""
-        after = through.get(queue, 0)
-        whole = Stretch(held.first_seq, held.last_seq)
-        if since is None or not 0 < after <= whole.last:  # never seen, or deleted and made anew since then
-            return [whole]
+    def _begins(
+        self, bounds: Mapping[str, Bounds], since: datetime | None, through: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The first seq of each log since a time. Logs that were never seen, or were deleted and made anew since then, are left out."""
+        if since is None:
+            return {}
+        seen = {queue: held for queue, held in bounds.items() if 0 < through.get(queue, 0) <= held.last_seq}
         # Where nothing was pushed since then, the server need not be asked for the seq of that time.
-        is_quiet = held.last_created_at is not None and held.last_created_at < since
-        begin = whole.last + 1 if is_quiet else self.link.first_seq_at(queue, since)
-        pushed = Stretch(min(after + 1, begin), whole.last)
-        return merged([*named, pushed], whole, MOST_STRETCHES)
+        quiet = {
+            queue: held.last_seq + 1
+            for queue, held in seen.items()
+            if held.last_created_at is not None and held.last_created_at < since
+        }
+        return quiet | self.link.first_seqs_at([queue for queue in seen if queue not in quiet], since)
 
     def _stretches(self, wanted: Mapping[str, Sequence[Stretch]]) -> DataFrame:
         found = self._spark.createDataFrame([], TRACED_SCHEMA)
@@ -288,6 +281,14 @@ def _cores(spark: SparkSession) -> int | None:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context, and says so by errors of its own
         return None
+
+
+def _wanted(held: Bounds, begin: int | None, after: int, named: Sequence[Stretch]) -> list[Stretch]:
+    """The needed parts of a log: the messages of leases, those from ``begin`` on, and those after ``after``; without a beginning, all."""
+    whole = Stretch(held.first_seq, held.last_seq)
+    if begin is None:
+        return [whole]
+    return merged([*named, Stretch(min(after + 1, begin), whole.last)], whole, MOST_STRETCHES)
 
 
 def options_of(connection: ServerConnection) -> dict[str, str]:

@@ -181,7 +181,7 @@ def _push_all(context: Context, stage: Stage, chosen: DataFrame) -> None:
             time.sleep(max(0.0, begun + stage.rows_out / rate - context.now()))
         for queue, rows in _by_queue(batch):
             targets.add(queue)
-            duplicates += link.send("/api/v1/push", encoded([rows]), _duplicates, {"queue": queue})
+            duplicates += link.push(encoded([rows]), _duplicates, {"queue": queue}, link.about(queue))
         stage.rows_out += batch.num_rows
         stage.batches += 1
         context.tell(stage)

@@ -106,9 +106,10 @@ def run_quality(context: Context) -> None:
     with context.stage("quality") as stage:
         queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.checks], "checks")
         shown: list[tuple[str, str, str, int, int]] = []
-        for queue in queues:
+        bounds = context.inputs.bounds()
+        for queue in [queue for queue in queues if queue in bounds]:  # the others were deleted during the run
             counting = Observation()
-            end = {queue: context.inputs.link.bounds(queue).last_seq}
+            end = {queue: bounds[queue].last_seq}
             checked = quality(context.inputs.messages(end=end), app, queue, observe=counting)
             target = context.root / "quarantine" / f"queue={escaped(queue)}"
             quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
