@@ -7,6 +7,8 @@ import pytest
 import skep
 from skep.client.breaker import Breaker, BreakerState
 from skep.client.failures import CircuitOpenError
+from skep.client.servers import Servers, ranked
+from skep.client.settings import client_settings
 from skep.clock import Instant, ManualClock, seconds
 from skep.errors import Code
 from tests.client.scripted import HANG_UP, ScriptedServer, problem, reply, unused_url
@@ -66,6 +68,53 @@ def test_the_first_server_is_tried_again_after_a_while_and_kept_when_it_is_back(
         client.pop("orders")
 
     assert (len(first.requests), len(second.requests)) == (4, 2)
+
+
+URLS = ("http://a:1", "http://b:1", "http://c:1")
+TEXTS = [f"orders {number}" for number in range(300)]
+
+
+def servers(urls: tuple[str, ...] = URLS) -> Servers:
+    return Servers(client_settings(urls, {"breaker_failures": 1_000, "failback_seconds": 30}))
+
+
+def firsts(among: Servers, clock: ManualClock) -> dict[str, str]:
+    return {text: among.urls[next(iter(among.candidates(clock, text)))] for text in TEXTS}
+
+
+def test_requests_that_are_spread_go_to_all_servers_alike_whatever_their_order() -> None:
+    clock = ManualClock()
+    found = firsts(servers(), clock)
+
+    assert found == firsts(servers(URLS[::-1]), clock) == firsts(servers(), clock)
+    shares = [list(found.values()).count(url) for url in URLS]
+    assert all(70 < share < 130 for share in shares), shares
+    assert all(sorted(servers().candidates(clock, text)) == [0, 1, 2] for text in TEXTS)
+
+
+def test_of_requests_that_are_spread_only_those_of_a_lost_server_move_and_they_come_back() -> None:
+    clock, among = ManualClock(), servers()
+    before = firsts(among, clock)
+
+    among.failed(1, clock.steady())
+    during = firsts(among, clock)
+    clock.advance(30)
+    after = firsts(among, clock)
+    among.failed(1, clock.steady())
+    among.succeeded(1, TEXTS[0])
+
+    moved = {text for text in TEXTS if during[text] != before[text]}
+    assert moved == {text for text in TEXTS if before[text] == URLS[1]}
+    assert {during[text] for text in moved} == {URLS[0], URLS[2]}
+    assert all(during[text] == URLS[ranked(URLS, text)[1]] for text in moved)
+    assert before == after == firsts(among, clock)
+
+
+def test_what_is_spread_does_not_move_the_others() -> None:
+    clock, among = ManualClock(), servers()
+    among.failed(2, clock.steady())
+    among.succeeded(2, "orders 1")
+    assert list(among.candidates(clock)) == [0, 1, 2]
 
 
 def test_an_error_that_is_not_the_servers_health_moves_nobody() -> None:

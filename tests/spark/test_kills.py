@@ -1,5 +1,5 @@
 """Driver, Python workers and server killed at random while messages are copied: none is lost, none is there twice, each partition
-keeps its order. On both stores, into a lake and into another queue.
+keeps its order. On both stores, and with two servers of one store; into a lake and into another queue.
 """
 
 from __future__ import annotations
@@ -41,33 +41,39 @@ VICTIMS = ("driver", "worker", "server", "worker", "driver")
 
 
 class Kept:
-    """A server that can be killed and comes back at the same port with the same store."""
+    """Servers of a store. Each can be killed, and comes back at the same port with the same store."""
 
-    def __init__(self, store: str, folder: Path) -> None:
-        self._arguments = ("--store", store, "--port", str(free_port()))
+    def __init__(self, store: str, servers: int, folder: Path) -> None:
+        self._store = store
         self._folder = folder
-        self.url = f"http://127.0.0.1:{self._arguments[-1]}"
-        self._serve = self._started()
+        self._ports = [free_port() for _ in range(servers)]
+        self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
+        self._serves = [self._started(port) for port in self._ports]
 
-    def _started(self) -> ServeProcess:
-        serve = ServeProcess(*self._arguments, folder=self._folder)
+    def _started(self, port: int) -> ServeProcess:
+        serve = ServeProcess("--store", self._store, "--port", str(port), folder=self._folder)
         serve.listening()
         return serve
 
-    def kill(self) -> None:
-        self.close()
-        self._serve = self._started()
+    def kill(self, which: int) -> None:
+        """Kill one, and start it again."""
+        self._end(self._serves[which])
+        self._serves[which] = self._started(self._ports[which])
 
     def close(self) -> None:
-        self._serve.process.kill()
-        self._serve.ended()
-        assert self._serve.process.stderr is not None
-        self._serve.process.stderr.close()
+        for serve in self._serves:
+            self._end(serve)
+
+    def _end(self, serve: ServeProcess) -> None:
+        serve.process.kill()
+        serve.ended()
+        assert serve.process.stderr is not None
+        serve.process.stderr.close()
 
 
 @contextmanager
-def kept(store: str, folder: Path) -> Iterator[Kept]:
-    server = Kept(store, folder)
+def kept(store: tuple[str, int], folder: Path) -> Iterator[Kept]:
+    server = Kept(*store, folder)
     try:
         yield server
     finally:
@@ -123,7 +129,7 @@ def kill(
 ) -> psutil.Popen:
     java, python = family(driver)
     if victim == "server":
-        server.kill()
+        server.kill(chance.randrange(len(server.urls)))
     elif victim == "worker" and python:
         dead(chance.choice(python))
     elif victim == "driver" and java:
@@ -145,9 +151,9 @@ def dead(*processes: psutil.Process) -> None:
             continue
 
 
-def fill(url: str, queue: str) -> None:
+def fill(urls: list[str], queue: str) -> None:
     """Push messages that each name their partition and their number."""
-    with skep.Client(url) as client:
+    with skep.Client(urls) as client:
         for first in range(0, MESSAGES, STREAM_MESSAGES):
             numbers = range(first, min(MESSAGES, first + STREAM_MESSAGES))
             batch = pa.record_batch(
@@ -183,19 +189,25 @@ def expected_kills() -> int:
     return KILLS if MESSAGES >= FULL_SIZE else 1
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "store.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_dsn"))
+@pytest.fixture(params=["sqlite", "postgres", "postgres with two servers"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, int]:
+    """A store, and how many servers it has."""
+    if request.param == "sqlite":
+        return str(tmp_path / "store.db"), 1
+    return str(request.getfixturevalue("postgres_dsn")), 1 if request.param == "postgres" else 2
 
 
 @pytest.mark.slow
-def test_from_queue_to_queue_nothing_is_lost_or_doubled_and_order_is_kept(store: str, tmp_path: Path) -> None:
+def test_from_queue_to_queue_nothing_is_lost_or_doubled_and_order_is_kept(
+    store: tuple[str, int], tmp_path: Path
+) -> None:
     with kept(store, tmp_path) as server:
-        fill(server.url, "orders")
-        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), None, "copies", max(1_000, MESSAGES // BATCHES))
+        fill(server.urls, "orders")
+        urls, checkpoint = ",".join(server.urls), str(tmp_path / "checkpoint")
+        job = Job(urls, "orders", checkpoint, None, "copies", max(1_000, MESSAGES // BATCHES))
         killed = copied(job, server, tmp_path, seed=1)
 
-        with skep.Client(server.url) as client:
+        with skep.Client(server.urls) as client:
             keys, numbers = numbers_of(client, "copies")
             lag = client.group("copier", "orders").lag
     assert sum(killed.values()) >= expected_kills()
@@ -208,11 +220,13 @@ def test_from_queue_to_queue_nothing_is_lost_or_doubled_and_order_is_kept(store:
 
 
 @pytest.mark.slow
-def test_from_queue_to_lake_nothing_is_lost_or_doubled(spark: SparkSession, store: str, tmp_path: Path) -> None:
+def test_from_queue_to_lake_nothing_is_lost_or_doubled(
+    spark: SparkSession, store: tuple[str, int], tmp_path: Path
+) -> None:
     with kept(store, tmp_path) as server:
-        fill(server.url, "orders")
-        lake = str(tmp_path / "lake")
-        job = Job(server.url, "orders", str(tmp_path / "checkpoint"), lake, None, max(1_000, MESSAGES // BATCHES))
+        fill(server.urls, "orders")
+        urls, lake = ",".join(server.urls), str(tmp_path / "lake")
+        job = Job(urls, "orders", str(tmp_path / "checkpoint"), lake, None, max(1_000, MESSAGES // BATCHES))
         killed = copied(job, server, tmp_path, seed=2)
 
     rows = spark.read.parquet(lake).selectExpr("count(*)", "count(distinct seq)", "max(seq)", "sum(bigint(payload))")
