@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 import skep
 from skep.errors import SkepError
 from skep.spark.offsets import parted
-from skep.spark.options import source_options
+from skep.spark.options import SourceOptions, source_options
 from skep.spark.schema import schema_of
 from skep.spark.source import Portion
 from skep.spark.stream import WATCHED_QUEUES, MessageStream
@@ -35,6 +35,9 @@ class Queues(Struct, frozen=True):
 
     def stream(self, subscribe: str, **options: str) -> MessageStream:
         """The reader of a query that was just started, perhaps again."""
+        return MessageStream(self.options(subscribe, **options), schema_of(()))
+
+    def options(self, subscribe: str, **options: str) -> SourceOptions:
         given = {
             "url": self.url,
             "tenant": self.tenant,
@@ -42,7 +45,7 @@ class Queues(Struct, frozen=True):
             "waitSeconds": "0.2",
             "subscribe": subscribe,
         }
-        return MessageStream(source_options({**given, **options}), schema_of(()))
+        return source_options({**given, **options})
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
@@ -29,7 +30,7 @@ Offsets = Literal["earliest", "latest", "group"] | dict[str, int]
 CONNECTION = ("url", "token", "tenant", "retrySeconds")
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
-    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
     "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog",
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
@@ -63,6 +64,9 @@ APPLIED = "applied"
 FETCH_ROWS = 250_000
 STAGE_ROWS, STAGE_ROWS_MAX = 50_000, 100_000
 """The maximum is the server's default limit of one bulk push (`bulk_messages`)."""
+TRIGGER_DELAY = "15m"
+DURATION = re.compile(r"(\d{1,9}) ?(ms|s|m|min|h|d)")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 RETRY_SECONDS = 60.0
 WAIT_SECONDS = 2.0
 
@@ -101,6 +105,9 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     ending_at: datetime | None
     max_offsets: int | None
     max_bytes: int | None
+    min_offsets: int | None
+    trigger_delay_seconds: float
+    """How long a batch with fewer than `min_offsets` messages may be held back after the batch before it."""
     min_partitions: int | None
     fail_on_data_loss: bool
     columns: tuple[str, ...]
@@ -146,10 +153,16 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
     group = said.text("groupId")
     if starting == "group" and group is None:
         raise said.refusal("startingOffsets", "is group, so give groupId the name of the group whose progress is meant")
+    max_offsets, min_offsets = said.count("maxOffsetsPerTrigger"), said.count("minOffsetsPerTrigger")
+    if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
+        raise said.refusal("minOffsetsPerTrigger", f"is at most maxOffsetsPerTrigger, which is {max_offsets}")
+    if min_offsets is None and said.text("maxTriggerDelay") is not None:
+        raise said.refusal("maxTriggerDelay", "bounds the wait for minOffsetsPerTrigger: give that, too")
     return SourceOptions(
         connection=_connection(said, os.environ if environment is None else environment),
         queues=queues, pattern=pattern, starting=starting, starting_at=starting_at, ending=ending, ending_at=ending_at,
-        max_offsets=said.count("maxOffsetsPerTrigger"), max_bytes=said.count("maxBytesPerTrigger"),
+        max_offsets=max_offsets, min_offsets=min_offsets,
+        trigger_delay_seconds=said.duration("maxTriggerDelay", TRIGGER_DELAY), max_bytes=said.count("maxBytesPerTrigger"),
         min_partitions=said.count("minPartitions"), fail_on_data_loss=said.flag("failOnDataLoss", True),
         columns=said.names("columns"), partitions=said.names("partitions"), group=group,
         transaction_ids=said.names("transactionIds"), trace_ids=said.names("traceIds"),
@@ -303,6 +316,14 @@ class _Said:
         if not 0 <= value <= 86_400:
             raise self.refusal(name, f"is a number of seconds, not {text!r}")
         return value
+
+    def duration(self, name: str, default: str) -> float:
+        """A duration with its unit, in seconds."""
+        text = (self.text(name) or default).lower()
+        found = DURATION.fullmatch(text)
+        if found is None:
+            raise self.refusal(name, f"is a number with its unit, such as 15m, 90s or 500ms, not {text!r}")
+        return int(found[1]) * UNITS[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:
         text = self.text(name)

@@ -2,12 +2,13 @@
 
 Spark asks for the latest offset again and again. When there was nothing new twice in a row, the answer waits on the server for the
 next push (a long poll). So an idle query costs a few requests every two seconds, and a new message is seen at once.
+With minOffsetsPerTrigger, a batch is held back until there are so many messages, or until maxTriggerDelay has passed since the batch before.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -44,10 +46,22 @@ PATTERN_SECONDS = 10.0
 class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads logs batch by batch. One object lives beside the driver. The tasks have copies, which use none of its state."""
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: pa.Schema,
+        typed: TypedRows | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._typed = typed
+        self._now = now
+        self._sleep = sleep
+        self._batch_at = float("-inf")
+        """When the last batch of this run was planned. The first one is not held back: messages may have waited for the start."""
         self._seen: dict[str, Bounds] = {}
         self._target: Offsets | None = None
         self._idle = False
@@ -78,6 +92,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets)
         if self._options.max_bytes is not None:
             return ReadMaxBytes(self._options.max_bytes)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -86,13 +102,31 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset_ranges.check_checkpoint(self._options, done)
         begin, end = self._ends(done, logs)
         self._report(start)
-        if self._noted(end, logs) == start and self._idle and self._target is None:
-            self._wait(done)
+        held_seconds = self._held_seconds(begin, end, limit)
+        if self._idle and self._target is None and (held_seconds or self._noted(end, logs) == start):
+            if held_seconds:
+                self._sleep(min(held_seconds, self._options.wait_seconds))
+            else:
+                self._wait(done)
             begin, end = self._ends(done, logs)
-        self._idle = self._noted(end, logs) == start
-        if not isinstance(limit, ReadAllAvailable):
+            held_seconds = self._held_seconds(begin, end, limit)
+        if held_seconds:
+            end = begin
+        elif not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end)
+        self._idle = self._noted(end, logs) == start
+        if any(end[queue] > begin[queue] for queue in end):
+            self._batch_at = self._now()
         return self._noted(end, logs)
+
+    def _held_seconds(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> float:
+        """How long the batch is still held back because it has too few messages. Zero when it is not, or when there are none."""
+        least = self._options.min_offsets
+        if least is None or isinstance(limit, ReadAllAvailable) or self._target is not None:
+            return 0.0
+        if not 0 < sum(end[queue] - begin[queue] for queue in end) < least:
+            return 0.0
+        return max(0.0, self._batch_at + self._options.trigger_delay_seconds - self._now())
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
         """The last seen end of each log, for Spark's own figures."""
@@ -152,11 +186,11 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._queues_at = time.monotonic()
         found = self._server.bounds_of(self._queues)
         known = self._lake
-        is_old = time.monotonic() >= self._lake_at + LAKE_SECONDS
+        is_old = self._now() >= self._lake_at + LAKE_SECONDS
         # Retention may have removed what an archive has taken since then.
         if is_old or (known is not None and any(map(known.is_behind, found.values()))):
             self._lake = lake_index(self._options)
-            self._lake_at = time.monotonic()
+            self._lake_at = self._now()
         self._seen = widened(found, self._lake)
         return self._seen
 
