@@ -144,7 +144,7 @@ def test_every_pipeline_runs_over_connect(connect: Cluster, shop: Shop, tmp_path
     spec = tmp_path / "shop.skep"
     spec.write_text(SPEC, encoding="utf-8")
     to = ["--url", shop.url, "--tenant", shop.tenant, "--lake", str(tmp_path / "lake")]
-    names = ["archive", "metrics", "journeys", "commands", "dead-letters", "quality", "replay"]
+    names = ["archive", "metrics", "journeys", "commands", "dead-letters", "quality", "typed", "replay"]
     printed = ran(
         connect, "-m", "skep", "pipeline", "run", *names, "--queue", "Placed", "--queue", "007", "--spec", str(spec), "--to", "Orders", "--once",
         "--remote", connect.master, *to,
@@ -154,7 +154,7 @@ def test_every_pipeline_runs_over_connect(connect: Cluster, shop: Shop, tmp_path
     assert stages.pop("metrics")["rows_out"] >= 1
     assert {name: (one["rows_in"], one["rows_out"], one["rejected"]) for name, one in stages.items()} == {
         "archive": (12, 12, 0), "journeys": (15, 12, 0), "commands": (11, 10, 1), "dead-letters": (1, 1, 0),
-        "quality": (11, 9, 2), "replay": (12, 12, 0),
+        "quality": (11, 9, 2), "typed": (11, 9, 2), "replay": (12, 12, 0),
     }  # fmt: skip
     orders = [json.loads(bytes(one.payload)) for one in shop.client.messages("Orders")]
     assert [one["euros"] for one in orders if "euros" in one] == list(range(1, 11))

@@ -74,6 +74,10 @@ def test_encrypted_queues_are_refused_by_default_and_plain_only_when_named(seale
     for pipeline in ("commands", "quality"):
         assert "Placed is encrypted" in (ran(sealed, pipeline, app=SHOP).run.error or "")
     assert not (sealed.folder / "lake" / "commands").exists()
+    typed = ran(sealed, "typed", app=SHOP).run
+    [refused] = [table.rows for table in typed.tables if table.title.startswith("Queues without")]
+    assert (typed.status, str(refused[0][2]).startswith("Placed is encrypted")) == ("failed", True)
+    assert not (sealed.folder / "lake" / "typed").exists()
 
     named = ran(sealed, "archive", plain=("payments",), skip=("Placed", "payments.dead")).run
     assert (named.error, named.status) == (None, "ok")
