@@ -69,10 +69,11 @@ async def test_a_message_that_came_by_schedule_leaves_the_log_like_any_other(dri
     assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
 
 
+@pytest.mark.parametrize("kept", [{"completed_retention_seconds": 1}, {"retention_seconds": 5}], ids=str)
 async def test_a_message_leaves_the_log_soon_after_it_is_settled_though_nothing_else_comes(
-    driver: EngineDriver,
+    driver: EngineDriver, kept: dict[str, float]
 ) -> None:
-    await driver.engine.create_queue(ORDERS, QueueSettings(completed_retention_seconds=1))
+    await driver.engine.create_queue(ORDERS, QueueSettings(**kept))  # type: ignore[arg-type] # two of its fields
     await calm(driver)
     await driver.push("1")
     found = await driver.pop()

@@ -232,6 +232,13 @@ MUTANTS = [
         "tests/engine/test_chores.py -k 'soon_after_it_is_settled and not postgres'",
     ),
     Mutant(
+        "chores: what is settled late stays in the log until the store looks again",
+        "engine/chores.py",
+        "settled = _shortest(settings.completed_retention_seconds, late)",
+        "settled = _shortest(settings.completed_retention_seconds)",
+        "tests/engine/test_chores.py -k 'soon_after_it_is_settled and not postgres'",
+    ),
+    Mutant(
         "chores: a clock that is put back during a pass delays the next one",
         "engine/chores.py",
         "        return Instant(min(began, self._clock.now()) + micros)\n",

@@ -120,8 +120,8 @@ MUTANTS = [
     Mutant(
         "spool: files of processes that died are never taken over",
         "engine/push/spool/spool.py",
-        "                if now >= adopt_at:\n                    await self._adopt()\n",
-        "                if now >= adopt_at:\n",
+        "                if adopts:\n                    await self._adopt()\n",
+        "",
         "tests/spool/test_spool.py -k 'left_behind and not postgres'",
     ),
     Mutant(

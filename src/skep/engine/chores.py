@@ -25,7 +25,7 @@ from skep.model import Queue, QueueKey
 from skep.model.chores import Chore
 from skep.store.protocol.chores import ChoreVerbs
 from skep.store.protocol.queues import QueueVerbs
-from skep.store.rules import NOTICED_MICROS, dead_letter_target, may_lose_messages
+from skep.store.rules import LOOK_AGAIN_SECONDS, NOTICED_MICROS, dead_letter_target, may_lose_messages
 
 FIRST_BACKOFF = seconds(1)
 MAX_BACKOFF = seconds(60)
@@ -80,8 +80,10 @@ class QueueChores(Struct, eq=False):
         self.expire_after = _shortest(settings.max_age_seconds, settings.max_wait_seconds)
         # Also by max_age_seconds: the queue may have become a dead-letter queue since.
         self.retain_after = _shortest(settings.retention_seconds, settings.max_age_seconds)
-        completed = _shortest(settings.completed_retention_seconds)
-        self.settled_after = None if completed is None else min(completed, RETENTION_SPACING)
+        # What is settled when its retention is over already: where that is long, the store looks for it often enough.
+        late = settings.retention_seconds if settings.retention_seconds < LOOK_AGAIN_SECONDS else 0.0
+        settled = _shortest(settings.completed_retention_seconds, late)
+        self.settled_after = None if settled is None else min(settled, RETENTION_SPACING)
 
 
 class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
