@@ -43,6 +43,21 @@ def test_a_queue_says_which_dead_letter_queue_it_has_or_that_it_has_none(command
         assert line.split(maxsplit=1)[1].strip() == said
 
 
+def test_a_queue_says_what_waits_for_the_archive(command: Command, client: skep.Client) -> None:
+    def told() -> str:
+        shown = command("queue", "show", "orders", "-o", "table").out
+        [line] = [line for line in shown.splitlines() if "not archived" in line]
+        return line.split("not archived")[1].strip()
+
+    client.configure("orders", retention_requires_archive=True)
+    assert told() == "nothing; no archive has reported yet"
+    client.push("orders", [1, 2])
+    assert told().startswith("2 messages, the oldest ")
+    assert told().endswith(" old; no archive has reported yet")
+    client.report_progress("orders", "lake", 2, archived=True)
+    assert told() == "nothing; archived to seq 2"
+
+
 def buried(client: skep.Client, count: int) -> None:
     """A queue with a group, with so many dead letters, one message pending and one in flight."""
     client.configure("orders", max_attempts=1)

@@ -26,6 +26,7 @@ SETTINGS = st.builds(
     dedup_window_seconds=st.sampled_from([86_400.0, 30.5]),
     delayed_processing_seconds=st.sampled_from([0.0, 0.0, 0.0, 0.0, 3.0]),
     retention_seconds=st.sampled_from([0.0, 10.5]),
+    retention_requires_archive=st.sampled_from([False, False, True]),
     max_wait_seconds=st.sampled_from([0.0, 0.0, 0.0, 25.5]),
     max_age_seconds=st.sampled_from([0.0, 0.0, 0.0, 35.5]),
 )
@@ -42,6 +43,7 @@ GRAVE_SETTINGS = st.builds(
     max_age_seconds=st.sampled_from([0.0, 15.5]),
     retention_seconds=st.sampled_from([0.0, 10.5]),
     retention_ignores_groups=st.booleans(),
+    retention_requires_archive=st.sampled_from([False, False, True]),
 )
 
 

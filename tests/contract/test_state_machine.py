@@ -7,28 +7,25 @@ later, so there is a reference for either case until one of them is refuted; whe
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import itertools
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
-from skep.clock import Instant, ManualClock
+from skep.clock import Instant
 from skep.errors import SkepError
-from skep.ids import IdMint
 from skep.model import (
     FROM_BEGINNING,
     QUEUE_MODE_GROUP,
     WHOLE_LEASE,
     ClearScope,
     DeadLetterFilter,
-    Delivery,
     NewMessage,
     Outcome,
     PopRequest,
@@ -44,13 +41,14 @@ from skep.model import (
     StartMode,
     Token,
 )
-from skep.model.record import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
+from skep.model.record import Effect, NewEvent, Receipt, ReceiptKey
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.transaction import Transaction
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
-from tests.contract.alike import brief, compare, follow_burials, plain, told_alike
+from tests.contract.alike import brief, plain, told_alike
+from tests.contract.compared import Compared
 from tests.contract.strategies import (
     COUNTERS,
     EFFECTS,
@@ -67,89 +65,9 @@ from tests.contract.strategies import (
 )
 from tests.support.reference_store import ReferenceStore
 
-T = TypeVar("T")
 
-
-TENANTS = (f"machine-{number}" for number in itertools.count(1))
-
-
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(Compared):
     """The operations, and the comparison after each."""
-
-    make_store: Callable[[], Store]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.store = type(self).make_store()
-        self.run(self.store.open())
-        self.models = [ReferenceStore()]
-        self.clock = ManualClock()
-        self.mint = IdMint(self.clock)
-        self.tenant = next(TENANTS)
-        self.deliveries: list[Delivery] = []
-        self.queues: list[QueueKey] = []
-        self.seen: dict[tuple[object, str], Any] = {}
-
-    def run(self, verb: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(verb)
-
-    def see(self, look: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        """What the store shows: asked for once, however many references are compared with it."""
-        asked = look, repr(arguments)
-        if asked not in self.seen:
-            self.seen[asked] = self.run(look(*arguments))
-        found: T = self.seen[asked]
-        return found
-
-    def teardown(self) -> None:
-        self.run(self.store.close())
-        self.loop.close()
-
-    @property
-    def now(self) -> Any:
-        return self.clock.now()
-
-    def both(self, verb: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        """Do the same to the store and to the references; one of them must answer alike, or fail alike."""
-        actual = self.answer(verb(self.store))
-
-        def agree(model: ReferenceStore) -> None:
-            expected = self.answer(verb(model))
-            assert plain(actual) == plain(expected), f"(store, reference) answer {actual}, {expected}"
-
-        self.keep([(model, agree) for model in self.models])
-        if isinstance(actual, SkepError):
-            raise AssertionError(f"unexpected: {actual}")
-        return actual
-
-    def keep(self, candidates: list[tuple[ReferenceStore, Callable[[ReferenceStore], None]]]) -> None:
-        """Go on with the references that agree with the store, in the last answer and in all that can be seen."""
-        kept: dict[str, ReferenceStore] = {}
-        problems = []
-        self.seen.clear()
-        for model, agree in candidates:
-            try:
-                agree(model)
-                follow_burials(self, model)
-                compare(self, model)
-                kept.setdefault(repr(model.logs), model)
-            except AssertionError as problem:
-                problems.append(problem)
-        if not kept:
-            raise problems[0]
-        self.models = list(kept.values())
-
-    @property
-    def model(self) -> ReferenceStore:
-        """One of the references, for what they all agree on."""
-        return self.models[0]
-
-    def answer(self, verb: Coroutine[Any, Any, T]) -> T | SkepError:
-        try:
-            return self.run(verb)
-        except SkepError as error:
-            return error
 
     # operations
 
@@ -432,9 +350,6 @@ class StoreMachine(RuleBasedStateMachine):
             counted[id_] += number
         return built
 
-    def counter(self, id_: str) -> EntityKey:
-        return EntityKey("Counter", id_, self.tenant)
-
     def do_transact(self, transaction: Transaction) -> None:
         (actual,) = self.run(self.store.transact([transaction], self.now))
 
@@ -499,8 +414,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.delete_group(queue, "g")
 
     def seek(self, queue: int, group: str, mode: StartMode, back: int) -> None:
-        value = self.now - back * 1_000_000 if mode is StartMode.TIME else back
-        key = self.pick(self.queues, queue)
+        key, value = self.pick(self.queues, queue), self.now - back * 1_000_000 if mode is StartMode.TIME else back
         self.both(lambda store: store.seek(key, group, Start(mode, value), self.now))
 
     def delete_group(self, queue: int, group: str) -> None:
@@ -536,6 +450,12 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.both(changed)
 
+    @rule(queue=PICKS, back=st.integers(0, 3), archived=st.booleans())
+    def report_progress(self, queue: int, back: int, archived: bool) -> None:
+        key = self.pick(self.queues, queue)
+        seq = Seq(max(0, self.model.log(key).last_seq - back))
+        self.both(lambda store: store.report_progress(key, "lake", seq, self.now, archived))
+
     @rule(queue=PICKS, limit=st.sampled_from([1, 2, 100]))
     def do_chores(self, queue: int, limit: int) -> None:
         key = self.pick(self.queues, queue)
@@ -558,9 +478,6 @@ class StoreMachine(RuleBasedStateMachine):
     def purge(self, queue: int, count: int, partition: str | None) -> None:
         wanted = DeadLetterFilter(queue=self.pick(self.queues[len(NAMES) :], queue), partition=partition)
         self.both(lambda store: store.purge(wanted, count, self.now))
-
-    def pick(self, things: list[T], pick: int) -> T:
-        return things[pick % len(things)]
 
 
 def machine(make: Callable[[], Store]) -> type[StoreMachine]:

@@ -37,6 +37,19 @@ def test_the_group_that_is_furthest_behind_opens_first() -> None:
     assert groups.index("m-slow") < groups.index("z-middle") < groups.index("a-quick")
 
 
+def test_a_queue_shows_what_waits_for_the_archive(api: Api, visitor: Visitor) -> None:
+    api.post("/api/v1/configure", {"queue": "orders", "settings": {"retention_requires_archive": True}})
+    api.push("orders", 1, 2)
+    assert "no archive has reported yet, the oldest is" in visitor.open("/queues/orders").html
+
+    api.post("/api/v1/consumer-groups/lake/progress", {"queue": "orders", "seq": 2, "archived": True})
+
+    page = visitor.open("/queues/orders")
+    assert "Not archived 0" in page.text
+    assert "archived to seq 2" in page.html
+    assert ">archive</span>" in page.html
+
+
 @pytest.mark.parametrize(
     ("content_type", "readable"),
     [

@@ -12,7 +12,7 @@ from skep.config import EngineSettings, Limits
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
-from skep.model import DeadLetterFilter, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings
+from skep.model import DeadLetterFilter, Outcome, PopRequest, PushBatch, QueueChanges, QueueKey, QueueSettings, Seq
 from tests.engine.driver import ORDERS, EngineDriver, answer, message, settlement, until
 from tests.engine.recording import RecordingStore
 
@@ -276,6 +276,21 @@ class TestSharedStore:
         await driver.advance(1)
 
         assert looked_at(driver, "promote") == sorted(keys), "also after a look that failed"
+
+
+async def test_a_report_of_the_archive_lets_retention_go_on_though_nothing_else_comes(driver: EngineDriver) -> None:
+    settings = QueueSettings(retention_seconds=10, retention_requires_archive=True)
+    await driver.engine.create_queue(ORDERS, settings)
+    await calm(driver)
+    await driver.push("1")
+    await driver.ack(await driver.pop())
+    await driver.advance(100)
+    assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 1
+
+    await driver.engine.log.report_progress(ORDERS, "lake", Seq(1), archived=True)
+    await driver.advance(1)
+
+    assert (await driver.engine.browse.queue_stats(ORDERS)).first_seq == 2
 
 
 async def test_a_push_to_a_queue_made_by_it_learns_its_settings(driver: EngineDriver) -> None:

@@ -187,6 +187,20 @@ def test_a_reader_of_many_logs_tells_its_progress_at_once(api: Api) -> None:
     }
 
 
+def test_an_archive_reports_what_is_safe_in_its_lake(api: Api) -> None:
+    api.post("/api/v1/configure", {"queue": "q", "settings": {"retention_requires_archive": True}})
+    api.push("q", 1, 2, 3)
+    detail = api.get("/api/v1/resources/queues/q").json
+    assert (detail["stats"]["archive"]["archivedSeq"], detail["stats"]["archive"]["unarchived"]) == (None, 3)
+
+    reply = api.post("/api/v1/consumer-groups/lake/progress", {"queue": "q", "seq": 2, "archived": True})
+
+    assert (reply.status, reply.json["archivedSeq"]) == (200, 2)
+    detail = api.get("/api/v1/resources/queues/q").json
+    assert (detail["stats"]["archive"]["archivedSeq"], detail["stats"]["archive"]["unarchived"]) == (2, 1)
+    assert detail["groups"][0]["archivedSeq"] == 2
+
+
 def test_progress_that_cannot_be_is_refused(api: Api) -> None:
     api.push("q", 1)
     drain(api, "q", "g")

@@ -120,6 +120,19 @@ def test_latencies_are_counted_by_verb_and_waiting_is_not_latency(api: Api) -> N
     assert counts() == (push + 1, pop + 1, poll + 1)
 
 
+def test_what_waits_for_the_archive_is_read_at_the_scrape() -> None:
+    with running_server(limits=HttpLimits(metrics_seconds=0)) as server:
+        api = Api(server, "shop")
+        api.post("/api/v1/configure", {"queue": "q", "settings": {"retention_requires_archive": True}})
+        api.push("q", 1, 2, 3)
+        api.post("/api/v1/consumer-groups/lake/progress", {"queue": "q", "seq": 1, "archived": True})
+        found = scrape(api)
+        api.close()
+
+    assert found["skep_queue_unarchived_messages", "q", "shop"] == 2
+    assert found["skep_queue_unarchived_seconds", "q", "shop"] > 0
+
+
 def test_how_queues_and_groups_stand_is_read_at_the_scrape() -> None:
     with running_server(limits=HttpLimits(metrics_seconds=0)) as server:
         api = Api(server, "shop")
@@ -132,6 +145,7 @@ def test_how_queues_and_groups_stand_is_read_at_the_scrape() -> None:
         after = scrape(api)
         api.close()
 
+    assert ("skep_queue_unarchived_messages", "q", "shop") not in found
     assert found["skep_queue_depth", "q", "shop"] == 2
     assert found["skep_queue_in_flight", "q", "shop"] == 1
     assert found["skep_queue_dead_letters", "q", "shop"] == 1

@@ -414,4 +414,11 @@ MUTANTS = [
         "                raise\n            finally:",
         "tests/engine/test_settle_and_pop.py",
     ),
+    Mutant(
+        "chores: a report of the archive makes no pass of retention due",
+        "engine/chores.py",
+        "        if plan is not None and plan.waits_for_archive:\n",
+        "        if False:\n",
+        "tests/engine/test_chores.py -k archive",
+    ),
 ]

@@ -169,8 +169,8 @@ MUTANTS = [
     Mutant(
         "update_queue: the log is not locked for a new ordering",
         "store/postgres/queues.py",
-        '        await connection.execute(SQL["lock_log"], queue.id)\n',
-        "",
+        '        await connection.execute(SQL["lock_log"], queue.id)\n        # Also the groups',
+        "        # Also the groups",
         'tests/unit/store/postgres/test_lock_order.py -k "group_or_a_log and change_of_ordering"',
     ),
     Mutant(
@@ -190,8 +190,8 @@ MUTANTS = [
     Mutant(
         "delete_queue: the groups are not read first",
         "store/postgres/queues.py",
-        '    await connection.execute(SQL["read_groups"])\n',
-        "",
+        '    await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)\n    await connection.execute(SQL["read_groups"])\n',
+        '    await connection.execute(OPERATIONS["lock_queue"], key.tenant, key.name)\n',
         'tests/unit/store/postgres/test_lock_order.py -k "for_a_table and delete_queue"',
     ),
     Mutant(

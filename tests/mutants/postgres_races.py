@@ -6,6 +6,20 @@ from tests.mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        "update_queue: retention goes on that does not know it has to wait for the archive",
+        "store/postgres/queues.py",
+        '        # A pass of retention that is under way does not know of it, and ends first.\n        await connection.execute(SQL["lock_log"], queue.id)\n',
+        "        pass\n",
+        "tests/unit/store/postgres/test_group_races.py -k switch_that",
+    ),
+    Mutant(
+        "retain: the switch to wait for the archive is not read again",
+        "store/postgres/retain.py",
+        'if head["retention_requires_archive"]:',
+        "if settings.retention_requires_archive:",
+        "tests/unit/store/postgres/test_group_races.py -k switch_that",
+    ),
+    Mutant(
         "a group that may not be waited for is not tried",
         "store/postgres/functions/locks.sql",
         "    ELSIF NOT pg_try_advisory_xact_lock(1936418164, p_group) THEN\n",

@@ -8,6 +8,7 @@ import os
 import pty
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import asyncpg
 import pytest
 
 from skep import Client as SkepClient
-from skep.clock import ManualClock
+from skep.clock import Instant, ManualClock, SystemClock
 from skep.config.load import all_settings
+from skep.model import Seq
 from skep.server.doctor.machine import is_skep
 from skep.store.postgres import PostgresStore
 from skep.store.protocol import Store
@@ -219,6 +221,47 @@ async def test_a_group_in_postgresql_that_nobody_uses_and_that_holds_back_its_qu
     await connection.execute("UPDATE skep.consumer_group SET idle = true")
     await connection.close()
     assert (await asyncio.to_thread(told_of_unused_groups, postgres_dsn, tmp_path))[0] == "ok"
+
+
+async def wait_for_archive(store: Store, driver_of: Callable[[Store], Driver]) -> None:
+    """Queues whose retention waits for an archive: one that reported long ago, and none that ever did."""
+    await store.open()
+    driver = driver_of(store)
+    for queue in ("orders", "payments"):
+        await driver.create(queue, retention_seconds=3600, retention_requires_archive=True)
+        await driver.push("a", "b", queue=queue)
+    await store.report_progress(driver.key("orders"), "lake", Seq(1), driver.now, archived=True)
+    await store.close()
+
+
+def told_of_archives(store: str, folder: Path) -> tuple[str, str]:
+    found = findings(skep("doctor", "--store", store, "--port", free_port(), folder=folder))["archive"]
+    return found["state"], found["found"]
+
+
+@pytest.mark.parametrize("place", ["skep.db", "postgres"])
+async def test_retention_that_waits_for_an_archive_is_told(
+    tmp_path: Path, place: str, request: pytest.FixtureRequest
+) -> None:
+    url = place if place == "skep.db" else request.getfixturevalue("postgres_dsn")
+    store = SqliteStore(tmp_path / place) if place == "skep.db" else PostgresStore(url)
+    now = SystemClock().now()
+
+    def driver_of(days: int) -> Callable[[Store], Driver]:
+        return lambda store: Driver(store, ManualClock(Instant(now - days * 86_400_000_000)), "default")
+
+    await wait_for_archive(store, driver_of(5))
+    state, found = await asyncio.to_thread(told_of_archives, url, tmp_path)
+    assert state == "warn"
+    assert "'orders' (5 days)" in found
+    assert "'payments' (5 days, no archive has reported yet)" in found
+
+    await store.open()
+    driver = driver_of(0)(store)
+    for queue in ("orders", "payments"):
+        await store.report_progress(driver.key(queue), "lake", Seq(2), driver.now, archived=True)
+    await store.close()
+    assert (await asyncio.to_thread(told_of_archives, url, tmp_path))[0] == "ok"
 
 
 def test_postgresql_is_looked_at(tmp_path: Path, blank_dsn: str) -> None:

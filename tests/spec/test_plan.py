@@ -50,6 +50,8 @@ def test_only_what_the_spec_names_is_changed() -> None:
         (QueueSettings(), QueueChanges(completed_retention_seconds=60.0), True),
         (QueueSettings(), QueueChanges(dedup_window_seconds=60.0), True),
         (QueueSettings(), QueueChanges(retention_ignores_groups=True), True),
+        (QueueSettings(), QueueChanges(retention_requires_archive=True), False),
+        (QueueSettings(retention_requires_archive=True), QueueChanges(retention_requires_archive=False), True),
         (QueueSettings(), QueueChanges(dead_letter_queue="none"), True),
         (QueueSettings(), QueueChanges(max_attempts=9, lease_seconds=5.0), False),
     ],

@@ -105,6 +105,7 @@ class Group:
     passed: int = 0  # by an external group, which has no marks
     active_at: int = 0
     idle: bool = False
+    archived: int | None = None  # what it has reported as safe in its lake
     samples: list[tuple[Instant, tuple[int, int, int, int]]] = field(default_factory=list)
 
     def used(self, now: Instant) -> None:
@@ -192,6 +193,13 @@ class Log:
     @property
     def in_use(self) -> list[Group]:
         return [group for group in self.groups.values() if not group.idle] or list(self.groups.values())
+
+    @property
+    def archived(self) -> int | None:
+        """Up to which seq everything is in a lake; None when no archive has said so."""
+        archives = {group.name: group for group in self.groups.values() if group.archived is not None}
+        in_use = [group.archived for group in archives.values() if not group.idle and group.archived is not None]
+        return min(in_use or [group.archived or 0 for group in archives.values()], default=None)
 
     def for_others(self, name: str) -> int:
         """How many messages a group has not come by yet that are for another one."""

@@ -93,6 +93,8 @@ class ReferenceChores(ReferenceClaims):
             old = self._last_older(log, now - seconds(settings.max_age_seconds))
             poppers = [self.progress(group) for group in log.groups.values() if not group.external]
             until = max(until, old if self._goes_at_its_age(log) else min(old, min(poppers, default=0)))
+        if settings.retention_requires_archive:
+            until = min(until, log.archived or 0)
         doomed |= {seq for seq in log.entries if seq <= until}
         victims = sorted(doomed)[:limit]
         for seq in victims:

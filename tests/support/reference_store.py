@@ -173,6 +173,9 @@ class ReferenceStore(
             kept.asked.queue == key for kept in self.living_operations
         ):
             raise SkepError(Code.INVALID_SETTING, "ordering changes only while no operation waits")
+        is_archived = all(entry.seq <= (log.archived or 0) for entry in log.logical)
+        if settings.ordering is not log.settings.ordering and settings.retention_requires_archive and not is_archived:
+            raise SkepError(Code.INVALID_SETTING, "ordering changes only when all is in a lake")
         if settings.ordering is not log.settings.ordering:
             log.first_seq = log.last_seq + 1
         self._make_named(key, settings, now)
@@ -492,12 +495,15 @@ class ReferenceStore(
             scan_seq=at,
             created_at=found.created_at if found else now,
             external=found is not None and found.external,
+            archived=None if found is None or found.archived is None else min(found.archived, at),
             active_at=now,
         )
         self.pass_over_gone(log, log.groups[group])
         return self.group_stats(log, log.groups[group], now)
 
-    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+    async def report_progress(
+        self, key: QueueKey, group: str, seq: Seq, now: Instant, archived: bool = False
+    ) -> GroupStats:
         log = self.log(key)
         if seq > log.last_seq:
             raise SkepError(Code.INVALID_REQUEST, "beyond the log")
@@ -512,6 +518,8 @@ class ReferenceStore(
             found.passed += len(passed - found.counted)
             found.counted -= passed
             found.scan_seq = seq
+        if archived:
+            found.archived = max(seq, found.archived or 0)
         found.used(now)
         return self.group_stats(log, found, now)
 

@@ -8,6 +8,7 @@ from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    ArchiveStats,
     DeadLetter,
     DeadLetterFilter,
     GroupStats,
@@ -92,6 +93,7 @@ class ReferenceViews(Reference):
             active_at=Instant(group.active_at),
             inactive_seconds=max(0, now - group.active_at) / MICROS_PER_SECOND,
             idle=group.idle,
+            archived_seq=None if group.archived is None else Seq(group.archived),
         )
 
     def counters(self, log: Log, group: Group) -> tuple[int, int, int, int]:
@@ -124,7 +126,13 @@ class ReferenceViews(Reference):
             rates=Rates(),
             groups=groups,
             gaps=log.last_seq - log.first_seq + 1 - len(log.logical),
+            archive=self._archive(log, now) if log.settings.retention_requires_archive else None,
         )
+
+    def _archive(self, log: Log, now: Instant) -> ArchiveStats:
+        left = [entry for entry in log.logical if entry.seq > (log.archived or 0)]
+        age = max(0, now - min((entry.created_at for entry in left), default=now)) / MICROS_PER_SECOND
+        return ArchiveStats(None if log.archived is None else Seq(log.archived), len(left), age)
 
     async def stats_of(self, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
         return [await self.queue_stats(one.key, now) if one.key in self.logs else None for one in queues]

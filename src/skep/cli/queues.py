@@ -28,7 +28,7 @@ from skep.model.queue import no_queue
 if TYPE_CHECKING:
     from skep.client import Client
     from skep.model import QueueSettings
-    from skep.wire.queues import ClearResponse, ListedQueue, QueueDeleted, QueueDetail, QueueView
+    from skep.wire.queues import ArchiveFigures, ClearResponse, ListedQueue, QueueDeleted, QueueDetail, QueueView
 
 queue_app = App(name="queue", help="List, create, change, empty and delete queues.", help_format="plaintext")
 
@@ -202,11 +202,22 @@ def _show_detail(detail: QueueDetail) -> None:
         "scheduled": stats.scheduled,
         "dead letters": stats.dead_letters,
         "oldest": duration(stats.oldest_age_seconds),
+        **({} if stats.archive is None else {"not archived": _unarchived(stats.archive)}),
         "created": detail.created_at,
         **_settings(detail.name, detail.settings),
     })  # fmt: skip
     if detail.groups:
         print_table(detail.groups, WITHIN_QUEUE)
+
+
+def _unarchived(archive: ArchiveFigures) -> str:
+    """The messages that retention keeps until an archive has them."""
+    reached = (
+        "no archive has reported yet" if archive.archived_seq is None else f"archived to seq {archive.archived_seq:,}"
+    )
+    if not archive.unarchived:
+        return f"nothing; {reached}"
+    return f"{counted(archive.unarchived, 'message')}, the oldest {duration(archive.unarchived_seconds)} old; {reached}"
 
 
 LISTED: Columns[ListedQueue] = {

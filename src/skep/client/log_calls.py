@@ -90,9 +90,13 @@ class LogCalls:
         return _waiting(get(f"{LOG}/{path_part(queue)}/bounds", LogBoundsResponse, query), waits)
 
     @call
-    def report_progress(self, queue: str, group: str, seq: int) -> ApiCall[GroupFigures]:
-        """Report that an external group (a reader of the raw log) is done with all messages up to a seq. It never goes back."""
-        return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq))
+    def report_progress(self, queue: str, group: str, seq: int, *, archived: bool = False) -> ApiCall[GroupFigures]:
+        """Report that an external group (a reader of the raw log) is done with all messages up to a seq. It never goes back.
+
+        With ``archived`` the group is an archive, and these messages are safe in its lake: retention that requires an archive may
+        delete them.
+        """
+        return post(f"{GROUPS}/{path_part(group)}/progress", GroupFigures, ProgressRequest(queue, seq, archived))
 
     # staging
 

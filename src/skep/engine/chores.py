@@ -64,6 +64,7 @@ class QueueChores(Struct, eq=False):
     expire_after: int | None = None
     retain_after: int | None = None
     settled_after: int | None = None
+    waits_for_archive: bool = False
 
     @property
     def chores(self) -> tuple[Timed, Timed, Timed]:
@@ -84,6 +85,7 @@ class QueueChores(Struct, eq=False):
         late = settings.retention_seconds if settings.retention_seconds < LOOK_AGAIN_SECONDS else 0.0
         settled = _shortest(settings.completed_retention_seconds, late)
         self.settled_after = None if settled is None else min(settled, RETENTION_SPACING)
+        self.waits_for_archive = settings.retention_requires_archive
 
 
 class ChoresAndQueues(ChoreVerbs, QueueVerbs, Protocol):
@@ -189,6 +191,12 @@ class Chores:
         plan = self._plans.get(key)
         if plan is not None and plan.settled_after is not None:
             self._due(plan.retain, Instant(now + plan.settled_after))
+
+    def archived(self, key: QueueKey, now: Instant) -> None:
+        """Note a report of the archive: retention may have waited for it."""
+        plan = self._plans.get(key)
+        if plan is not None and plan.waits_for_archive:
+            self._due(plan.retain, Instant(now + RETENTION_SPACING))
 
     def changed(self, queue: Queue) -> None:
         """Note a new queue, or changed settings: all its chores run again."""

@@ -145,15 +145,20 @@ class Logs:
             validate.check_name(group, "group")
             return await self._store.progress_of_logs(tenant, queues, group)
 
-    async def report_progress(self, key: QueueKey, group: str, seq: Seq) -> GroupStats:
-        """Note that an external group, a reader of the raw log, has done all messages up to ``seq``. Progress never goes back."""
+    async def report_progress(self, key: QueueKey, group: str, seq: Seq, *, archived: bool = False) -> GroupStats:
+        """Note that an external group, a reader of the raw log, has done all messages up to ``seq``. Progress never goes back.
+
+        With ``archived`` the group is an archive, and these messages are safe in its lake.
+        """
         with self._in_flight:
             validate.check_key(key)
             validate.check_name(group, "group")
             if not 0 <= seq <= validate.SEQ_MAX:
                 raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
-            stats = await self._store.report_progress(key, group, seq, self._clock.now())
+            stats = await self._store.report_progress(key, group, seq, self._clock.now(), archived)
             self._chores.settled(key, self._clock.now())
+            if archived:
+                self._chores.archived(key, self._clock.now())
             return stats
 
     async def report_progress_of(self, tenant: str, group: str, seqs: Mapping[str, Seq]) -> dict[str, Seq]:

@@ -14,7 +14,7 @@ from skep.engine.push.spool.spool import SpoolFigures
 from skep.errors import SkepError
 from skep.http.tenant_scan import Scanned, survey
 from skep.http.views import held_by
-from skep.observe.exposition import AnswerGauges, Gauges, GroupGauges, OperationGauges, QueueGauges
+from skep.observe.exposition import AnswerGauges, ArchiveGauges, Gauges, GroupGauges, OperationGauges, QueueGauges
 
 GROUPS_PER_QUEUE = 5
 """The most groups with gauges of their own, as a multiple of the most queues."""
@@ -92,7 +92,11 @@ class GaugeReader:
 
 def _queue_gauges(one: Scanned) -> QueueGauges:
     key, stats = one.queue.key, one.stats
-    return QueueGauges(key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds)
+    waits = stats.archive
+    archive = None if waits is None else ArchiveGauges(waits.unarchived, waits.unarchived_seconds)
+    return QueueGauges(
+        key.tenant, key.name, stats.depth, stats.in_flight, stats.dead_letters, stats.oldest_age_seconds, archive
+    )
 
 
 def _operations(engine: Engine) -> OperationGauges:

@@ -14,6 +14,7 @@ from skep.engine.attempts import DeliveryAttempt
 from skep.errors import Code, SkepError
 from skep.ids import Id, id_text, parse_id
 from skep.model import (
+    ArchiveStats,
     DeadLetter,
     DeadLetterOrigin,
     GroupStats,
@@ -30,7 +31,7 @@ from skep.wire.browsing import BrowsedMessage
 from skep.wire.dead_letters import DeadLetterView, ReplayView
 from skep.wire.groups import GroupFigures
 from skep.wire.messages import NULL, DeadLetterStory
-from skep.wire.queues import ListedQueue, QueueDetail, QueueFigures, QueueView
+from skep.wire.queues import ArchiveFigures, ListedQueue, QueueDetail, QueueFigures, QueueView
 from skep.wire.times import to_datetime
 
 
@@ -118,8 +119,13 @@ def queue_figures(stats: QueueStats) -> QueueFigures:
     """The figures of a queue."""
     return QueueFigures(
         stats.first_seq, stats.last_seq, stats.depth, stats.scheduled, stats.in_flight, stats.dead_letters,
-        stats.oldest_age_seconds, stats.rates,
+        stats.oldest_age_seconds, stats.rates, None if stats.archive is None else archive_figures(stats.archive),
     )  # fmt: skip
+
+
+def archive_figures(stats: ArchiveStats) -> ArchiveFigures:
+    """How far the archive of a queue is whose retention waits for it."""
+    return ArchiveFigures(stats.archived_seq, stats.unarchived, stats.unarchived_seconds)
 
 
 class HeldMessages(NamedTuple):
@@ -151,6 +157,7 @@ def group_figures(stats: GroupStats, queue: QueueStats | None = None) -> GroupFi
         created_at=to_datetime(stats.created_at), rates=stats.rates, external=stats.external,
         active_at=to_datetime(stats.active_at), inactive_seconds=stats.inactive_seconds, idle=stats.idle,
         held_messages=None if held is None else held.messages, held_depth=None if held is None else held.depth,
+        archived_seq=stats.archived_seq,
     )  # fmt: skip
 
 

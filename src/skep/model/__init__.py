@@ -55,7 +55,7 @@ from skep.model.queue import (
 from skep.model.queue_settings import Ordering, QueueChanges, QueueSettings
 from skep.model.record import DEFAULT_TENANT
 from skep.model.settlement import Outcome, Retry, Settlement, SettleResult, SettleStatus
-from skep.model.stats import GroupStats, PartitionStats, QueueStats, Rates
+from skep.model.stats import ArchiveStats, GroupStats, PartitionStats, QueueStats, Rates
 
 __all__ = [
     "DEAD_LETTER_SUFFIX",
@@ -72,6 +72,7 @@ __all__ = [
     "WHOLE_LEASE",
     "WINDOW_CAP_FACTOR",
     "Appended",
+    "ArchiveStats",
     "ClearScope",
     "Cleared",
     "DeadLetter",

@@ -69,6 +69,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     above_zero: bool = False
     danger: str = ""
     """The possible loss: by a lower number, by switching it on, or by giving up a dead-letter queue. `skep spec plan` shows it."""
+    danger_when_off: str = ""
+    """The possible loss by switching it off."""
 
     @property
     def help_text(self) -> str:
@@ -213,6 +215,16 @@ class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             danger="messages are deleted though a group has not settled them",
         ),
     ] = False
+    retention_requires_archive: Annotated[
+        bool,
+        Setting(
+            help="Retention deletes only messages that an archive has reported as safe in its lake.",
+            detail="It waits also while no archive has ever run. See [below](#retention-that-waits-for-the-archive).",
+            change_when="the log keeps hours and the [lake](lake.md) everything, and nothing may be lost between them",
+            block=SpecBlock.RETENTION,
+            danger_when_off="messages are deleted though no archive has them",
+        ),
+    ] = False
     group_idle_seconds: Annotated[
         float,
         Setting(
@@ -296,6 +308,7 @@ class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retention_seconds: float | UnsetType = UNSET
     completed_retention_seconds: float | UnsetType = UNSET
     retention_ignores_groups: bool | UnsetType = UNSET
+    retention_requires_archive: bool | UnsetType = UNSET
     group_idle_seconds: float | UnsetType = UNSET
     delayed_processing_seconds: float | UnsetType = UNSET
     window_buffer_seconds: float | UnsetType = UNSET
@@ -330,6 +343,7 @@ class QueueOptions(TypedDict, total=False):
     retention_seconds: float
     completed_retention_seconds: float
     retention_ignores_groups: bool
+    retention_requires_archive: bool
     group_idle_seconds: float
     delayed_processing_seconds: float
     window_buffer_seconds: float

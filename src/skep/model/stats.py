@@ -21,6 +21,7 @@ class GroupStats(Struct, frozen=True, kw_only=True):
     """A group's counters. I12: pushed = completed + pending + in_flight + dead + expired. No call pops for an ``external`` group.
 
     ``active_at`` is when the group was last used, to the minute. An ``idle`` group holds back neither retention nor max_depth.
+    ``archived_seq`` is the last seq that an archive has reported as safe in its lake; None for a group that is no archive.
     """
 
     queue: QueueKey
@@ -43,6 +44,7 @@ class GroupStats(Struct, frozen=True, kw_only=True):
     active_at: Instant
     inactive_seconds: float
     idle: bool = False
+    archived_seq: Seq | None = None
 
     @property
     def lag_messages(self) -> int:
@@ -50,8 +52,22 @@ class GroupStats(Struct, frozen=True, kw_only=True):
         return self.pending + self.in_flight
 
 
+class ArchiveStats(Struct, frozen=True):
+    """How far the archive of a queue is whose retention waits for it: the messages that are in no lake, and the age of the oldest.
+
+    ``archived_seq`` is the last seq that is safe in a lake; None when no archive has reported yet.
+    """
+
+    archived_seq: Seq | None
+    unarchived: int
+    unarchived_seconds: float
+
+
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue's figures: its log, its scheduled messages, and every group's counters. ``gaps`` counts seqs without a message."""
+    """A queue's figures: its log, its scheduled messages, and every group's counters. ``gaps`` counts seqs without a message.
+
+    ``archive`` is None unless retention waits for the archive.
+    """
 
     queue: QueueKey
     first_seq: Seq
@@ -64,6 +80,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     rates: Rates
     groups: list[GroupStats]
     gaps: int = 0
+    archive: ArchiveStats | None = None
 
 
 class PartitionStats(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,13 @@ QUEUE_LABELS = ("tenant", "queue")
 GROUP_LABELS = ("tenant", "queue", "group")
 
 
+class ArchiveGauges(Struct, frozen=True):
+    """The gauges of a queue whose retention waits for the archive."""
+
+    unarchived: int
+    unarchived_seconds: float
+
+
 class QueueGauges(Struct, frozen=True):
     """The gauges of a queue."""
 
@@ -27,6 +34,7 @@ class QueueGauges(Struct, frozen=True):
     in_flight: int
     dead_letters: int
     oldest_seconds: float
+    archive: ArchiveGauges | None = None
 
 
 class GroupGauges(Struct, frozen=True):
@@ -180,6 +188,15 @@ def _queue_gauges(gauges: Gauges) -> Iterator[Metric]:
         family = GaugeMetricFamily(name, meaning, labels=QUEUE_LABELS)
         for queue in gauges.queues:
             family.add_metric((queue.tenant, queue.queue), getattr(queue, attribute))
+        yield family
+    for name, attribute, meaning in (
+        ("skep_queue_unarchived_messages", "unarchived", "Messages that retention keeps until an archive has them"),
+        ("skep_queue_unarchived_seconds", "unarchived_seconds", "Age of the oldest message that no archive has"),
+    ):
+        family = GaugeMetricFamily(name, meaning, labels=QUEUE_LABELS)
+        for queue in gauges.queues:
+            if queue.archive is not None:
+                family.add_metric((queue.tenant, queue.queue), getattr(queue.archive, attribute))
         yield family
 
 

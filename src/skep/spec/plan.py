@@ -128,13 +128,13 @@ def _change(wanted: QueueChanges, name: str, known: QueueSettings | None) -> Pla
 
 def _danger(name: str, before: object, after: object) -> str:
     setting = SETTINGS[name]
+    if setting.kind is SettingKind.SWITCH:
+        return setting.danger if after else setting.danger_when_off
     return setting.danger if _may_hurt(setting, before, after) else ""
 
 
 def _may_hurt(setting: Setting, before: object, after: object) -> bool:
     match setting.kind:
-        case SettingKind.SWITCH:
-            return bool(after)
         case SettingKind.NAME:
             return after == NO_DEAD_LETTER_QUEUE
         case SettingKind.ORDERING:

@@ -495,6 +495,16 @@ def message_settled(queue: str, seq: int) -> SkepError:
     )
 
 
+def unarchived(queue: str) -> SkepError:
+    """The error for a change of ordering that would end the log before the archive has read it."""
+    return SkepError(
+        Code.INVALID_SETTING,
+        f"the ordering of {queue!r} can change only when an archive has all of its messages, as retention_requires_archive is on: "
+        "run skep pipeline run archive",
+        setting="ordering",
+    )
+
+
 def check_reported(queue: str, seq: int, last_seq: int) -> None:
     """Refuse progress beyond the log: such a reader has read another log."""
     if seq > last_seq:

@@ -18,7 +18,8 @@ class GroupFigures(Struct, rename="camel"):
     An ``external`` group reads the raw log and reports its progress; it does not pop. ``activeAt`` is the time of its last use, to
     the minute. An ``idle`` group was not used for longer than the queue's ``group_idle_seconds``, and holds back nothing.
     ``heldMessages`` counts messages that every other group has settled: retention waits for this group alone. ``heldDepth`` is the
-    part of the queue's depth that this group causes. Both are null where only one group was looked at.
+    part of the queue's depth that this group causes. Both are null where only one group was looked at. ``archivedSeq`` is the last
+    seq that an archive has reported as safe in its lake; null for a group that is no archive.
     """
 
     queue: str
@@ -44,6 +45,7 @@ class GroupFigures(Struct, rename="camel"):
     idle: bool = False
     held_messages: int | None = None
     held_depth: int | None = None
+    archived_seq: int | None = None
 
 
 class GroupsResponse(Struct, rename="camel"):
@@ -99,10 +101,14 @@ class SeekResponse(Struct, rename="camel"):
 
 
 class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """Progress of an external group: it is done with all messages up to ``seq``."""
+    """Progress of an external group: it is done with all messages up to ``seq``.
+
+    With ``archived`` the group is an archive, and these messages are safe in its lake.
+    """
 
     queue: str
     seq: int
+    archived: bool = False
 
 
 class ProgressOfMany(Struct, forbid_unknown_fields=True):

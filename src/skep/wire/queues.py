@@ -17,8 +17,22 @@ class ConfigureRequest(Struct, rename="camel", forbid_unknown_fields=True):
     settings: QueueChanges = QueueChanges()
 
 
+class ArchiveFigures(Struct, rename="camel"):
+    """How far the archive is: the number of messages that are in no lake yet, and the age of the oldest.
+
+    ``archivedSeq`` is the last seq that is safe in a lake; null when no archive has reported yet.
+    """
+
+    archived_seq: int | None
+    unarchived: int
+    unarchived_seconds: float
+
+
 class QueueFigures(Struct, rename="camel"):
-    """The figures of a queue. ``depth`` is the number of messages that its slowest group has not settled, plus the scheduled ones."""
+    """The figures of a queue. ``depth`` is the number of messages that its slowest group has not settled, plus the scheduled ones.
+
+    ``archive`` is null unless the queue's retention waits for the archive (`retention_requires_archive`).
+    """
 
     first_seq: int
     last_seq: int
@@ -28,6 +42,7 @@ class QueueFigures(Struct, rename="camel"):
     dead_letters: int
     oldest_age_seconds: float
     rates: Rates
+    archive: ArchiveFigures | None = None
 
 
 class QueueView(Struct, rename="camel"):

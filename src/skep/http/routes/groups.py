@@ -119,13 +119,15 @@ async def release(engine: Engine, call: Call) -> Answer:
     "POST", "/api/v1/consumer-groups/{group}/progress", POP, "Report the progress of a reader of the raw log",
     request=ProgressRequest, answers={200: GroupFigures},
     description="A missing group is made, and marked external: it has no leases, and nobody pops for it. Its lag is shown and "
-    "retention waits for it, as for any group. Its progress never goes back, except by a seek.",
-    example={"queue": "orders", "seq": 1200},
+    "retention waits for it, as for any group. Its progress never goes back, except by a seek. With `archived` the group is an archive: "
+    "the messages up to `seq` are safe in its lake, and retention that requires an archive may delete them.",
+    example={"queue": "orders", "seq": 1200, "archived": True},
 )  # fmt: skip
 async def progress(engine: Engine, call: Call) -> Answer:
     request = await call.json(_decode_progress)
     key = call.queue(request.queue)
-    return json_answer(group_figures(await engine.log.report_progress(key, call.path("group"), Seq(request.seq))))
+    stats = await engine.log.report_progress(key, call.path("group"), Seq(request.seq), archived=request.archived)
+    return json_answer(group_figures(stats))
 
 
 @ROUTES.route(

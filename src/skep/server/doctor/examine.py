@@ -14,7 +14,15 @@ from skep.errors import SkepError
 from skep.runtime.fitness import Finding, folder, python
 from skep.server.compose import secret_paths
 from skep.server.doctor.machine import extras, fsync, java, permissions, port
-from skep.server.doctor.sqlite import holder, sqlite, sqlite_apps, sqlite_groups, sqlite_schema, sqlite_sealed
+from skep.server.doctor.sqlite import (
+    holder,
+    sqlite,
+    sqlite_apps,
+    sqlite_archives,
+    sqlite_groups,
+    sqlite_schema,
+    sqlite_sealed,
+)
 from skep.server.stores import is_shared, private_paths, sqlite_file
 from skep.spec import App, SpecError, from_json
 from skep.spec.secrets import secret_files
@@ -49,7 +57,8 @@ def data_folder(path: Path) -> Iterator[Finding]:
 
 def file(path: Path) -> list[Finding]:
     """All checks of an SQLite file."""
-    return [*data_folder(path.parent), *fsync(path.parent), *sqlite_schema(path), *sqlite_groups(path), *holder(path)]
+    store = [*sqlite_schema(path), *sqlite_groups(path), *sqlite_archives(path)]
+    return [*data_folder(path.parent), *fsync(path.parent), *store, *holder(path)]
 
 
 def apps_of(documents: Iterable[bytes]) -> Iterator[App]:

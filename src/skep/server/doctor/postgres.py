@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from skep.config.load import check_postgres_url, hide_password
 from skep.errors import SkepError
 from skep.runtime.fitness import Finding
-from skep.server.doctor.findings import UNUSED_SECONDS, schema, unused_groups
+from skep.server.doctor.findings import UNUSED_SECONDS, WaitingRetention, late_archives, schema, unused_groups
 
 if TYPE_CHECKING:
     import asyncpg
@@ -55,6 +55,7 @@ async def postgres(url: str) -> Examined:
             await _schema(connection),
             await _clock(connection),
             *await _groups(connection),
+            *await _archives(connection),
         ]
         if any(one.state == "fail" for one in findings):
             return Examined(findings, [])
@@ -149,6 +150,29 @@ _UNUSED_GROUPS = """
       AND g.active_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1::bigint * 1000000
       AND (q.max_depth > 0 OR q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
     ORDER BY held DESC
+"""
+
+
+async def _archives(connection: Connection) -> list[Finding]:
+    """Whether retention waits for an archive that does not come. The check is skipped when the schema is not up to date."""
+    if not await connection.fetchval("SELECT to_regprocedure('skep.archived_seq(integer)') IS NOT NULL"):
+        return []
+    rows = await connection.fetch(_ARCHIVED)
+    return list(late_archives([WaitingRetention(row["name"], row["has_archive"], row["waits"] or 0.0) for row in rows]))
+
+
+_ARCHIVED = """
+    SELECT q.name, a.seq IS NOT NULL AS has_archive,
+           (extract(epoch FROM clock_timestamp()) - (
+               SELECT m.created_at FROM skep.message m
+               WHERE m.queue_id = q.id AND m.seq > greatest(q.first_seq - 1, coalesce(a.seq, 0))
+               ORDER BY m.queue_id, m.seq LIMIT 1) / 1e6
+            - least(nullif(q.retention_seconds, 0), nullif(q.completed_retention_seconds, 0),
+                    CASE WHEN q.holds_dead_letters THEN nullif(q.max_age_seconds, 0) END, 9e9))::double precision AS waits
+    FROM skep.queue q CROSS JOIN LATERAL (
+        SELECT coalesce(min(g.archived_seq) FILTER (WHERE NOT g.idle), min(g.archived_seq)) AS seq
+        FROM skep.consumer_group g WHERE g.queue_id = q.id) a
+    WHERE q.deleted_at IS NULL AND q.retention_requires_archive
 """
 
 

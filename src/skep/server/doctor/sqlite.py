@@ -13,7 +13,7 @@ import apsw
 from skep.access import presence
 from skep.errors import SkepError
 from skep.runtime.fitness import Finding
-from skep.server.doctor.findings import UNUSED_SECONDS, schema, unused_groups
+from skep.server.doctor.findings import UNUSED_SECONDS, WaitingRetention, late_archives, schema, unused_groups
 
 OLDEST_SQLITE = (3, 45, 0)
 
@@ -77,6 +77,15 @@ def sqlite_groups(path: Path) -> Iterable[Finding]:
     yield unused_groups([(str(queue), str(group), int(str(held))) for queue, group, held in rows])
 
 
+def sqlite_archives(path: Path) -> Iterable[Finding]:
+    """Whether retention waits for an archive that does not come. The check is skipped when the schema is not up to date."""
+    try:
+        rows = _rows(path, _ARCHIVED, time.time_ns() // 1_000)
+    except apsw.Error:
+        return
+    yield from late_archives([WaitingRetention(str(name), bool(has), waits or 0.0) for name, has, waits in rows])
+
+
 def holder(path: Path) -> Iterable[Finding]:
     """Check which server holds the database, by the presence file beside it."""
     mark = presence.file_of(path)
@@ -114,4 +123,19 @@ _UNUSED_GROUPS = """
     WHERE q.deleted_at IS NULL AND NOT g.idle AND g.active_at <= ?1
       AND (q.max_depth > 0 OR q.retention_seconds > 0 OR q.completed_retention_seconds > 0)
     ORDER BY held DESC
+"""
+
+_ARCHIVED = """
+    SELECT q.name, a.seq IS NOT NULL, (?1 - (
+               SELECT m.created_at FROM message AS m
+               WHERE m.position BETWEEN (q.id << 40) + max(q.first_seq, coalesce(a.seq, 0) + 1) AND (q.id << 40) + 1099511627775
+               ORDER BY m.position LIMIT 1)) / 1e6
+           - min(iif(q.retention_seconds > 0, q.retention_seconds, 9e9),
+                 iif(q.completed_retention_seconds > 0, q.completed_retention_seconds, 9e9),
+                 iif(q.holds_dead_letters AND q.max_age_seconds > 0, q.max_age_seconds, 9e9))
+    FROM queue AS q JOIN (
+        SELECT o.id, (SELECT coalesce(min(iif(g.idle, NULL, g.archived_seq)), min(g.archived_seq))
+                      FROM consumer_group AS g WHERE g.queue_id = o.id) AS seq
+        FROM queue AS o) AS a ON a.id = q.id
+    WHERE q.deleted_at IS NULL AND q.retention_requires_archive
 """

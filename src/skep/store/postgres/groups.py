@@ -45,16 +45,18 @@ async def _seek(
     return queue.id, await stats.group_stats(connection, key, group, now)
 
 
-async def report_progress(db: Database, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+async def report_progress(
+    db: Database, key: QueueKey, group: str, seq: Seq, now: Instant, archived: bool = False
+) -> GroupStats:
     """Move an external group forward, making it when there is none."""
-    return await db.pool.transaction(_report_progress, key, group, seq, now, db.shard)
+    return await db.pool.transaction(_report_progress, key, group, seq, now, db.shard, archived)
 
 
 async def _report_progress(
-    connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int
+    connection: Connection, key: QueueKey, group: str, seq: Seq, now: Instant, shard: int, archived: bool
 ) -> GroupStats:
     queue = await queues.need(connection, key)
-    row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard)
+    row = await connection.fetchrow(SQL["report_progress"], queue.id, group, seq, now, shard, archived)
     assert row is not None
     if row["state"] == "missing":
         raise no_queue(key.name)

@@ -60,14 +60,16 @@ DELETE FROM set_lease WHERE queue_id = $1 AND group_id = $2
 DELETE FROM group_counter WHERE group_id = $1
 
 -- name: move
-UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position, active_at = $5, idle = false
+-- A group that is moved back may be an archive that lost what is beyond; one that is moved forward has archived nothing.
+UPDATE consumer_group g SET start_seq = p.position, scan_seq = p.position, active_at = $5, idle = false,
+    archived_seq = CASE WHEN g.archived_seq > p.position THEN p.position ELSE g.archived_seq END
 FROM (SELECT start_position($2, $3, $4) AS position) p WHERE g.id = $1
 
 -- name: pass_over_gaps
 SELECT pass_over_gaps($1, $2)
 
 -- name: report_progress
-SELECT state, last FROM report_progress($1, $2, $3, $4, $5)
+SELECT state, last FROM report_progress($1, $2, $3, $4, $5, $6)
 
 -- name: report_progress_of_logs
 SELECT queue, state, last, progress FROM report_progress_of_logs($1, $2, $3, $4, $5, $6)

@@ -22,6 +22,7 @@ from skep.store.rules import (
     check_dead_letter_rules,
     dead_letter_target,
     names_one,
+    unarchived,
 )
 from skep.store.statements import load_statements
 
@@ -122,6 +123,8 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
         # These come before the other locks, as they do when an operation is performed.
         await connection.execute(OPERATIONS["lock_table"])
         await connection.execute(SQL["take_groups"], before.id, True)
+    if changes.retention_requires_archive is True:
+        await connection.execute(SQL["read_groups"])
     await connection.execute(SQL["lock_configuration"], key.tenant)
     queue = await need(connection, key)
     settings = changes.apply(queue.settings)
@@ -141,8 +144,13 @@ async def update_queue(connection: Connection, key: QueueKey, changes: QueueChan
                 "the ordering of a queue can change only while nothing in it is unsettled",
                 setting="ordering",
             )
+        if settings.retention_requires_archive and await connection.fetchval(SQL["has_unarchived"], queue.id):
+            raise unarchived(key.name)
         # No group may go back to messages that were stored under another ordering.
         await connection.execute(SQL["begin_anew"], queue.id)
+    if settings.retention_requires_archive and not queue.settings.retention_requires_archive:
+        # A pass of retention that is under way does not know of it, and ends first.
+        await connection.execute(SQL["lock_log"], queue.id)
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         await _check_dead_letters(connection, key, settings)
     row = await connection.fetchrow(SQL["update"], queue.id, now, *msgspec.structs.astuple(settings))

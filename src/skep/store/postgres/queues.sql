@@ -45,6 +45,13 @@ RETURNING *
 -- name: update
 UPDATE queue SET updated_at = $2, ({settings}) = ({settings from $3}) WHERE id = $1 RETURNING *
 
+-- name: has_unarchived
+-- Whether the log holds a message that no archive has reported as safe in its lake. By the primary key.
+SELECT (SELECT 1 FROM message m
+        WHERE m.queue_id = q.id AND m.seq > greatest(q.first_seq - 1, coalesce(archived_seq(q.id), 0))
+        ORDER BY m.queue_id, m.seq LIMIT 1) IS NOT NULL
+FROM queue q WHERE q.id = $1
+
 -- name: begin_anew
 UPDATE queue SET first_seq = last_seq(id, floor_seq) + 1, gaps = 0 WHERE id = $1
 

@@ -75,11 +75,14 @@ async def _may_go(connection: Connection, queue: Queue, now: Instant) -> MayGo:
     aged = await _seq_before(connection, queue, seconds(settings.retention_seconds), now)
     completed = await _completed_until(connection, queue, now)
     allowed = head["last_seq"] if settled is None else settled
-    upper = max(min(head["first_seq"] - 1, allowed), min(aged, settled or 0), min(completed, settled or 0))
+    upper = max(min(aged, settled or 0), min(completed, settled or 0), await _past_age(connection, queue, now))
     if settings.retention_ignores_groups:
         upper = max(upper, aged)
+    if head["retention_requires_archive"]:
+        upper = min(upper, head["archived_seq"] or 0)
     by_all = head["last_seq"] if head["settled_by_all"] is None else head["settled_by_all"]
-    return MayGo(max(upper, await _past_age(connection, queue, now)), by_all, settled)
+    # Whoever clears a queue wants its messages gone, archived or not.
+    return MayGo(max(upper, min(head["first_seq"] - 1, allowed)), by_all, settled)
 
 
 async def _completed_until(connection: Connection, queue: Queue, now: Instant) -> int:

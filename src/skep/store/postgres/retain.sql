@@ -2,8 +2,10 @@
 SELECT lock_log($1)
 
 -- name: log_head
+-- The setting is read anew: to switch it on one locks the log, so a pass that has locked it knows.
 SELECT q.first_seq, last_seq(q.id, q.floor_seq) AS last_seq, settled_seq(q.id, 'in use') AS settled_seq,
-       settled_seq(q.id, 'all') AS settled_by_all
+       settled_seq(q.id, 'all') AS settled_by_all, q.retention_requires_archive,
+       CASE WHEN q.retention_requires_archive THEN archived_seq(q.id) END AS archived_seq
 FROM queue q WHERE q.id = $1
 
 -- name: mark_idle

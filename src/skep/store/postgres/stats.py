@@ -11,9 +11,10 @@ import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant
 from skep.errors import Code, SkepError
-from skep.model import GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
+from skep.model import ArchiveStats, GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
 from skep.model.history import RetentionPass
 from skep.model.queue import no_queue
+from skep.store.archives import archive_stats
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.rows import struct_of
@@ -66,6 +67,14 @@ def _queue_stats(queue: Queue, head: asyncpg.Record, rows: Sequence[asyncpg.Reco
         ),
         groups=groups,
         gaps=head["gaps"],
+        archive=_archive_stats(head, rows, now) if queue.settings.retention_requires_archive else None,
+    )
+
+
+def _archive_stats(head: asyncpg.Record, rows: Sequence[asyncpg.Record], now: Instant) -> ArchiveStats:
+    groups = [(row["scan_seq"], row["gaps"]) for row in rows]
+    return archive_stats(
+        head["archived_seq"], head["unarchived_at"], head["first_seq"], head["last_seq"], head["gaps"], groups, now
     )
 
 
@@ -114,6 +123,7 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
         active_at=row["active_at"],
         inactive_seconds=max(0, now - row["active_at"]) / MICROS_PER_SECOND,
         idle=row["idle"],
+        archived_seq=row["archived_seq"],
     )
 
 

@@ -11,10 +11,14 @@ SELECT q.id, q.first_seq, x.last_seq, q.gaps, q.scheduled_count, log_depth(q.id,
              WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead') AND t.deleted_at IS NULL
                AND t.id <> q.id)))::bigint AS dead_letters,
        (SELECT m.created_at FROM message m WHERE m.queue_id = q.id AND m.seq >= q.first_seq ORDER BY m.queue_id, m.seq LIMIT 1) AS first_at,
+       v.archived_seq, (SELECT m.created_at FROM message m WHERE q.retention_requires_archive AND m.queue_id = q.id
+                          AND m.seq > greatest(q.first_seq - 1, coalesce(v.archived_seq, 0))
+                        ORDER BY m.queue_id, m.seq LIMIT 1) AS unarchived_at,
        b.at AS before_at, b.last_seq AS before_seq, a.at AS after_at, a.last_seq AS after_seq
 FROM unnest($1::integer[]) AS k (id)
 CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = k.id LIMIT 1) q
 CROSS JOIN LATERAL (SELECT last_seq(q.id, q.floor_seq) AS last_seq) x
+CROSS JOIN LATERAL (SELECT CASE WHEN q.retention_requires_archive THEN archived_seq(q.id) END AS archived_seq) v
 LEFT JOIN LATERAL (SELECT p.last_seq, p.at FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at <= $2
                    ORDER BY p.queue_id DESC, p.group_id DESC, p.at DESC LIMIT 1) b ON true
 LEFT JOIN LATERAL (SELECT p.last_seq, p.at FROM sample p WHERE p.queue_id = q.id AND p.group_id = 0 AND p.at > $2
@@ -23,7 +27,7 @@ WHERE q.deleted_at IS NULL
 
 -- name: group_figures
 -- Counters, and one walk over the rows of unsettled partitions: as many as there are partitions with work.
-SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.active_at, g.idle, g.created_at, g.external, c.completed, c.dead, c.expired, c.skipped, c.retried,
+SELECT g.id, g.queue_id, g.name, g.start_seq, g.scan_seq, g.gaps, g.active_at, g.idle, g.created_at, g.external, g.archived_seq, c.completed, c.dead, c.expired, c.skipped, c.retried,
        l.unsettled + s.unsettled AS unsettled, l.in_flight + s.in_flight AS in_flight,
        l.partitions + s.partitions AS partitions, l.leased_partitions + s.leased_partitions AS leased_partitions,
        least(l.oldest_at, s.oldest_at) AS oldest_at,

@@ -15,11 +15,14 @@ class GroupVerbs(Protocol):
     async def seek(self, key: QueueKey, group: str, start: Start, now: Instant) -> GroupStats:
         """Move a group to a position; a missing group is made. Its leases end, and its counters start again."""
 
-    async def report_progress(self, key: QueueKey, group: str, seq: Seq, now: Instant) -> GroupStats:
+    async def report_progress(
+        self, key: QueueKey, group: str, seq: Seq, now: Instant, archived: bool = False
+    ) -> GroupStats:
         """Note that an external group has done all messages up to ``seq``. Progress never goes back (I7): an earlier seq changes nothing.
 
         A missing group is made, and begins at ``seq``. A seq beyond the log is INVALID_REQUEST. A group that pops is
-        GROUP_NOT_EXTERNAL; a pop of an external group is GROUP_EXTERNAL.
+        GROUP_NOT_EXTERNAL; a pop of an external group is GROUP_EXTERNAL. With ``archived`` the group is an archive, and these messages
+        are safe in its lake: retention that requires an archive may delete them. A seek forward is no such report.
         """
 
     async def report_progress_of_logs(

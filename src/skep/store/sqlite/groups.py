@@ -33,11 +33,15 @@ def seek(session: Session, key: QueueKey, group: str, start: Start, now: Instant
         found.active_at, found.idle = now, 0
         found.completed = found.dead = found.expired = found.retried = 0
         found.skipped = found.gaps = session.gaps_after(queue, before)
+        if found.archived_seq is not None:  # an archive that is moved back may have lost what is beyond
+            found.archived_seq = min(found.archived_seq, before)
         session.touch_group(found)
     return group_stats(session, queue, found, now)
 
 
-def report_progress(session: Session, key: QueueKey, group: str, seq: int, now: Instant) -> GroupStats:
+def report_progress(
+    session: Session, key: QueueKey, group: str, seq: int, now: Instant, archived: bool = False
+) -> GroupStats:
     """Move an external group forward, or make it."""
     queue = session.queue(key)
     return group_stats(session, queue, _report(session, queue, group, seq, now), now)
@@ -65,6 +69,9 @@ def _report(session: Session, queue: QueueRow, group: str, seq: int, now: Instan
         found.completed += seq - found.scan_seq - known
         found.gaps -= known
         found.scan_seq = seq
+        session.touch_group(found)
+    if archived and (found.archived_seq is None or seq > found.archived_seq):
+        found.archived_seq = seq
         session.touch_group(found)
     session.mark_active(found, now)
     return found

@@ -19,6 +19,13 @@ def message_at_or_after(session: Session, queue: QueueRow, seq: int) -> tuple[in
     return None if row is None else (row[0] & MAX_SEQ, row[1])
 
 
+def unarchived_at(session: Session, queue: QueueRow) -> int | None:
+    """The time of the first message of the log that no archive has reported as safe in its lake; None when there is none."""
+    first = max(queue.first_seq, (session.archived_seq(queue) or 0) + 1)
+    found = message_at_or_after(session, queue, first)
+    return None if found is None else found[1]
+
+
 def first_since(look: Callable[[int], Row | None], low: int, high: int, at: int) -> int:
     """The first position whose row is not older than ``at``, by binary search; ``high`` when there is none below it.
 

@@ -15,7 +15,9 @@ from skep.store.rules import (
     dead_letter_target,
     lifetime_micros,
     names_one,
+    unarchived,
 )
+from skep.store.sqlite.log_position import unarchived_at
 from skep.store.sqlite.session import QueueRow, Session, queue_of_row
 from skep.store.statements import load_statements
 
@@ -67,6 +69,12 @@ def update_queue(session: Session, key: QueueKey, changes: QueueChanges, now: In
             f"the ordering of {key.name!r} can change only while no operation waits for it",
             setting="ordering",
         )
+    if (
+        settings.ordering is not queue.settings.ordering
+        and settings.retention_requires_archive
+        and unarchived_at(session, queue) is not None
+    ):
+        raise unarchived(key.name)
     if settings.dead_letter_queue != queue.settings.dead_letter_queue:
         check_rules(session, key, settings)
     session.db.execute(SQL["update_settings"], (queue.id, now, *msgspec.structs.astuple(settings)))

@@ -31,11 +31,14 @@ def retain(session: Session, key: QueueKey, now: Instant, limit: int) -> Chore:
     _mark_idle(session, queue, now)
     settled = settled_seq(session, queue)
     until = max(
-        _cleared_until(queue, settled),
         _old_until(session, queue, settled, now),
         _completed_until(session, queue, settled, now),
         _past_age_until(session, queue, now),
     )
+    if queue.settings.retention_requires_archive:
+        until = min(until, session.archived_seq(queue) or 0)
+    # Whoever clears a queue wants its messages gone, archived or not.
+    until = max(until, _cleared_until(queue, settled))
     deleted, more = _delete(session, queue, until, limit, now)
     _record(session, queue, deleted, settled or 0, now)
     return Chore(deleted, more, None if more else _next_pass(session, queue, settled, now))
@@ -160,6 +163,9 @@ def _next_pass(session: Session, queue: QueueRow, settled: int | None, now: Inst
     if limit is not None:
         known.append(now + min(limit, LOOK_FOR_IDLE_MICROS))
     if oldest is None:
+        return Instant(min(known)) if known else None
+    if settings.retention_requires_archive and oldest[0] > (session.archived_seq(queue) or 0):
+        # A report of the archive makes a pass due.
         return Instant(min(known)) if known else None
     may_go = settings.retention_ignores_groups or (settled is not None and oldest[0] <= settled)
     if settings.retention_seconds > 0 and may_go:

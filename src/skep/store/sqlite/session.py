@@ -117,6 +117,8 @@ class GroupRow(Struct):
     """How many seqs beyond ``scan_seq`` have no message any more; they are counted as settled already."""
     active_at: int = 0
     idle: int = 0
+    archived_seq: int | None = None
+    """The last seq that the group, an archive, has reported as safe in its lake."""
 
     def pushed(self, last_seq: int) -> int:
         """How many messages for the group were pushed since its start."""
@@ -182,6 +184,7 @@ class Session:
                         g.gaps,
                         g.active_at,
                         g.idle,
+                        g.archived_seq,
                     )
                     for g in self._changed_groups.values()
                 ],
@@ -378,6 +381,14 @@ class Session:
         """The groups that retention and max_depth wait for: those that are not idle, or all if all are."""
         groups = list(self.groups(queue).values())
         return [group for group in groups if not group.idle] or groups
+
+    def archived_seq(self, queue: QueueRow) -> int | None:
+        """The seq up to which messages are safe in a lake, by the archives in use, or by all if none is; None without an archive."""
+        archives = [
+            (group.idle, group.archived_seq) for group in self.groups(queue).values() if group.archived_seq is not None
+        ]
+        in_use = [seq for idle, seq in archives if not idle]
+        return min(in_use or (seq for _, seq in archives), default=None)
 
     def unsettled(self, queue: QueueRow) -> int:
         """How many messages the slowest group has not settled; without groups, all messages of the log."""

@@ -13,7 +13,8 @@ SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 ORDER 
 
 -- name: groups_of_queue
 -- Unique index (queue_id, name). A queue has few groups, and depth looks at all of them.
-SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external, gaps, active_at, idle
+SELECT id, queue_id, name, start_seq, scan_seq, completed, dead, expired, skipped, retried, created_at, external, gaps, active_at, idle,
+       archived_seq
 FROM consumer_group
 WHERE queue_id = ?1
 
@@ -30,7 +31,7 @@ SELECT count(*) FROM message WHERE position > ?1 AND position <= ?2
 -- One write per group and call, whatever the call did: counters are summed in memory first.
 UPDATE consumer_group
 SET start_seq = ?2, scan_seq = ?3, completed = ?4, dead = ?5, expired = ?6, skipped = ?7, retried = ?8, gaps = ?9,
-    active_at = ?10, idle = ?11
+    active_at = ?10, idle = ?11, archived_seq = ?12
 WHERE id = ?1
 
 -- name: save_queue_state

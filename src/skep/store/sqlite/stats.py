@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.model import GroupStats, LeaseInfo, Ordering, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
+from skep.model import (
+    ArchiveStats,
+    GroupStats,
+    LeaseInfo,
+    Ordering,
+    PartitionStats,
+    Queue,
+    QueueKey,
+    QueueStats,
+    Rates,
+    Seq,
+)
 from skep.model.history import RetentionPass
+from skep.store.archives import archive_stats
 from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
 from skep.store.sqlite.leases import unpack
-from skep.store.sqlite.log_position import message_at_or_after
+from skep.store.sqlite.log_position import message_at_or_after, unarchived_at
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
 from skep.store.statements import load_statements
@@ -44,7 +56,14 @@ def queue_stats(session: Session, key: QueueKey, now: Instant) -> QueueStats:
         rates=_rates(session, queue, _QUEUE_ITSELF, queue_counters(session, queue), now),
         groups=groups,
         gaps=queue.gaps,
+        archive=_archive_stats(session, queue, now) if queue.settings.retention_requires_archive else None,
     )
+
+
+def _archive_stats(session: Session, queue: QueueRow, now: Instant) -> ArchiveStats:
+    groups = [(group.scan_seq, group.gaps) for group in session.groups(queue).values()]
+    archived, oldest_at = session.archived_seq(queue), unarchived_at(session, queue)
+    return archive_stats(archived, oldest_at, queue.first_seq, queue.last_seq, queue.gaps, groups, now)
 
 
 def stats_of(session: Session, queues: Sequence[Queue], now: Instant) -> list[QueueStats | None]:
@@ -83,6 +102,7 @@ def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant
         active_at=Instant(group.active_at),
         inactive_seconds=max(0, now - group.active_at) / MICROS_PER_SECOND,
         idle=bool(group.idle),
+        archived_seq=None if group.archived_seq is None else Seq(group.archived_seq),
     )
 
 

@@ -16,7 +16,18 @@ import pytest_asyncio
 
 from skep.clock import Instant, ManualClock
 from skep.errors import Code, SkepError
-from skep.model import FROM_BEGINNING, FROM_NOW, ClearScope, Delivery, Ordering, Outcome, PushStatus, Retry, Seq
+from skep.model import (
+    FROM_BEGINNING,
+    FROM_NOW,
+    ClearScope,
+    Delivery,
+    Ordering,
+    Outcome,
+    PushStatus,
+    QueueChanges,
+    Retry,
+    Seq,
+)
 from skep.model.transaction import Transaction, fingerprint_of
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver, seqs
@@ -263,6 +274,23 @@ async def test_I12_retention_that_ignores_groups_beside_a_pop_lets_go_of_all_it_
     assert (stats.pending, stats.in_flight, stats.expired) == (0, 5, MESSAGES - 6)
     await driver.ack(*popped.deliveries)
     assert (await driver.queue_stats()).depth == 0
+
+
+async def test_retention_beside_the_switch_that_makes_it_wait_for_the_archive_deletes_nothing_after_it(
+    driver: Driver, second: PostgresStore, other: Session
+) -> None:
+    await driver.create(retention_seconds=10)
+    await driver.push("1")
+    await driver.pop(auto_ack=True)
+    driver.clock.advance(60)
+    changes = QueueChanges(retention_requires_archive=True)
+    held = await Held.begin(driver.store, lambda: driver.store.update_queue(driver.key(), changes, driver.now))
+    retaining = asyncio.ensure_future(second.retain(driver.key(), driver.now, 1000))
+    await waiting_or_done(other, retaining)
+
+    await held.finish()
+
+    assert (await retaining).done == 0
 
 
 @pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])

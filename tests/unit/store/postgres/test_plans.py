@@ -449,6 +449,10 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     await driver.pop("r", batch=1)
     driver.clock.advance(1000)
     await watch("retain", lambda: driver.retain("r"))
+    await driver.update("r", retention_requires_archive=True)
+    await watch("retain for the archive", lambda: driver.retain("r"))
+    await watch("stats of an archive", lambda: driver.queue_stats("r"))
+    await watch("report", lambda: store.report_progress(driver.key("r"), "lake", Seq(1), driver.now, archived=True))
     await driver.pop(batch=1)
     for name in ("r", "u"):
         (stored,) = await driver.push("1", queue=name)

@@ -417,6 +417,11 @@ async def change_of_settings(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.update_queue(driver.key(), QueueChanges(max_attempts=9), driver.now)
 
 
+async def change_to_archive_first(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    """Retention that requires an archive from now on."""
+    return lambda: driver.store.update_queue(driver.key(), QueueChanges(retention_requires_archive=True), driver.now)
+
+
 async def change_of_ordering(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.clear(ClearScope.ALL)
     changes = QueueChanges(ordering=Ordering.FIFO)

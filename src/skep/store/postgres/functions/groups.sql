@@ -83,9 +83,9 @@ $$;
 -- Moves an external group forward, never back; a missing group is made at that seq. The state is 'ok'; 'beyond' (the log has no
 -- such seq, and `last` is its end); 'popping' (the group leases messages); or 'missing' (the queue was deleted meanwhile).
 -- Every message that the group passes counts as completed, whatever its audience: a reader of the raw log has seen it. Known gaps
--- are counted already.
+-- are counted already. With p_archived these messages are safe in a lake.
 CREATE OR REPLACE FUNCTION report_progress(p_queue integer, p_name text, p_seq bigint, p_now bigint, p_shard smallint,
-                                           OUT state text, OUT last bigint)
+                                           p_archived boolean, OUT state text, OUT last bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     q queue%ROWTYPE;
@@ -117,7 +117,12 @@ BEGIN
     END IF;
     IF NOT g.external THEN
         state := 'popping';
-    ELSIF p_seq > g.scan_seq THEN
+        RETURN;
+    END IF;
+    IF p_archived AND p_seq > coalesce(g.archived_seq, -1) THEN
+        UPDATE consumer_group x SET archived_seq = p_seq WHERE x.id = g.id;
+    END IF;
+    IF p_seq > g.scan_seq THEN
         v_known := 0;
         IF g.gaps > 0 THEN
             v_known := least(g.gaps, p_seq - g.scan_seq - (

@@ -16,3 +16,15 @@ BEGIN
     RETURN v_settled;
 END
 $$;
+
+-- Up to which seq the messages of a queue are safe in a lake, by the reports of its archives: of those in use, or of all when none is.
+-- NULL when no archive has reported. A group that was moved back counts by its new place.
+CREATE OR REPLACE FUNCTION archived_seq(p_queue integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_archived bigint;
+BEGIN
+    SELECT coalesce(min(g.archived_seq) FILTER (WHERE NOT g.idle), min(g.archived_seq)) INTO v_archived
+    FROM consumer_group g WHERE g.queue_id = p_queue;
+    RETURN v_archived;
+END
+$$;
