@@ -223,3 +223,15 @@ async def test_what_an_archive_reported_is_still_known_when_the_store_is_opened_
         await driver.store.open()
 
     assert (await driver.retain()).done == 2
+
+
+async def test_an_archive_reports_many_logs_at_once_new_ones_and_known_ones(driver: Driver) -> None:
+    for queue in ("a", "b"):
+        await driver.push("1", "2", queue=queue)
+    await driver.store.report_progress(driver.key("a"), "archive", Seq(1), driver.now)
+
+    told = {"a": Seq(2), "b": Seq(1)}
+    await driver.store.report_progress_of_logs(driver.key().tenant, "archive", told, driver.now, True)
+
+    stats = [await driver.stats(queue, group="archive") for queue in ("a", "b")]
+    assert [one.archived_seq for one in stats] == [2, 1]

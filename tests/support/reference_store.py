@@ -524,11 +524,12 @@ class ReferenceStore(
         return self.group_stats(log, found, now)
 
     async def report_progress_of_logs(
-        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, archived: bool = False
     ) -> dict[str, Seq]:
         keys = {name: QueueKey(name, tenant) for name in self.those_of(tenant, seqs)}
         return {
-            name: (await self.report_progress(key, group, seqs[name], now)).progress_seq for name, key in keys.items()
+            name: (await self.report_progress(key, group, seqs[name], now, archived)).progress_seq
+            for name, key in keys.items()
         }
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:

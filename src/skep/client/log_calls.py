@@ -199,10 +199,15 @@ def bounds_of_logs(
     return part(post(f"{LOG}s/bounds", LogsBoundsResponse, asked), lambda answer: answer.logs)
 
 
-def report_progress_of_logs(group: str, seqs: Mapping[str, int]) -> ApiCall[dict[str, int]]:
-    """Report the progress of an external group in many queues; its progress in each then, without queues that do not exist."""
+def report_progress_of_logs(group: str, seqs: Mapping[str, int], *, archived: bool = False) -> ApiCall[dict[str, int]]:
+    """Report the progress of an external group in many queues; its progress in each then, without queues that do not exist.
+
+    With ``archived`` the group is an archive, and these messages are safe in its lake.
+    """
     path = f"{GROUPS}/{path_part(group)}/progress/batch"
-    return part(post(path, ProgressOfManyResponse, ProgressOfMany(dict(seqs))), lambda answer: answer.progress)
+    return part(
+        post(path, ProgressOfManyResponse, ProgressOfMany(dict(seqs), archived)), lambda answer: answer.progress
+    )
 
 
 def arrow_stream(answer: ApiResponse) -> bytes:

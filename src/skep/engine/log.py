@@ -161,7 +161,9 @@ class Logs:
                 self._chores.archived(key, self._clock.now())
             return stats
 
-    async def report_progress_of(self, tenant: str, group: str, seqs: Mapping[str, Seq]) -> dict[str, Seq]:
+    async def report_progress_of(
+        self, tenant: str, group: str, seqs: Mapping[str, Seq], *, archived: bool = False
+    ) -> dict[str, Seq]:
         """The same for a group in many logs, by queue; its progress in each, without queues that do not exist."""
         with self._in_flight:
             self._check_queues(tenant, seqs)
@@ -169,7 +171,9 @@ class Logs:
             if not all(0 <= seq <= validate.SEQ_MAX for seq in seqs.values()):
                 raise SkepError(Code.INVALID_REQUEST, "a seq is 0 or a positive number")
             now = self._clock.now()
-            progress = await self._store.report_progress_of_logs(tenant, group, seqs, now)
+            progress = await self._store.report_progress_of_logs(tenant, group, seqs, now, archived)
             for queue in progress:
                 self._chores.settled(QueueKey(queue, tenant), now)
+                if archived:
+                    self._chores.archived(QueueKey(queue, tenant), now)
             return progress

@@ -182,10 +182,10 @@ class Link:
         found = self._of_many(queues, partial(bounds_of_logs, group=group))
         return {queue: one.progress_seq for queue, one in found.items() if one.progress_seq is not None}
 
-    def report_progress(self, group: str, seqs: Mapping[str, int]) -> None:
-        """Set the progress of a group in some queues; it then follows a Spark query."""
+    def report_progress(self, group: str, seqs: Mapping[str, int], *, archived: bool = False) -> None:
+        """Set the progress of a group in some queues; it then follows a Spark query. With ``archived`` the messages are in a lake."""
         for page in _pages(list(seqs)):
-            call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page})
+            call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page}, archived=archived)
             self.patiently(partial(self.about(page[0]).run, call))
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:

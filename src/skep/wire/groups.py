@@ -112,9 +112,13 @@ class ProgressRequest(Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class ProgressOfMany(Struct, forbid_unknown_fields=True):
-    """Progress of an external group in many queues: by queue, the seq up to which it is done with all messages."""
+    """Progress of an external group in many queues: by queue, the seq up to which it is done with all messages.
+
+    With ``archived`` the group is an archive, and these messages are safe in its lake.
+    """
 
     seqs: Annotated[dict[str, int], Meta(min_length=1, max_length=MOST_QUEUES)]
+    archived: bool = False
 
 
 class ProgressOfManyResponse(Struct, rename="camel"):

@@ -139,10 +139,12 @@ async def progress(engine: Engine, call: Call) -> Answer:
     example={"seqs": {"orders": 1200, "invoices": 7}},
 )  # fmt: skip
 async def progress_of_many(engine: Engine, call: Call) -> Answer:
-    group, seqs = call.path("group"), (await call.json(_decode_progress_of_many)).seqs
+    group, request = call.path("group"), await call.json(_decode_progress_of_many)
+    seqs = request.seqs
     for queue in seqs:
         call.queue(queue)
-    done = await engine.log.report_progress_of(call.tenant, group, {queue: Seq(seq) for queue, seq in seqs.items()})
+    reported = {queue: Seq(seq) for queue, seq in seqs.items()}
+    done = await engine.log.report_progress_of(call.tenant, group, reported, archived=request.archived)
     return json_answer(ProgressOfManyResponse(group, {queue: done[queue] for queue in seqs if queue in done}))
 
 

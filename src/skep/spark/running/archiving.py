@@ -217,4 +217,4 @@ def verify(
 def _report_progress(context: Context, end: Mapping[str, int]) -> None:
     """Move the group on the server; retention waits for it."""
     if context.wishes.group is not None:
-        context.inputs.link.report_progress(context.wishes.group, end)
+        context.inputs.link.report_progress(context.wishes.group, end, archived=True)

@@ -67,14 +67,14 @@ async def _report_progress(
 
 
 async def report_progress_of_logs(
-    db: Database, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+    db: Database, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, archived: bool = False
 ) -> dict[str, Seq]:
     """Move an external group forward in many logs: where it is known, in one transaction; where it is new, one by one, since each log is locked."""
-    done, new = await db.pool.transaction(_report_where_known, tenant, group, seqs, now, db.shard)
+    done, new = await db.pool.transaction(_report_where_known, tenant, group, seqs, now, db.shard, archived)
     for name in new:
         try:
             stats = await db.pool.transaction(
-                _report_progress, QueueKey(name, tenant), group, seqs[name], now, db.shard
+                _report_progress, QueueKey(name, tenant), group, seqs[name], now, db.shard, archived
             )
         except SkepError as error:
             if error.code is not Code.QUEUE_NOT_FOUND:
@@ -85,11 +85,11 @@ async def report_progress_of_logs(
 
 
 async def _report_where_known(
-    connection: Connection, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, shard: int
+    connection: Connection, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, shard: int, archived: bool
 ) -> tuple[dict[str, Seq], list[str]]:
     """Move a group forward where it exists. Also returns the queues in which it does not."""
     rows = await connection.fetch(
-        SQL["report_progress_of_logs"], tenant, list(seqs), list(seqs.values()), group, now, shard
+        SQL["report_progress_of_logs"], tenant, list(seqs), list(seqs.values()), group, now, shard, archived
     )
     for row in rows:
         name = row["queue"]

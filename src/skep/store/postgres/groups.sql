@@ -72,7 +72,7 @@ SELECT pass_over_gaps($1, $2)
 SELECT state, last FROM report_progress($1, $2, $3, $4, $5, $6)
 
 -- name: report_progress_of_logs
-SELECT queue, state, last, progress FROM report_progress_of_logs($1, $2, $3, $4, $5, $6)
+SELECT queue, state, last, progress FROM report_progress_of_logs($1, $2, $3, $4, $5, $6, $7)
 
 -- name: delete
 DELETE FROM consumer_group WHERE id = $1

@@ -26,7 +26,7 @@ class GroupVerbs(Protocol):
         """
 
     async def report_progress_of_logs(
-        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, archived: bool = False
     ) -> dict[str, Seq]:
         """Note the progress of an external group in many logs, by queue, as `report_progress` does in one; returns its progress in each.
 

@@ -44,18 +44,20 @@ def report_progress(
 ) -> GroupStats:
     """Move an external group forward, or make it."""
     queue = session.queue(key)
-    return group_stats(session, queue, _report(session, queue, group, seq, now), now)
+    return group_stats(session, queue, _report(session, queue, group, seq, now, archived), now)
 
 
 def report_progress_of_logs(
-    session: Session, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant
+    session: Session, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, archived: bool = False
 ) -> dict[str, Seq]:
     """Move an external group forward in many logs, or make it there."""
     found = session.find_queues(tenant, seqs)
-    return {name: Seq(_report(session, queue, group, seqs[name], now).scan_seq) for name, queue in found.items()}
+    return {
+        name: Seq(_report(session, queue, group, seqs[name], now, archived).scan_seq) for name, queue in found.items()
+    }
 
 
-def _report(session: Session, queue: QueueRow, group: str, seq: int, now: Instant) -> GroupRow:
+def _report(session: Session, queue: QueueRow, group: str, seq: int, now: Instant, archived: bool) -> GroupRow:
     check_reported(queue.key.name, seq, queue.last_seq)
     found = session.find_group(queue, group)
     if found is None:

@@ -140,7 +140,8 @@ $$;
 -- As report_progress, of one group in many logs (p_queues and p_seqs go together). First it locks the group's rows in the order of queues,
 -- and only then it counts: the counters come after all rows. Where there is no such group, the state is 'new' and nothing is done, since
 -- a group is made under the lock of its log, which comes after the rows, too.
-CREATE OR REPLACE FUNCTION report_progress_of_logs(p_tenant text, p_queues text[], p_seqs bigint[], p_name text, p_now bigint, p_shard smallint)
+CREATE OR REPLACE FUNCTION report_progress_of_logs(p_tenant text, p_queues text[], p_seqs bigint[], p_name text, p_now bigint, p_shard smallint,
+                                                   p_archived boolean)
 RETURNS TABLE (queue text, state text, last bigint, progress bigint) LANGUAGE plpgsql AS $$
 DECLARE
     k record;
@@ -167,7 +168,7 @@ BEGIN
     END LOOP;
     FOR i IN 1 .. cardinality(v_known) LOOP
         queue := v_names[i];
-        SELECT r.state, r.last INTO state, last FROM report_progress(v_known[i], p_name, v_reported[i], p_now, p_shard) r;
+        SELECT r.state, r.last INTO state, last FROM report_progress(v_known[i], p_name, v_reported[i], p_now, p_shard, p_archived) r;
         SELECT g.scan_seq INTO progress FROM consumer_group g WHERE g.queue_id = v_known[i] AND g.name = p_name;
         RETURN NEXT;
     END LOOP;
