@@ -28,9 +28,12 @@ _RESEED_MASK = (1 << (_RANDOM_BITS - 1)) - 1
 
 def ids_from(first: Id, count: int) -> list[Id]:
     """``count`` ids from the first one on."""
-    number = int.from_bytes(first, "big")
+    return _ids(int.from_bytes(first, "big"), count)
+
+
+def _ids(first: int, count: int) -> list[Id]:
     # Cast as a whole: making an Id of each costs as much as minting it.
-    return cast(list[Id], [one.to_bytes(16, "big") for one in range(number, number + count)])
+    return cast("list[Id]", [number.to_bytes(16, "big") for number in range(first, first + count)])
 
 
 def id_after(first: Id, count: int) -> Id:
@@ -53,30 +56,29 @@ class IdMint:
 
     def mint_many(self, count: int) -> list[Id]:
         """``count`` new ids, rising."""
-        return ids_from(self.mint_range(count), count)
+        return _ids(self._mint(count), count)
 
     def mint_range(self, count: int) -> Id:
         """The first of ``count`` new ids; the others are the numbers that follow it (`ids_from`)."""
+        return Id(self._mint(count).to_bytes(16, "big"))
+
+    def _mint(self, count: int) -> int:
+        """The number that is the first of ``count`` new ids."""
         while True:
-            high, first = self._take(count)
+            with self._lock:
+                ms = self.clock.now() // MICROS_PER_MS
+                if ms > self._ms:
+                    self._ms = ms
+                    # The top bit stays clear, so a millisecond has room for 2^73 further ids.
+                    self._counter = int.from_bytes(os.urandom(10), "big") & _RESEED_MASK
+                elif self._counter + count > _COUNTER_MAX:
+                    self._ms += 1
+                    self._counter = int.from_bytes(os.urandom(10), "big") & _RESEED_MASK
+                high, first = self._ms << 80 | _VERSION | _VARIANT, self._counter + 1
+                self._counter += count
             low = first & _LOW_MASK
             if low + count <= _LOW_MASK:  # else a carry would run into the variant's bits: take the next ones
-                return Id((high | (first >> _LOW_BITS) << 64 | low).to_bytes(16, "big"))
-
-    def _take(self, count: int) -> tuple[int, int]:
-        """The fixed bits of ``count`` new ids, and the first value of their counter."""
-        with self._lock:
-            ms = self.clock.now() // MICROS_PER_MS
-            if ms > self._ms:
-                self._ms = ms
-                # The top bit stays clear, so a millisecond has room for 2^73 further ids.
-                self._counter = int.from_bytes(os.urandom(10), "big") & _RESEED_MASK
-            elif self._counter + count > _COUNTER_MAX:
-                self._ms += 1
-                self._counter = int.from_bytes(os.urandom(10), "big") & _RESEED_MASK
-            first = self._counter + 1
-            self._counter += count
-            return self._ms << 80 | _VERSION | _VARIANT, first
+                return high | (first >> _LOW_BITS) << 64 | low
 
 
 def minted_at(id_: bytes) -> Instant | None:
