@@ -30,14 +30,13 @@ class Server:
 
     def __init__(self, settings: AdmissionSettings | None = None) -> None:
         self.load = 0.0
-        self.queued = 0
+        self.depth = 0
         self.drain_rate = 0.0
         self.admission = Admission(
             settings or AdmissionSettings(),
             an_open_door(),
             lambda: Connections(utilisation=5.0, wait_seconds=self.load * self.admission._settings.backlog_seconds),
-            lambda: self.queued,
-            lambda: self.drain_rate,
+            self,
         )
 
 
@@ -68,7 +67,7 @@ def test_the_limit_comes_before_the_load() -> None:
     """Else a push that must queue behind others would be queued for ever."""
     server = Server()
     for load in (0.0, 0.7, 5.0):
-        server.load, server.queued = load, 10_000
+        server.load, server.depth = load, 10_000
         with pytest.raises(SkepError) as refused:
             server.admission.decide(server.admission.push)
         assert refused.value.code is Code.OVERLOADED
@@ -77,9 +76,9 @@ def test_the_limit_comes_before_the_load() -> None:
 
 def test_an_ack_is_still_queued_when_pushes_are_refused() -> None:
     server = Server()
-    server.load, server.queued = 0.9, 49_999
+    server.load, server.depth = 0.9, 49_999
     assert server.admission.decide(server.admission.ack_single) is AdmissionDecision.QUEUE
-    server.queued = 50_000
+    server.depth = 50_000
     with pytest.raises(SkepError):
         server.admission.decide(server.admission.ack_single)
 
@@ -102,7 +101,7 @@ def test_a_full_queue_takes_more_once_it_has_room_for_many() -> None:
 
 def test_when_to_come_again_follows_the_drain() -> None:
     server = Server()
-    server.queued = 12_000
+    server.depth = 12_000
     for rate, seconds in ((1_000, 3), (100, 30), (1, 60), (0, 60), (1_000_000, 1)):
         server.drain_rate = rate
         with pytest.raises(SkepError) as refused:
@@ -119,14 +118,14 @@ def test_a_long_wait_in_the_engine_is_load_too() -> None:
 def test_connections_that_are_all_at_work_are_no_load_while_nobody_waits_long_for_one() -> None:
     """Many requests go into one call, so a store may be able to do several times what its connections seem to say."""
     busy = Connections(active=4, waiting=60, utilisation=16.0, wait_seconds=0.1)
-    admission = Admission(AdmissionSettings(), an_open_door(), lambda: busy)
+    admission = Admission(AdmissionSettings(), an_open_door(), lambda: busy, Server())
     assert admission.decide(admission.push, wait_seconds=0.1) is AdmissionDecision.EXECUTE
     assert admission.decide(admission.pop) is AdmissionDecision.EXECUTE
 
 
 def test_switched_off_it_executes_everything() -> None:
     server = Server(AdmissionSettings(enabled=False))
-    server.load, server.queued = 99.0, 1_000_000
+    server.load, server.depth = 99.0, 1_000_000
     assert server.admission.decide(server.admission.push) is AdmissionDecision.EXECUTE
     assert server.admission.decide(server.admission.pop) is AdmissionDecision.EXECUTE
 

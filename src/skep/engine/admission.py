@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -40,6 +41,18 @@ class Figures(Struct, frozen=True):
 
     load: float
     queued: int
+
+
+class QueuedOperations(Protocol):
+    """The operations that wait, as far as admission looks at them."""
+
+    @property
+    def depth(self) -> int:
+        """How many are live."""
+
+    @property
+    def drain_rate(self) -> float:
+        """How many are performed in a second."""
 
 
 class LoadGate:
@@ -95,14 +108,11 @@ class Admission:
         settings: AdmissionSettings,
         door: Door,
         connections: Callable[[], Connections],
-        queued: Callable[[], int] = lambda: 0,
-        drain_rate: Callable[[], float] = lambda: 0.0,
+        operations: QueuedOperations,
     ) -> None:
-        """``queued`` returns how many operations wait, ``drain_rate`` how many are performed per second."""
         self._settings = settings
         self._connections = connections
-        self._queued = queued
-        self._drain_rate = drain_rate
+        self._operations = operations
         self._door = door
         release = settings.release
         self.push = LoadGate(settings.push_load, settings.push_operations, release)
@@ -113,7 +123,7 @@ class Admission:
     def figures(self, wait_seconds: float = 0.0) -> Figures:
         """The present figures for a request that would wait ``wait_seconds`` for its turn."""
         longest = max(wait_seconds, self._connections().wait_seconds)
-        return Figures(longest / self._settings.backlog_seconds, self._queued())
+        return Figures(longest / self._settings.backlog_seconds, self._operations.depth)
 
     def decide(self, gate: LoadGate, wait_seconds: float = 0.0) -> AdmissionDecision:
         """The decision about a request at this gate. A refusal is raised as OVERLOADED, with the time to try again."""
@@ -135,7 +145,7 @@ class Admission:
         """
         if not self._settings.enabled:
             return True
-        if self.push.is_full(self._queued()):
+        if self.push.is_full(self._operations.depth):
             raise self._refusal(self.push, self.figures())
         return self._door.lets_in()
 
@@ -167,6 +177,6 @@ class Admission:
     def retry_seconds(self, gate: LoadGate, figures: Figures) -> int:
         """The seconds until the queue of operations has room again, at its present drain rate."""
         excess = figures.queued - gate.operations * REOPEN_SHARE
-        rate = self._drain_rate()
+        rate = self._operations.drain_rate
         wait = math.ceil(excess / rate) if rate > 0 else MAX_RETRY_SECONDS
         return max(MIN_RETRY_SECONDS, min(MAX_RETRY_SECONDS, wait))

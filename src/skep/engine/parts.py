@@ -134,8 +134,7 @@ class Parts:
             self.settings.admission,
             Door(clock, self._timers, INSIDE_SHARE * may_take, WAITING_SHARE * may_take),
             Recent(store.connections),
-            lambda: self.operations.depth,
-            lambda: self.operations.drain_rate,
+            self.operations,
         )
         self.spool = (
             None

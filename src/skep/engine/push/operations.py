@@ -148,7 +148,7 @@ class Operations:
     @property
     def depth(self) -> int:
         """How many operations are live, as far as this server knows."""
-        return max(0, self._depth.total())
+        return max(0, self._depth.total()) if self._depth else 0
 
     @property
     def drain_rate(self) -> float:
