@@ -23,7 +23,7 @@ LARGE_BYTES = 1024 * 1024
 SMALL_BYTES = 64 * 1024
 """Up to this the exact look is taken at once, beyond it in a thread, so that other requests go on."""
 QUICK_BYTES = 16 * 1024
-"""Up to this the depth is checked at once, whatever the body holds."""
+"""Up to this the depth can be checked at once, whatever the body holds."""
 LENGTHY_BYTES = 320 * 1024
 """Beyond this the depth is checked in a thread."""
 LENGTHY_MARKS = 24_000
@@ -58,34 +58,31 @@ async def read_json(body: bytes, depth: int) -> object:
         raise _too_deep(depth) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SkepError(Code.MALFORMED, f"the body is not JSON: {why_no_json(error)}") from None
-    await check_unique_keys(body, value)
+    if may_repeat_keys(body, value):
+        await look_for_repeated_key(body)
     await check_depth_of_body(body, depth)
     return value
 
 
-async def check_unique_keys(body: bytes, value: object = msgspec.UNSET) -> None:
-    """MALFORMED when an object in a body of sound JSON has a key twice. Who has decoded it gives the ``value``."""
-    if len(body) > LARGE_BYTES:
+async def look_for_repeated_key(body: bytes) -> None:
+    """`find_repeated_key`, in a thread where it takes long."""
+    if len(body) > SMALL_BYTES:
         await asyncio.to_thread(find_repeated_key, body)
-    elif may_repeat_keys(body, value):
-        if len(body) > SMALL_BYTES:
-            await asyncio.to_thread(find_repeated_key, body)
-        else:
-            find_repeated_key(body)
+    else:
+        find_repeated_key(body)
 
 
 async def check_depth_of_body(body: bytes, limit: int, levels_above: int = 0) -> None:
-    """`check_depth`, in a thread where it takes long."""
+    """`check_depth`, in a thread where it takes long. Up to `QUICK_BYTES` it never does."""
     if len(body) > LENGTHY_BYTES:
         await asyncio.to_thread(check_depth, body, limit, levels_above)
         return
-    if len(body) > QUICK_BYTES:
-        marks = body.translate(None, _NO_MARKS)
-        if len(marks) > LENGTHY_MARKS:
-            await asyncio.to_thread(check_depth, body, limit, levels_above)
-            return
-        if b"\\" not in marks:  # nothing is escaped, and then these tell it all
-            body = marks
+    marks = body.translate(None, _NO_MARKS)
+    if len(marks) > LENGTHY_MARKS:
+        await asyncio.to_thread(check_depth, body, limit, levels_above)
+        return
+    if b"\\" not in marks:  # nothing is escaped, and then these tell it all
+        body = marks
     check_depth(body, limit, levels_above)
 
 
@@ -106,10 +103,12 @@ class DuplicateKey(Exception):  # noqa: N818 - what was found, not what went wro
 
 
 def may_repeat_keys(body: bytes, value: object = msgspec.UNSET) -> bool:
-    """Whether a body of sound JSON might give a key twice in one object; False is certain.
+    """Whether a body of sound JSON might give a key twice in one object; False is certain. A large body might.
 
     It raises what the decoder does when the body is not sound after all. Who has decoded it gives the ``value``.
     """
+    if len(body) > LARGE_BYTES:
+        return True
     try:
         again = _encode(_decode(body) if value is msgspec.UNSET else value)
     except msgspec.ValidationError:

@@ -23,7 +23,14 @@ from skep.http.request.bodies import Bodies
 from skep.http.request.scope import CYCLE, HEADERS, REPEATED, name_headers
 from skep.model import DEFAULT_TENANT, QueueKey
 from skep.model.key import AuditOutcome, Verb
-from skep.strict_json import check_depth_of_body, check_unique_keys, why_no_json
+from skep.strict_json import (
+    QUICK_BYTES,
+    check_depth,
+    check_depth_of_body,
+    look_for_repeated_key,
+    may_repeat_keys,
+    why_no_json,
+)
 from skep.wire.traceparent import TraceContext, context_of
 
 Scope = MutableMapping[str, Any]
@@ -167,9 +174,10 @@ class Call:
         """The tenant that the query names, if the route allows that, else the one in the header."""
         if self.tenant_in is not None and (named := self.query.get(self.tenant_in)):
             return named
-        named_by_header = self.single_header(TENANT_HEADER, Code.INVALID_REQUEST)
-        if named_by_header is None:
+        if TENANT_HEADER not in self._headers:
             return None
+        named_by_header = self.single_header(TENANT_HEADER, Code.INVALID_REQUEST)
+        assert named_by_header is not None
         try:
             # As paths are, and as clients write it: whoever is in a path must be the same in a header.
             return named_by_header.decode()
@@ -289,12 +297,12 @@ class Call:
         body = await self.json_body()
         return empty if not body and empty is not None else await self.read_json(body, decoder, levels_above)
 
-    async def json_body(self) -> bytes:
+    def json_body(self) -> Coroutine[Any, Any, bytes]:
         """The whole body; its content type must be JSON or missing."""
-        kind = self.header(b"content-type")
+        kind = self._headers.get(b"content-type")
         if kind is not None and kind != JSON and not _may_be_json(kind):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "the body must be application/json")
-        return await self.body()
+        return self.body()
 
     async def read_json(self, body: bytes, decoder: msgspec.json.Decoder[T], levels_above: int) -> T:
         """A body decoded as a struct.
@@ -307,19 +315,24 @@ class Call:
             # The decoder skips over raw parts without looking at the bytes of their strings.
             if not body.isascii():
                 body.decode()
-            await check_unique_keys(body)
+            if may_repeat_keys(body):
+                await look_for_repeated_key(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _undecodable(error) from None
-        await check_depth_of_body(body, self._limits.json_depth, levels_above)
+        if len(body) <= QUICK_BYTES:
+            check_depth(body, self._limits.json_depth, levels_above)
+        else:
+            await check_depth_of_body(body, self._limits.json_depth, levels_above)
         return value
 
     async def body(self, limit: int | None = None) -> bytes:
         """The whole body, refused as soon as it is too long. The connection checks that it comes in time."""
-        if self.header(b"content-encoding") not in (None, b"identity"):
+        headers = self._headers
+        if headers.get(b"content-encoding") not in (None, b"identity"):
             raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, "a compressed body is not taken")
         if limit is None:
             limit = self._limits.body_bytes
-        announced = self.header(b"content-length")
+        announced = headers.get(b"content-length")
         if announced is not None:
             length = int(announced)
             if length > limit:
