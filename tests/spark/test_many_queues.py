@@ -15,8 +15,10 @@ from skep.spark.offsets import ROWS_OF_A_TASK, QueueStretch, packed, split
 from skep.spark.options import source_options
 from skep.spark.pipelines.archive import archive, compared
 from skep.spark.running.archiving import RANGES
+from skep.spark.running.inputs import named_by
 from skep.spark.running.runner import write_down
 from skep.spark.running.said import told, write_whole_error
+from skep.spark.running.stretches import Stretch, merged
 from skep.spark.schema import schema_of
 from skep.spark.source import MessageReader
 from skep.spark.tables import TABLES, TASKS_PER_CORE, TableReader
@@ -82,6 +84,26 @@ def test_the_comparison_of_a_thousand_queues_is_no_larger_a_plan_than_that_of_on
 
     wrong = {row["queue"]: (row["missing"], row["doubled"]) for row in found.collect() if row["log"] != row["lake"]}
     assert wrong == {missing: (1, 0), doubled: (0, 1)}
+
+
+def test_of_thousands_of_leases_a_few_stretches_of_each_queue_come_to_the_driver(spark: SparkSession) -> None:
+    # Gaps that grow, in one queue; none in the other.
+    firsts = [2_000 * number * number + 1 for number in range(1, 40)]
+    apart = [Stretch(first, first + 9) for first in firsts]
+    close = [Stretch(first, first + 99) for first in range(1, 3_000, 100)]
+    leases = spark.createDataFrame(
+        [("apart", *one) for one in apart] + [("close", *one) for one in close],
+        "queue string, first_seq bigint, last_seq bigint",
+    )
+
+    found = named_by(leases, 8).collect()
+
+    stretches = {
+        queue: [Stretch(row["first"], row["last"]) for row in found if row["queue"] == queue]
+        for queue in ("apart", "close")
+    }
+    assert sorted(stretches["apart"]) == merged(apart, Stretch(1, firsts[-1] + 9), 8)
+    assert stretches["close"] == [Stretch(1, 3_000)]
 
 
 JAVA = """An error occurred while calling o165.filter.

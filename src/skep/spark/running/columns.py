@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from skep.spark.lake.frames import columns_of_file
 from skep.spark.lake.place import Place
+from skep.spark.options import Table
 from skep.spark.schema import MESSAGES, SQL_TYPES
 from skep.spark.tables import TABLES
 
 
 def columns_of(name: str) -> dict[str, str]:
-    """The columns of a queue, or of a table of the server."""
-    schema = TABLES.get(name, MESSAGES)  # type: ignore[call-overload] # any other name is a queue
+    """The columns of a queue, or of a table of the server: for all of thousands of queues the same object."""
+    return _columns(name if name in TABLES else None)
+
+
+@lru_cache
+def _columns(table: Table | None) -> dict[str, str]:
+    schema = MESSAGES if table is None else TABLES[table]
     return {field.name: SQL_TYPES[field.type] for field in schema}
 
 

@@ -180,24 +180,14 @@ class Inputs:
     def _look(self, since: datetime | None, through: Mapping[str, int]) -> Activity:
         from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
-        from skep.spark.pipelines.attempts import BIN_SEQS, in_bins
         from skep.spark.pipelines.journeys import expired
 
         bounds, began = self.bounds(), time.monotonic()
         leases = self._table("leases", since).cache()
-        begin = F.col("bin") * BIN_SEQS
-        named = (
-            in_bins(leases)
-            .groupBy("queue", "bin")
-            .agg(
-                F.min(F.greatest("first_seq", begin)).alias("first"),
-                F.max(F.least("last_seq", begin + (BIN_SEQS - 1))).alias("last"),
-            )
-            .collect()
-        )
         of_leases: dict[str, list[Stretch]] = defaultdict(list)
-        for row in named:
-            of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
+        if since is not None:  # else all messages are read, whatever leases name
+            for row in named_by(leases, MOST_STRETCHES).collect():
+                of_leases[row["queue"]].append(Stretch(row["first"], row["last"]))
         took = timedelta(seconds=time.monotonic() - began)
         letters = self.dead_letters(since).select(*BURIED).cache()
         # A group whose messages all expired has no leases.
@@ -281,6 +271,34 @@ def _cores(spark: SparkSession) -> int | None:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context, and says so by errors of its own
         return None
+
+
+def named_by(leases: DataFrame, most: int) -> DataFrame:
+    """The stretches of each queue that leases are about, at most so many: parts with the smallest gaps between them are joined, as by
+    `merged`. Spark does it, since there is a part for each thousand messages.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+    from skep.spark.pipelines.attempts import BIN_SEQS, in_bins
+
+    begin = F.col("bin") * BIN_SEQS
+    parts = (
+        in_bins(leases)
+        .groupBy("queue", "bin")
+        .agg(
+            F.min(F.greatest("first_seq", begin)).alias("first"),
+            F.max(F.least("last_seq", begin + (BIN_SEQS - 1))).alias("last"),
+        )
+    )
+    by_queue = Window.partitionBy("queue")
+    gap = F.col("first") - F.lag("last").over(by_queue.orderBy("bin"))
+    place = F.row_number().over(by_queue.orderBy(F.col("gap").desc_nulls_last()))
+    parts = parts.withColumn("gap", gap).withColumn(
+        "begins", F.when((place < most) & (F.col("gap") > 1), 1).otherwise(0)
+    )
+    numbered = parts.withColumn("number", F.sum("begins").over(by_queue.orderBy("bin")))
+    return numbered.groupBy("queue", "number").agg(F.min("first").alias("first"), F.max("last").alias("last"))
 
 
 def _wanted(held: Bounds, begin: int | None, after: int, named: Sequence[Stretch]) -> list[Stretch]:
