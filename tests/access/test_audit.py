@@ -206,6 +206,36 @@ def test_a_deleted_message_is_named_with_whom_it_was_taken_from(door: Door, admi
     assert newest(admin)[:3] == ("delete message", "message 2 of queue orders", 1)
 
 
+def test_forgotten_messages_are_told_by_their_seqs_and_never_by_what_was_in_them(door: Door, admin: Caller) -> None:
+    admin.push("orders", 1, 2, 3, partition="ann")
+    admin.push("orders", 4, partition="bob")
+
+    def forget(**wanted: object) -> None:
+        assert admin.post("/api/v1/queues/orders/forget", wanted).status == 200
+
+    forget(seqs=[1], dryRun=True)
+    assert newest(admin) == ("forget messages", "queue orders, by seq", 1, None, None, "dry run")
+    forget(seqs=[1])
+    assert newest(admin) == ("forget messages", "queue orders, by seq", 1, None, "forgotten: seqs 1", "done")
+    forget(partition="ann")
+    assert newest(admin) == ("forget messages", "queue orders, by partition", 2, None, "forgotten: seqs 2-3", "done")
+    assert "ann" not in str(entries(admin))
+    assert admin.post("/api/v1/queues/orders/forget", {"seqs": [9]}).status == 422
+    assert newest(admin) == ("forget messages", "queue orders, by seq", None, None, None, "failed")
+
+
+def test_a_key_that_only_reads_forgets_nothing_and_sees_what_was_forgotten(door: Door, admin: Caller) -> None:
+    admin.push("orders", 1, 2)
+    reader, consumer = door.caller(Verb.READ), door.caller(Verb.POP)
+
+    for who in (reader, consumer):
+        assert who.post("/api/v1/queues/orders/forget", {"seqs": [1]}).status == 403
+    assert admin.post("/api/v1/queues/orders/forget", {"seqs": [1]}).status == 200
+
+    assert len(reader.get("/api/v1/log/orders/forgotten").json["forgotten"]) == 1
+    assert consumer.get("/api/v1/log/orders/forgotten").status == 403
+
+
 def test_a_key_that_only_reads_deletes_nothing_and_sees_no_control(door: Door, admin: Caller) -> None:
     admin.push("orders", 1)
     reader = door.caller(Verb.READ)

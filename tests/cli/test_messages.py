@@ -222,3 +222,24 @@ def test_a_message_is_deleted_after_a_question(command: Command, client: skep.Cl
     assert [one.seq for one in client.messages("orders")] == [3]
     assert command("message", "delete", "orders", "1", "--yes").code == 4
     assert command("message", "delete", "orders", "--yes").code == 1
+
+
+def test_messages_are_forgotten_after_a_question(command: Command, client: skep.Client) -> None:
+    client.push("orders", [skep.NewMessage(n) for n in range(8)])
+    client.push("orders", [skep.NewMessage(8)], partition="ann")
+    [message, *_] = client.pop("orders", batch=1)
+    message.reject(error="no good")
+
+    would = command("message", "forget", "orders", "1", "3-5", "--dry-run")
+    assert (would.json()["dryRun"], would.json()["forgotten"]) == (True, 5)
+    unasked = command("message", "forget", "orders", "1", "3-5")
+    assert (unasked.code, "4 messages, 1 dead letter of queue 'orders', for good" in unasked.err) == (1, True)
+    assert len(list(client.messages("orders"))) == 9
+    agreed = command.on_terminal("message", "forget", "orders", "1", "3-5", typed="y\n")
+    assert "erased 4 messages, 1 dead letter of queue 'orders'" in agreed.out
+    assert command("message", "forget", "orders", "--partition", "ann", "--yes").json()["messages"] == 1
+    assert [one.seq for one in client.messages("orders")] == [2, 6, 7, 8]
+    assert "no message of queue 'orders'" in command("message", "forget", "orders", "1", "--yes", "-o", "table").out
+    for wrong in (["orders"], ["orders", "1-"], ["orders", "x"], ["orders", "99"]):
+        assert command("message", "forget", *wrong, "--yes").code == 1
+    assert command("message", "forget", "none", "1", "--yes").code == 4

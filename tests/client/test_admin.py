@@ -159,6 +159,31 @@ def test_a_reader_of_the_log_tells_its_progress(client: skep.Client) -> None:
     assert (told.external, told.progress_seq, told.lag) == (True, 1, 1)
 
 
+def test_messages_are_forgotten_and_told_of(client: skep.Client) -> None:
+    client.push("orders", list(range(6)))
+    bounds = client.log_bounds("orders")
+
+    would = client.forget("orders", [1, (3, 4)], dry_run=True)
+    done = client.forget("orders", [1, (3, 4)], log=bounds.log)
+
+    assert (would.dry_run, would.forgotten, done.messages, done.log) == (True, 3, 3, bounds.log)
+    assert client.forget("orders", partition="Default").messages == 3
+    told = [(one.first_seq, one.last_seq) for one in client.forgotten("orders")]
+    assert told == [(1, 1), (3, 4), (2, 2), (5, 6)]
+    assert [one.position for one in client.forgotten("orders", after=2)] == [3, 4]
+    assert client.log_bounds("orders").forgotten == 4
+    with pytest.raises(skep.SkepError) as refused:
+        client.forget("orders", [1], log=1)
+    assert refused.value.code == "LOG_REPLACED"
+
+
+async def test_the_asynchronous_client_forgets_alike(async_client: skep.AsyncClient) -> None:
+    await async_client.push("orders", [1, 2])
+
+    assert (await async_client.forget("orders", [2])).messages == 1
+    assert [one.first_seq async for one in async_client.forgotten("orders")] == [2]
+
+
 def test_the_log_is_read_as_arrow(client: skep.Client) -> None:
     client.push("orders", [1, 22, 333], partition="a/b")
     client.push("orders", 4, partition="c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -100,7 +100,7 @@ class Compared(RuleBasedStateMachine):
         except SkepError as error:
             return error
 
-    def pick(self, things: list[T], pick: int) -> T:
+    def pick(self, things: Sequence[T], pick: int) -> T:
         return things[pick % len(things)]
 
     def counter(self, id_: str) -> EntityKey:

@@ -45,6 +45,7 @@ from skep.model import (
     Token,
 )
 from skep.model.chores import Chore
+from skep.model.forgetting import ForgetStep, runs_of
 from skep.model.record import Effect, EntityEvent, EntityKey, EntityState, NewEvent, Receipt, ReceiptKey
 from skep.model.transaction import Transaction, TransactionOutcome, fingerprint_of
 from skep.store.protocol import Store
@@ -275,6 +276,26 @@ class Driver:
         deleted = await self.store.delete_message(self.key(queue), Seq(seq), now=self.now, **given)
         await self.check_accounts()
         return deleted
+
+    async def forget(self, *seqs: int, queue: str = "q", limit: int = PLENTY, **fields: Any) -> ForgetStep:
+        """Forget messages, step by step; what all steps did together."""
+        given: dict[str, Any] = {"log": None, "ranges": runs_of(seqs)} | fields
+        done, after = ForgetStep(0, [], None), Seq(0)
+        while True:
+            step = await self.store.forget(self.key(queue), after=after, limit=limit, now=self.now, **given)
+            await self.check_accounts()
+            queues = [*done.queues, *(key for key in step.queues if key not in done.queues)]
+            counts = done.messages + step.messages, done.letters + step.letters, done.copies + step.copies
+            done = ForgetStep(counts[0], queues, None, counts[1], counts[2])
+            if step.after is None:
+                return done
+            assert after < step.after, "each step goes on"
+            after = step.after
+
+    async def tombstones(self, queue: str = "q", after: int = 0, limit: int = PLENTY) -> list[tuple[int, int]]:
+        """The ranges of forgotten seqs."""
+        found = await self.store.tombstones(self.key(queue), after, limit)
+        return [(stone.first_seq, stone.last_seq) for stone in found.tombstones]
 
     # chores
 

@@ -41,6 +41,7 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.model.forgetting import runs_of
 from skep.model.record import Effect, NewEvent, Receipt, ReceiptKey
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.transaction import Transaction
@@ -389,6 +390,14 @@ class StoreMachine(Compared):
                 return error.code
 
         self.both(deleted)
+
+    @rule(queue=PICKS, picks=st.lists(PICKS, min_size=1, max_size=4), dry_run=st.sampled_from([False, False, True]))
+    def forget(self, queue: int, picks: list[int], dry_run: bool) -> None:
+        """Any messages there ever were, also dead letters, with all that stems from them."""
+        key = self.pick(self.queues, queue)
+        log = self.model.log(key)
+        ranges = runs_of(self.pick(range(1, log.last_seq + 1), pick) for pick in picks) if log.last_seq else []
+        self.both(lambda store: store.forget(key, None, ranges, Seq(0), PLENTY, self.now, dry_run))
 
     @rule(seconds=st.sampled_from([0, 1, 2, 5, 20, 40]))
     def advance(self, seconds: int) -> None:

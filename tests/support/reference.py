@@ -34,6 +34,7 @@ from skep.model import (
     StartMode,
     Token,
 )
+from skep.model.forgetting import Tombstone
 from skep.model.history import FailedAttempt, FinishedLease, ReplayRecord, RetentionPass
 from skep.model.transaction import TransactionOutcome
 
@@ -168,6 +169,7 @@ class Log:
     failures: list[FailedAttempt] = field(default_factory=list)
     retention_history: list[RetentionPass] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
+    tombstones: list[Tombstone] = field(default_factory=list)
     # What an ack of a whole lease (group, token, partition, seq) has just acked, until its answer is kept.
     swept: dict[tuple[int, Token, str, int], list[Settlement]] = field(default_factory=dict)
 

@@ -64,6 +64,8 @@ class ReferenceScheduled:
             elif what is Change.MOVE:
                 assert deliver_at is not None
                 log.scheduled.append(Scheduled(deliver_at, one.message, one.id, self.arrive()))
+            elif what is Change.FORGET:
+                log.dedup = {key: kept for key, kept in log.dedup.items() if kept[0] != one.id}
             changed.append(Changed(one.id, seq))
         last = found[limit - 1][1] if len(found) > limit else None
         return ScheduledChange(changed, None if last is None else ScheduledPosition(last.due_at, last.arrival))

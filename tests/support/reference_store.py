@@ -67,6 +67,7 @@ from tests.support.reference_access import ReferenceAccess
 from tests.support.reference_chores import ReferenceChores
 from tests.support.reference_clock import ReferenceClock
 from tests.support.reference_data_keys import ReferenceDataKeys
+from tests.support.reference_forgetting import ReferenceForgetting
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast, replay_record
 from tests.support.reference_refusals import ReferenceRefusals
@@ -75,7 +76,13 @@ from tests.support.reference_settling import ReferenceSettling
 
 
 class ReferenceStore(
-    ReferenceChores, ReferenceSettling, ReferenceClock, ReferenceOperations, ReferencePast, ReferenceDataKeys
+    ReferenceChores,
+    ReferenceSettling,
+    ReferenceClock,
+    ReferenceOperations,
+    ReferencePast,
+    ReferenceDataKeys,
+    ReferenceForgetting,
 ):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
@@ -322,7 +329,8 @@ class ReferenceStore(
     async def log_bounds(self, key: QueueKey) -> LogBounds:
         stats = await self.queue_stats(key, Instant(0))
         at = Instant(self.log(key).last_created_at)
-        return LogBounds(stats.first_seq, stats.last_seq, at or None, self.log(key).queue.created_at)
+        log = self.log(key)
+        return LogBounds(stats.first_seq, stats.last_seq, at or None, log.queue.created_at, len(log.tombstones))
 
     async def bounds_of_logs(self, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
         keys = [QueueKey(name, tenant) for name in queues]

@@ -203,7 +203,11 @@ class ReferenceViews(Reference):
     async def messages(self, wanted: MessageFilter, now: Instant) -> MessagePage:
         log = self.log(wanted.queue)
         group = log.groups.get(wanted.group) if wanted.group is not None else None
-        entries = [entry for entry in log.entries.values() if entry.seq >= log.first_seq or wanted.state is not None]
+        entries = [
+            entry
+            for entry in log.entries.values()
+            if entry.seq >= log.first_seq or wanted.state is not None or wanted.cleared
+        ]
         found = sorted((e for e in entries if self._is_wanted(log, group, e, wanted, now)), key=lambda e: e.seq)
         if wanted.descending:
             found.reverse()

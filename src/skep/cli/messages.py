@@ -1,13 +1,13 @@
-"""`skep message`: look at messages without leasing them, and delete one."""
+"""`skep message`: look at messages without leasing them; delete one, or forget some for good."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from skep.cli.connection import LISTED, Flag, Limit, Queue, ServerOptions
 from skep.cli.consent import Consent
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from skep.client import Client
     from skep.wire.attempts import AttemptView
     from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessageStory
+    from skep.wire.forgetting import ForgetResponse
 
-message_app = App(name="message", help="Look at messages without leasing them; delete one.", help_format="plaintext")
+message_app = App(
+    name="message", help="Look at messages without leasing them; delete or forget them.", help_format="plaintext"
+)
 
 State = Literal["pending", "in_flight", "settled", "dead"]
 
@@ -173,6 +176,79 @@ def delete(
             consent.ask(f"this deletes {_told(found)}")
             found = client.delete_message(queue, found.seq, message_id=found.id)
     print_said(to, found, f"{'would delete' if found.dry_run else 'deleted'} {_told(found)}")
+
+
+@message_app.command
+def forget(
+    queue: Queue,
+    seqs: Annotated[list[str] | None, Parameter(negative="")] = None,
+    /,
+    *,
+    partition: str | None = None,
+    transaction_id: str | None = None,
+    trace_id: str | None = None,
+    consent: Consent = Consent(),
+    to: ServerOptions = ServerOptions(),
+) -> None:
+    """Erase messages for good, settled or not, with their dead letters and all else that stems from them.
+
+    The messages must match everything that is given. They are gone from the log, and so are their errors, their transaction
+    ids, and what replays made of them. Only their seqs stay known as forgotten, so that copies elsewhere can follow.
+
+    For example:
+        skep message forget orders 17 20-29 --dry-run
+        skep message forget orders --partition customer-1 --yes
+
+    Parameters
+    ----------
+    seqs
+        Seqs, and ranges of them: 17 20-29.
+    partition
+        Messages of this partition.
+    transaction_id
+        Messages with this transaction id.
+    trace_id
+        Messages of this trace.
+    """
+    named = {"partition": partition, "transaction_id": transaction_id, "trace_id": trace_id}
+    wanted: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if seqs:
+        wanted["seqs"] = [_seqs(text) for text in seqs]
+    if not wanted:
+        raise SkepError(
+            Code.INVALID_REQUEST, "say which messages: by seqs, --partition, --transaction-id or --trace-id"
+        )
+    with to.open() as client:
+        found = client.forget(queue, **wanted, dry_run=True)
+        if not consent.dry_run:
+            consent.ask(f"this erases {_erased(found)}, for good")
+            found = client.forget(queue, **wanted, log=found.log)
+    print_said(to, found, f"{'would erase' if found.dry_run else 'erased'} {_erased(found)}")
+
+
+def _seqs(text: str) -> int | tuple[int, int]:
+    """A seq, or the first and the last of a range."""
+    first, dash, last = text.partition("-")
+    if not all(part.isascii() and part.isdecimal() for part in (first, last or first)) or (dash and not last):
+        raise SkepError(Code.INVALID_REQUEST, f"{text!r} is neither a seq nor a range such as 20-29")
+    return (int(first), int(last)) if dash else int(first)
+
+
+def _erased(found: ForgetResponse) -> str:
+    """What is forgotten, in words; what there is none of is left out."""
+    counts = {
+        "message": found.messages, "dead letter": found.dead_letters, "message that a replay made": found.copies,
+        "scheduled message": found.scheduled, "queued push": found.operations,
+    }  # fmt: skip
+    told = [
+        f"{number:,} {_PLURALS.get(word, word + 's') if number != 1 else word}"
+        for word, number in counts.items()
+        if number
+    ]
+    return f"{', '.join(told) or 'no message'} of queue {found.queue!r}"
+
+
+_PLURALS = {"message that a replay made": "messages that replays made", "queued push": "queued pushes"}
 
 
 def _told(message: MessageDeleted) -> str:

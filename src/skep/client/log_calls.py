@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
-
-from msgspec import structs
+from typing import Any, Literal
 
 from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import unexpected
-from skep.client.method import PAGE_ROWS, call, delete, get, part, post, put, texts
+from skep.client.method import PAGE_ROWS, call, delete, get, part, post, put, texts, with_time
 from skep.client.queue_calls import GROUPS
 from skep.wire.groups import GroupFigures, ProgressOfMany, ProgressOfManyResponse, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
@@ -34,7 +32,6 @@ PUBLISH_SECONDS = 600.0
 
 Compression = Literal["none", "lz4", "zstd"]
 TableName = Literal["leases", "dead_letters", "queues", "groups"]
-T = TypeVar("T")
 
 
 class LogCalls:
@@ -87,7 +84,7 @@ class LogCalls:
             query |= {"after": after, "wait": True, "timeout": float(waits)}
         if first is not None and max_bytes is not None:
             query |= {"from": first, "maxBytes": max_bytes}
-        return _waiting(get(f"{LOG}/{path_part(queue)}/bounds", LogBoundsResponse, query), waits)
+        return with_time(get(f"{LOG}/{path_part(queue)}/bounds", LogBoundsResponse, query), waits)
 
     @call
     def report_progress(self, queue: str, group: str, seq: int, *, archived: bool = False) -> ApiCall[GroupFigures]:
@@ -128,7 +125,7 @@ class LogCalls:
         """
         # It is one transaction, which may be millions of messages long.
         body = PublishRequest(list(attempts))
-        return _waiting(post(f"{_epoch(query, epoch)}/publish", PublishedAnswer, body), PUBLISH_SECONDS)
+        return with_time(post(f"{_epoch(query, epoch)}/publish", PublishedAnswer, body), PUBLISH_SECONDS)
 
     @call
     def staging(self, query: str, epoch: int) -> ApiCall[StagingView]:
@@ -220,11 +217,6 @@ def arrow_stream(answer: ApiResponse) -> bytes:
 
 def _arrow(path: str, query: Mapping[str, str | Sequence[str]]) -> ApiCall[bytes]:
     return ApiCall(Request("GET", path, query=query, headers={"Accept": ARROW}), arrow_stream)
-
-
-def _waiting(asked: ApiCall[T], seconds: float) -> ApiCall[T]:
-    """The same call, with more time for the answer."""
-    return ApiCall(structs.replace(asked.request, wait_seconds=seconds), asked.read)
 
 
 def _epoch(query: str, epoch: int) -> str:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, TypedDict, Unpack
 
 from skep.client.exchange import ApiCall, path_part
-from skep.client.method import QUERY_DEFAULTS, PagedList, call, delete, get, listed, pages, part
+from skep.client.method import (
+    PAGE_ROWS,
+    QUERY_DEFAULTS,
+    PagedList,
+    call,
+    delete,
+    get,
+    listed,
+    pages,
+    part,
+    post,
+    with_time,
+)
 from skep.client.queue_calls import QUEUES
 from skep.client.spelling import spelled_out
 from skep.model import MessageState
 from skep.wire.attempts import AttemptsResponse, AttemptView
 from skep.wire.browsing import BrowsedMessage, MessageDeleted, MessagesResponse, TraceResponse
+from skep.wire.forgetting import ForgetRequest, ForgetResponse, ForgottenResponse, TombstoneView
 from skep.wire.operations import OperationsResponse, OperationStatsResponse, OperationView
 from skep.wire.traces import NamedTrace, TraceEventsResponse, TraceEventView, TraceNamesResponse
 
 MESSAGES = "/api/v1/messages"
 OPERATIONS = "/api/v1/operations"
 TRACES = "/api/v1/traces"
+
+FORGET_SECONDS = 600.0
+"""How long forgetting may take, on top of the usual time: it goes step by step through all that matches."""
 
 
 class MessageQuery(TypedDict, total=False):
@@ -85,6 +102,38 @@ class MessageCalls:
         path = _pushed_as(partition, transaction_id)
         return delete(path, MessageDeleted, {"queue": queue, "dry_run": dry_run})
 
+    @call
+    def forget(
+        self,
+        queue: str,
+        seqs: Sequence[int | tuple[int, int]] | None = None,
+        *,
+        partition: str | None = None,
+        transaction_id: str | None = None,
+        trace_id: str | None = None,
+        log: int | None = None,
+        dry_run: bool = False,
+    ) -> ApiCall[ForgetResponse]:
+        """Erase messages of a queue for good, settled or not, with their dead letters and all else that stems from them.
+
+        They are those that match everything given. ``seqs`` are single seqs, and pairs of the first and the last of a range, at most 10,000
+        in one call. ``log`` is the `log` of the bounds or of a dry run: LOG_REPLACED when the queue was deleted and made anew since.
+        """
+        wanted = ForgetRequest(None if seqs is None else list(seqs), partition, transaction_id, trace_id, log, dry_run)
+        return with_time(post(f"/api/v1/queues/{path_part(queue)}/forget", ForgetResponse, wanted), FORGET_SECONDS)
+
+    @pages
+    def forgotten(self, queue: str, *, after: int = 0) -> PagedList[TombstoneView]:
+        """The seqs that were forgotten, in the order in which they were; those after the position ``after``."""
+
+        def ask(position: int | None) -> ApiCall[tuple[Sequence[TombstoneView], int | None]]:
+            return part(
+                forgotten_page(queue, after if position is None else position),
+                lambda page: (page.forgotten, page.after),
+            )
+
+        return PagedList(ask)
+
     # traces
 
     @call
@@ -129,6 +178,11 @@ class MessageCalls:
     def operation_stats(self) -> ApiCall[OperationStatsResponse]:
         """The figures of the queue of operations."""
         return get(f"{OPERATIONS}/stats", OperationStatsResponse)
+
+
+def forgotten_page(queue: str, after: int, limit: int = PAGE_ROWS) -> ApiCall[ForgottenResponse]:
+    """A page of the seqs that were forgotten, with the log that they are of."""
+    return get(f"/api/v1/log/{path_part(queue)}/forgotten", ForgottenResponse, {"after": after, "limit": limit})
 
 
 def _at_seq(queue: str, seq: int) -> str:

@@ -13,7 +13,7 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from skep.client.exchange import ApiCall, ApiResponse, Request
 from skep.client.outgoing import encode
@@ -165,6 +165,11 @@ def delete(path: str, kind: type[T], query: Mapping[str, Any] | None = None) -> 
 def part(asked: ApiCall[Answer], take: Callable[[Answer], T]) -> ApiCall[T]:
     """The call, with only a part of its answer as result."""
     return ApiCall(asked.request, lambda answer: take(asked.read(answer)))
+
+
+def with_time(asked: ApiCall[T], seconds: float) -> ApiCall[T]:
+    """The same call, with more time for the answer."""
+    return ApiCall(structs.replace(asked.request, wait_seconds=seconds), asked.read)
 
 
 class ListPage(Protocol):

@@ -20,6 +20,7 @@ from skep.engine.declared import Declared
 from skep.engine.decryption import Decryption
 from skep.engine.door import INSIDE_SHARE, WAITING_SHARE, Door
 from skep.engine.encryption import Encryption
+from skep.engine.forgetting import Forgetting
 from skep.engine.groups import Groups
 from skep.engine.history import History
 from skep.engine.inflight import InFlight
@@ -169,6 +170,16 @@ class Parts:
         )
         self.scheduled = Scheduled(
             store.scheduled, clock, self._in_flight, self._limits, self.encryption, self._chores, self._wake
+        )
+        self.forgetting = Forgetting(
+            store,
+            clock,
+            self._in_flight,
+            self._limits,
+            self.scheduled,
+            self.operations,
+            self._chores.inspect,
+            self._wake,
         )
         self.groups = Groups(store, clock, self._in_flight, self._chores.inspect, self._wake)
         self.consumers = Consumers(clock)

@@ -94,7 +94,7 @@ class Scheduled:
                     return Rescheduled(count, marked.mark or 0, [])
 
     async def change(self, wanted: ScheduledFilter, what: Change, deliver_at: Instant | None = None) -> Rescheduled:
-        """Cancel, run, or move to ``deliver_at`` all matching messages that are scheduled by now, in bounded transactions.
+        """Cancel, run, forget, or move to ``deliver_at`` all matching messages that are scheduled by now, in bounded transactions.
 
         If one transaction fails, the changes of earlier ones stay; the error's details have their number.
         """
@@ -118,7 +118,7 @@ class Scheduled:
                     return Rescheduled(count, marked.mark or 0, named)
 
     def _tell(self, key: QueueKey, what: Change, deliver_at: Instant | None, now: Instant) -> None:
-        if what is not Change.CANCEL:
+        if what in (Change.RUN, Change.MOVE):
             self._chores.pushed(key, now, deliver_at)
         if what is Change.RUN:
             self._wake(key)

@@ -38,6 +38,7 @@ _VERBS = {
     "DELETE /api/v1/resources/queues/{queue}/messages/{seq}": "delete message",
     "DELETE /api/v1/messages/{partition}/{transactionId}": "delete message",
     "POST /queues/{queue}/messages/{seq}/delete": "delete message",
+    "POST /api/v1/queues/{queue}/forget": "forget messages",
     "POST /api/v1/scheduled/cancel": "cancel scheduled messages",
     "POST /api/v1/scheduled/run": "run scheduled messages",
     "POST /api/v1/scheduled/move": "move scheduled messages",

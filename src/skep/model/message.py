@@ -156,7 +156,10 @@ class MessageState(StrEnum):
 
 
 class MessageFilter(Struct, frozen=True, kw_only=True):
-    """A filter of the messages to browse. ``state`` is the state for ``group``; ``after`` is the seq of the last message seen."""
+    """A filter of the messages to browse. ``state`` is the state for ``group``; ``after`` is the seq of the last message seen.
+
+    With ``cleared`` also messages before the beginning of the log, which retention has not deleted yet.
+    """
 
     queue: QueueKey
     partition: str | None = None
@@ -170,6 +173,7 @@ class MessageFilter(Struct, frozen=True, kw_only=True):
     descending: bool = False
     limit: int = 100
     preview_bytes: int | None = None
+    cleared: bool = False
 
 
 class StoredMessage(Struct, frozen=True, kw_only=True):

@@ -51,12 +51,14 @@ class LogBounds(Struct, frozen=True):
     """The seqs a log holds, both inclusive, and when its last message was appended; empty when first is last + 1.
 
     ``created_at`` is the queue's. A queue that was deleted and made again has a new log: its seqs (offsets) name other messages.
+    ``forgotten`` is the position of the newest tombstone: it rises when messages are forgotten for good.
     """
 
     first_seq: Seq
     last_seq: Seq
     last_at: Instant | None
     created_at: Instant
+    forgotten: int = 0
 
 
 class ClearScope(StrEnum):

@@ -139,11 +139,15 @@ class ScheduledCount(Struct, frozen=True):
 
 
 class Change(StrEnum):
-    """A change of scheduled messages: remove them, let them enter the log now, or give them another time."""
+    """A change of scheduled messages: remove them, let them enter the log now, or give them another time; or forget them.
+
+    A cancelled message leaves its deduplication key behind, a forgotten one does not.
+    """
 
     CANCEL = "cancel"
     RUN = "run"
     MOVE = "move"
+    FORGET = "forget"
 
 
 class Changed(Struct, frozen=True):

@@ -29,7 +29,8 @@ class LogBoundsResponse(Struct, rename="camel"):
 
     ``atSeq`` is the first seq at or after the time that was asked for (``lastSeq`` + 1 when there is none), ``throughSeq`` the
     last one that fits, ``progressSeq`` the progress of the group that was asked for (null when it does not read this queue). ``log`` names the log itself: it stays as long as the queue does. A queue that is deleted and
-    created again has another number, so that seqs of the one are not taken for seqs of the other.
+    created again has another number, so that seqs of the one are not taken for seqs of the other. ``forgotten`` is the position of
+    the newest seqs that were forgotten for good, 0 without any.
     """
 
     queue: str
@@ -40,6 +41,7 @@ class LogBoundsResponse(Struct, rename="camel"):
     at_seq: int | None = None
     through_seq: int | None = None
     progress_seq: int | None = None
+    forgotten: int = 0
 
 
 class LogsBoundsRequest(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True, kw_only=True):

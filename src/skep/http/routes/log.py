@@ -197,7 +197,9 @@ async def _bounds(engine: Engine, call: Call) -> LogBoundsResponse:
 
 def _told_bounds(queue: str, found: LogBounds) -> LogBoundsResponse:
     last_at = None if found.last_at is None else to_datetime(found.last_at)
-    return LogBoundsResponse(queue, found.first_seq, found.last_seq, last_at, found.created_at)
+    return LogBoundsResponse(
+        queue, found.first_seq, found.last_seq, last_at, found.created_at, forgotten=found.forgotten
+    )
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:

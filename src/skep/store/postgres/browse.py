@@ -70,7 +70,9 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
         group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
         if group_id is None:
             raise SkepError(Code.GROUP_NOT_FOUND, f"queue {wanted.queue.name!r} has no group {group!r}")
-    bounds = await connection.fetchrow(SQL["bounds"], queue.id, wanted.since, wanted.until, wanted.state is not None)
+    bounds = await connection.fetchrow(
+        SQL["bounds"], queue.id, wanted.since, wanted.until, wanted.state is not None or wanted.cleared
+    )
     assert bounds is not None
     low, high = bounds["low"], bounds["high"]
     if wanted.after is not None:

@@ -3,7 +3,7 @@ SELECT id FROM consumer_group WHERE queue_id = $1 AND name = $2
 
 -- name: bounds
 -- The seqs of a period, by binary search. Cleared and retained messages may still be held by a group, or await their deletion.
--- Only a filter by state ($4) shows them.
+-- Only with a filter by state, or when they are asked for ($4), they are shown.
 SELECT CASE WHEN $2::bigint IS NULL THEN x.first_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $2) END AS low,
        CASE WHEN $3::bigint IS NULL THEN x.last_seq ELSE seq_at(q.id, x.first_seq, x.last_seq, $3) - 1 END AS high
 FROM queue q CROSS JOIN LATERAL (
@@ -89,7 +89,7 @@ WHERE q.id = $1
 -- earlier queue of that name may have left letters with the same seqs. Expired messages are not dead, and neither are those that the
 -- group was moved back to: they come again.
 WITH viewer AS MATERIALIZED (
-    SELECT g.id, g.name, g.scan_seq, g.external, q.name AS queue_name,
+    SELECT g.id, g.name, g.scan_seq, g.external, q.name COLLATE "default" AS queue_name,
            (SELECT t.id FROM queue t WHERE t.tenant = q.tenant AND t.name = coalesce(q.dead_letter_queue, q.name || '.dead')
               AND t.deleted_at IS NULL) AS grave
     FROM (SELECT * FROM consumer_group g WHERE g.id = $2 LIMIT 1) g
@@ -118,21 +118,24 @@ LEFT JOIN LATERAL (SELECT l.* FROM partition_lease l WHERE l.partition = k.parti
 LEFT JOIN LATERAL (SELECT d.seq FROM dead_letter d
                    WHERE d.queue_id = v.grave AND d.source_queue = v.queue_name AND d.source_seq = k.seq AND d.id = k.id
                      AND d.group_name = v.name AND d.reason <> 'expired'
-                   ORDER BY d.queue_id, d.source_queue, d.source_seq LIMIT 1) d ON true
+                   ORDER BY d.source_queue, d.source_seq, d.queue_id::bigint LIMIT 1) d ON true
 ORDER BY k.ord
 
 -- name: log_bounds
--- The primary key, backwards.
-SELECT q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at
+-- The primary keys, backwards.
+SELECT q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at, coalesce(t.position, 0) AS forgotten
 FROM queue q
 LEFT JOIN LATERAL (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = q.id
                    ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) m ON true
+LEFT JOIN LATERAL (SELECT t.position FROM forgotten t WHERE t.queue_id = q.id ORDER BY t.queue_id DESC, t.position DESC LIMIT 1) t ON true
 WHERE q.id = $1
 
 -- name: bounds_of_logs
 -- The same for many queues, each found by the unique index on (tenant, name): the limit keeps the planner from a walk over all of them.
-SELECT q.name, q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at
+SELECT q.name, q.first_seq, greatest(m.seq, q.floor_seq) AS last_seq, m.created_at AS last_at, q.created_at,
+       coalesce(t.position, 0) AS forgotten
 FROM unnest($2::text[]) AS wanted(name)
 CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.tenant = $1 AND q.name = wanted.name AND q.deleted_at IS NULL LIMIT 1) q
 LEFT JOIN LATERAL (SELECT m.seq, m.created_at FROM message m WHERE m.queue_id = q.id
                    ORDER BY m.queue_id DESC, m.seq DESC LIMIT 1) m ON true
+LEFT JOIN LATERAL (SELECT t.position FROM forgotten t WHERE t.queue_id = q.id ORDER BY t.queue_id DESC, t.position DESC LIMIT 1) t ON true

@@ -118,6 +118,9 @@ async def bury_unfit(
     if (known := taken.recorded(receipt)) is not None:
         return msgspec.json.decode(known, type=Buried)
     queue = await queues.need(connection, key)
+    if (grave := await queues.dead_letter_queue_of(connection, queue, now)) is not None:
+        # No group is involved here: only the lock of the log keeps a message from being forgotten while it is copied.
+        await open_logs(connection, [key, grave.key], now)
     burials = [Burial(one.seq, DeadReason.INVALID, one.error, 0) for one in unfit]
     target, gone = await bury(connection, queue, NO_GROUP, burials, now)
     told = Buried(key.name, None, 0, 0) if target is None else Buried(key.name, target.name, len(unfit) - gone, gone)

@@ -152,7 +152,17 @@ async def _sweep(connection: Connection, now: Instant, limit: int) -> Chore:
     queue_id = await connection.fetchval(SQL["deleted_queue"])
     if queue_id is not None and await connection.fetchval(SQL["take_groups"], queue_id):
         count = 0
-        for table in ("message", "dedup", "scheduled", "dead_letter", "lease", "set", "history", "failures"):
+        for table in (
+            "message",
+            "dedup",
+            "scheduled",
+            "dead_letter",
+            "lease",
+            "set",
+            "history",
+            "failures",
+            "forgotten",
+        ):
             count += await connection.fetchval(SQL[f"sweep_deleted_{table}"], queue_id, limit)
             if count >= limit:
                 break

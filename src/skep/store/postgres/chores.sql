@@ -225,6 +225,11 @@ SELECT count(*) FROM gone
 WITH gone AS (DELETE FROM retention_history r WHERE r.queue_id = $1 AND $2 > 0 RETURNING 1)
 SELECT count(*) FROM gone
 
+-- name: sweep_deleted_forgotten
+WITH old AS (SELECT t.ctid FROM forgotten t WHERE t.queue_id = $1 ORDER BY t.queue_id, t.position LIMIT $2),
+     gone AS (DELETE FROM forgotten t USING old o WHERE t.ctid = o.ctid RETURNING 1)
+SELECT count(*) FROM gone
+
 -- name: forget_queue_groups
 WITH counters AS (DELETE FROM group_counter c WHERE c.group_id = ANY (ARRAY(SELECT g.id FROM consumer_group g WHERE g.queue_id = $1)))
 DELETE FROM consumer_group g WHERE g.queue_id = $1

@@ -135,7 +135,7 @@ async def _replay(
             *((None, None, None) if edited is None else (edited.payload, edited.content_type, edited.headers)),
         )  # fmt: skip
         replayed.append(Replayed(row["seq"], key, id_, Seq(source.last_seq)))
-    await remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    await remove(connection, queue.id, [row["seq"] for row in rows], now, shard)
     sources = [logs[key] for key in {one.queue for one in replayed}]
     step = ReplayStep(replayed, await look.next_start(connection, rows, len(ids)))
     return step, [source.queue_id for source in sources if source.watched]
@@ -215,21 +215,21 @@ async def _purge(
     await connection.execute(SQL["lock_log"], queue.id)
     look = _look(queue, wanted, after, SEQ_MAX)
     rows = await look.pick(connection, limit)
-    await remove(connection, queue, [row["seq"] for row in rows], now, shard)
+    await remove(connection, queue.id, [row["seq"] for row in rows], now, shard)
     return PurgeStep(len(rows), await look.next_start(connection, rows, limit))
 
 
-async def remove(connection: Connection, queue: Queue, seqs: list[int], now: Instant, shard: int) -> None:
+async def remove(connection: Connection, queue_id: int, seqs: list[int], now: Instant, shard: int) -> None:
     """Delete messages from a queue, and the dead letters that they may be, and correct the counters of the queue's groups.
 
     The caller holds the locks of the log and of the groups. Groups that were made before the log was locked are locked here.
     """
     if not seqs:
         return
-    await connection.execute(SQL["take_groups"], queue.id, False)
-    await connection.execute(SQL["withdraw"], queue.id, seqs, now, shard)
-    await connection.execute(SQL["leave_gaps"], queue.id, seqs)
-    await connection.execute(SQL["delete"], queue.id, seqs)
+    await connection.execute(SQL["take_groups"], queue_id, False)
+    await connection.execute(SQL["withdraw"], queue_id, seqs, now, shard)
+    await connection.execute(SQL["leave_gaps"], queue_id, seqs)
+    await connection.execute(SQL["delete"], queue_id, seqs)
 
 
 def _arguments(queue: Queue, wanted: DeadLetterFilter) -> tuple[object, ...]:

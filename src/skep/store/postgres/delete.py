@@ -17,6 +17,7 @@ from skep.store.rules import is_seq, message_not_found, message_settled
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "delete")
+FORGET = load_statements(__package__, "forget")
 
 
 async def delete_message(
@@ -41,14 +42,19 @@ async def _delete(
     waiting = await _unsettled(connection, queue, seq, row, known)
     if not waiting and (known or seq < row["first_seq"]):
         raise message_settled(key.name, seq)
-    held = {group_id: token for group_id, token in waiting.items() if token is not None}
     names = [group["name"] for group in known if group["id"] in waiting]
-    found = DeletedMessage(seq, row["id"], row["partition"], row["transaction_id"], names, len(held))
+    found = DeletedMessage(
+        seq,
+        row["id"],
+        row["partition"],
+        row["transaction_id"],
+        names,
+        sum(token is not None for token in waiting.values()),
+    )
     if dry_run:
         return found, []
-    for group_id, token in held.items():
-        await groups.release(connection, queue.id, group_id, row["partition"], token, now)
-    await dead_letters.remove(connection, queue, [seq], now, shard)
+    await connection.execute(FORGET["fence"], queue.id, [seq], [row["partition"]], now)
+    await dead_letters.remove(connection, queue.id, [seq], now, shard)
     await connection.execute(SQL["forget_failures"], queue.id, seq)
     return found, [queue.id]
 

@@ -120,6 +120,11 @@ class LogCache:
         while self._chunks and next(iter(self._chunks.values())).read_at < oldest:
             self._drop(next(iter(self._chunks)))
 
+    def drop(self, key: QueueKey) -> None:
+        """Drop the chunks of a log: some of its messages are to be forgotten."""
+        for place in [place for place in self._chunks if place[0] == key]:
+            self._drop(place)
+
     def _drop(self, place: Place) -> None:
         chunk = self._chunks.pop(place, None)
         if chunk is not None:

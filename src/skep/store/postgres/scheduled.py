@@ -35,6 +35,7 @@ from skep.store.postgres.push import OpenLog, open_logs
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "scheduled")
+FORGET = load_statements(__package__, "forget")
 
 
 class PostgresScheduled:
@@ -109,7 +110,13 @@ async def _change(
         rows = await connection.fetch(SQL["take"], log.queue_id, *places)
         first = await enter_log(connection, log, rows)
         changed = [Changed(row["id"], Seq(first + number)) for number, row in enumerate(rows)]
-    elif what is Change.CANCEL:
+    elif what is not Change.MOVE:
+        if what is Change.FORGET:
+            named = [one for one in fitting if one.transaction_id is not None]
+            await connection.execute(
+                FORGET["forget_keys"], log.queue_id, [one.transaction_id for one in named], [one.partition for one in named],
+                [one.id for one in named],
+            )  # fmt: skip
         await connection.execute(SQL["cancel"], log.queue_id, *places)
         await connection.execute(SQL["count_down"], log.queue_id, len(fitting))
     elif fitting:

@@ -15,7 +15,7 @@ from skep.store.postgres.connection import Connection
 OLDEST_VERSION = 150_000
 # In the order in which they build on each other.
 FUNCTION_FILES = (
-    "locks", "watching", "push", "groups", "discover", "pop", "push_and_pop", "settle", "settle_and_pop", "withdraw", "clear", "retain", "compact", "records", "operations", "past", "events", "outcomes", "put_right",
+    "locks", "watching", "push", "groups", "discover", "pop", "push_and_pop", "settle", "settle_and_pop", "withdraw", "forget", "clear", "retain", "compact", "records", "operations", "past", "events", "outcomes", "put_right",
 )  # fmt: skip
 
 

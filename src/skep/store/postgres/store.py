@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from skep.clock import Clock, Instant
-from skep.model import Appended, QueueKey
+from skep.model import Appended, QueueKey, Seq
+from skep.model.forgetting import ForgetStep, SeqRange
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.store.postgres import (
     browse,
@@ -21,6 +22,7 @@ from skep.store.postgres import (
     dead_letters,
     delete,
     events,
+    forget,
     groups,
     history,
     log_position,
@@ -163,6 +165,24 @@ class PostgresStore(Database):
     last_seqs_within = read(log_position.last_seqs_within)
     progress_of_logs = read(stats.progress_of_logs)
     delete_message = delete.delete_message
+    tombstones = read(forget.tombstones)
+    letters_of_source = read(forget.letters_of_source)
+
+    async def forget(
+        self,
+        key: QueueKey,
+        log: Instant | None,
+        ranges: Sequence[SeqRange],
+        after: Seq,
+        limit: int,
+        now: Instant,
+        dry_run: bool = False,
+    ) -> ForgetStep:
+        """Forget the first messages of some ranges, in the cache of logs, too."""
+        step = await forget.forget(self, key, log, ranges, after, limit, now, dry_run)
+        for changed in step.queues:
+            self._log_cache.drop(changed)
+        return step
 
     # staged messages
 

@@ -15,7 +15,7 @@ from skep.store.protocol.browse import BrowseVerbs
 from skep.store.protocol.chores import ChoreVerbs
 from skep.store.protocol.connection import ConnectionVerbs
 from skep.store.protocol.data_keys import DataKeyVerbs
-from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterVerbs
+from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterSourceVerbs, DeadLetterVerbs
 from skep.store.protocol.groups import GroupVerbs
 from skep.store.protocol.history import FailureVerbs, HistoryVerbs
 from skep.store.protocol.leases import LeaseVerbs
@@ -48,6 +48,7 @@ class Store(
     OperationVerbs,
     LogVerbs,
     StagingVerbs,
+    DeadLetterSourceVerbs,
     DeadLetterVerbs,
     DataKeyVerbs,
     StatsVerbs,

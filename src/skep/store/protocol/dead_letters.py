@@ -18,6 +18,7 @@ from skep.model import (
     ReplayStep,
     Seq,
 )
+from skep.model.forgetting import ForgetFilter, FoundLetters, LetterPlace
 from skep.model.history import Death, ReplayRecord
 from skep.model.record import MAX_BYTES, Buried, Receipt, ReceiptKey, Unfit
 
@@ -37,6 +38,13 @@ class DeadLetterReadVerbs(Protocol):
         self, key: QueueKey, source_queue: str | None, before: Seq | None, limit: int
     ) -> list[ReplayRecord]:
         """The replays from a dead-letter queue, newest letters first, before the seq of a letter."""
+
+
+class DeadLetterSourceVerbs(Protocol):
+    """Finding dead letters by their source, in whichever queues they lie."""
+
+    async def letters_of_source(self, wanted: ForgetFilter, after: LetterPlace) -> FoundLetters:
+        """The dead letters of a queue that match by partition, transaction id and trace. A look is bounded; ranges are not looked at."""
 
 
 class DeadLetterVerbs(Protocol):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from skep.clock import Instant
 from skep.ids import Id
 from skep.model import DeletedMessage, LogBounds, QueueKey, Seq
+from skep.model.forgetting import ForgetStep, Forgotten, SeqRange
 
 if TYPE_CHECKING:  # the extra `arrow` need not be installed
     from skep.arrow.log import LogPiece, LogRange
@@ -59,3 +60,24 @@ class LogVerbs(Protocol):
         The deduplication key stays. MESSAGE_NOT_FOUND when there is no message at this seq, or its id is not ``id_``;
         MESSAGE_SETTLED when all groups have settled it.
         """
+
+    async def forget(
+        self,
+        key: QueueKey,
+        log: Instant | None,
+        ranges: Sequence[SeqRange],
+        after: Seq,
+        limit: int,
+        now: Instant,
+        dry_run: bool = False,
+    ) -> ForgetStep:
+        """Forget messages for good: the first ``limit`` of ascending ranges, beyond ``after``. A step is one transaction.
+
+        They leave the log as by `delete_message`, also when all groups have settled them. With them go their dead letters, the messages
+        that replays made of these, errors, events of traces, and the deduplication keys. Their seqs get tombstones, also where no message
+        was left. What was forgotten before has no effect. LOG_REPLACED when ``log`` is not the queue's; INVALID_REQUEST when a range
+        goes beyond the log.
+        """
+
+    async def tombstones(self, key: QueueKey, after: int, limit: int) -> Forgotten:
+        """The tombstones of a log by position, those after ``after``."""

@@ -43,8 +43,8 @@ class ScheduledStore(Protocol):
         limit: int,
         now: Instant,
     ) -> ScheduledChange:
-        """Cancel, run, or move to ``deliver_at`` at most ``limit`` matching messages, in the order of due times.
+        """Cancel, run, forget, or move to ``deliver_at`` at most ``limit`` matching messages, in the order of due times.
 
-        The deduplication key of a cancelled message stays. Messages that run enter the log in the order of due times. A moved
+        The deduplication key of a cancelled message stays, that of a forgotten one goes. Messages that run enter the log in the order of due times. A moved
         message gets a new arrival number.
         """

@@ -49,6 +49,7 @@ READY: dict[str, Callable[[Any, Any], Keys]] = {
     "end_leases": lambda given, ended: (given[0],) if ended else (),
     "release_lease": lambda given, released: (given[0],) if released else (),
     "delete_message": lambda given, _: (given[0],),
+    "forget": lambda _, step: step.queues,
     "clear": lambda given, _: (given[0],),
     "promote": lambda given, chore: (given[0],) if chore.done else (),
     "expire": lambda given, chore: (given[0],) if chore.done else (),

@@ -18,6 +18,7 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
+from skep.store.sqlite.forget import last_tombstone
 from skep.store.sqlite.leases import find_lease
 from skep.store.sqlite.log_position import find_seq_at
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Row, Session
@@ -32,17 +33,18 @@ WALK_MESSAGES = 10_000
 
 def log_bounds(session: Session, key: QueueKey) -> LogBounds:
     """The seqs that the log holds."""
-    return _bounds_of(session.queue(key))
+    return _bounds_of(session, session.queue(key))
 
 
 def bounds_of_logs(session: Session, tenant: str, queues: Sequence[str]) -> dict[str, LogBounds]:
-    """The seqs that some logs hold, without queues that do not exist: two look-ups by key for each."""
-    return {name: _bounds_of(queue) for name, queue in session.find_queues(tenant, queues).items()}
+    """The seqs that some logs hold, without queues that do not exist: a few look-ups by key for each."""
+    return {name: _bounds_of(session, queue) for name, queue in session.find_queues(tenant, queues).items()}
 
 
-def _bounds_of(queue: QueueRow) -> LogBounds:
+def _bounds_of(session: Session, queue: QueueRow) -> LogBounds:
     last_at = Instant(queue.last_at) if queue.last_at else None
-    return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at, queue.created_at)
+    forgotten = last_tombstone(session, queue)
+    return LogBounds(Seq(queue.first_seq), Seq(queue.last_seq), last_at, queue.created_at, forgotten)
 
 
 def messages(session: Session, wanted: MessageFilter, now: Instant) -> MessagePage:
@@ -68,7 +70,7 @@ def messages(session: Session, wanted: MessageFilter, now: Instant) -> MessagePa
 def _bounds(session: Session, queue: QueueRow, wanted: MessageFilter) -> tuple[int, int]:
     """The first and the last seq that the page may show."""
     # Cleared messages stay in the log until retention deletes them. Only a filter by state shows them.
-    low = queue.first_seq if wanted.state is None else 1
+    low = 1 if wanted.cleared or wanted.state is not None else queue.first_seq
     high = queue.last_seq
     if wanted.since is not None:
         low = max(low, find_seq_at(session, queue, wanted.since))

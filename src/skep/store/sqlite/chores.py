@@ -66,6 +66,7 @@ _DATA_OF_A_QUEUE = (
     "strip_failures",
     "strip_retention_history",
     "strip_sample",
+    "strip_forgotten",
 )
 
 

@@ -162,5 +162,8 @@ DELETE FROM retention_history WHERE position IN (SELECT position FROM retention_
 -- name: strip_sample
 DELETE FROM sample WHERE position IN (SELECT position FROM sample WHERE queue_id = ?1 LIMIT ?2)
 
+-- name: strip_forgotten
+DELETE FROM forgotten WHERE (queue_id, position) IN (SELECT queue_id, position FROM forgotten WHERE queue_id = ?1 LIMIT ?2)
+
 -- name: strip_queue
 DELETE FROM queue WHERE id = ?1

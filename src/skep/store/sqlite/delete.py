@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from skep.clock import Instant
 from skep.ids import Id
-from skep.model import DeletedMessage, QueueKey, Seq, Token
+from skep.model import DeletedMessage, QueueKey, Seq
 from skep.store.rules import message_not_found, message_settled
 from skep.store.sqlite.dead_letters import remove
-from skep.store.sqlite.gone import Gone
-from skep.store.sqlite.groups import release
+from skep.store.sqlite.gone import Gone, fence, tokens_of
 from skep.store.sqlite.leases import find_lease
 from skep.store.sqlite.session import MAX_SEQ, GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import sets_of
@@ -35,13 +34,12 @@ def delete_message(
     waiting = [group for group in known if _is_unsettled(session, queue, group, gone)]
     if not waiting and (known or seq < queue.first_seq):
         raise message_settled(key.name, seq)
-    held = [(group, token) for group in waiting if (token := _token(session, queue, group, gone)) is not None]
+    leases = sum(bool(tokens_of(session, queue, group, partition, {seq})) for group in waiting)
     names = sorted(group.name for group in waiting)
-    found = DeletedMessage(seq, message_id, partition, transaction_id, names, len(held))
+    found = DeletedMessage(seq, message_id, partition, transaction_id, names, leases)
     if dry_run:
         return found
-    for group, token in held:
-        release(session, queue, group, partition, token, now)
+    fence(session, queue, [gone], now)
     remove(session, queue, [gone], now)
     session.flush()
     session.db.execute(SQL["forget_failures"], (queue.id, seq))
@@ -61,14 +59,3 @@ def _is_unsettled(session: Session, queue: QueueRow, group: GroupRow, message: G
     return lease is not None and (
         message.seq in lease.open or (message.seq > lease.delivered_seq and lease.pending > 0)
     )
-
-
-def _token(session: Session, queue: QueueRow, group: GroupRow, message: Gone) -> Token | None:
-    """The token of the lease that holds the message, or None."""
-    if not queue.is_ordered:
-        held = [one.token for one in sets_of(session, group, message.partition) if message.seq in one.seqs]
-        return Token(held[0]) if held and held[0] is not None else None
-    lease = find_lease(session, group, message.partition)
-    if lease is None or lease.token is None or message.seq not in lease.held:
-        return None
-    return Token(lease.token)

@@ -1,4 +1,4 @@
-"""Correcting groups when messages leave the log unsettled: by purge, replay, deletion, or retention that does not wait for groups.
+"""Correcting groups when messages leave the log unsettled: by purge, replay, deletion, forgetting, or retention that does not wait.
 
 An unsettled message counts as expired at once, discovered or not. A discovered message leaves its lease row. A message under a live
 lease stays in that lease, and its settlement counts as usual.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from skep.clock import Instant
+from skep.model import Token
+from skep.store.sqlite.groups import release
 from skep.store.sqlite.leases import LeaseRow, count_expired, find_lease, lose_head, save, set_head
 from skep.store.sqlite.session import GroupRow, QueueRow, Session
 from skep.store.sqlite.sets import refresh_age, save_set, sets_of
@@ -20,6 +22,28 @@ class Gone(NamedTuple):
     seq: int
     partition: str
     audience: int | None
+
+
+def fence(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:
+    """End the leases that hold some of these messages, as `release_lease` does: so no settlement meets a message that is deleted."""
+    by_partition: dict[str, set[int]] = {}
+    for one in gone:
+        by_partition.setdefault(one.partition, set()).add(one.seq)
+    for group in session.groups(queue).values():
+        for partition, seqs in by_partition.items():
+            for token in tokens_of(session, queue, group, partition, seqs):
+                release(session, queue, group, partition, token, now)
+
+
+def tokens_of(session: Session, queue: QueueRow, group: GroupRow, partition: str, seqs: set[int]) -> set[Token]:
+    """The tokens under which a group holds some of these messages."""
+    if not queue.is_ordered:
+        held = sets_of(session, group, partition)
+        return {Token(one.token) for one in held if one.token is not None and not seqs.isdisjoint(one.seqs)}
+    lease = find_lease(session, group, queue.stored_partition(partition))
+    if lease is None or lease.token is None or seqs.isdisjoint(lease.held):
+        return set()
+    return {Token(lease.token)}
 
 
 def forget_messages(session: Session, queue: QueueRow, gone: list[Gone], now: Instant) -> None:

@@ -33,6 +33,7 @@ from skep.store.sqlite.session import QueueRow, Row, Session
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "scheduled")
+FORGET_SQL = load_statements(__package__, "forget")
 
 
 def page(
@@ -74,7 +75,15 @@ def change(
             rows = [row for one in fitting if (row := session.row(SQL["whole"], (one.arrival,))) is not None]
             first = enter_log(session, queue, rows, now)
             changed = [Changed(one.id, Seq(first + number)) for number, one in enumerate(fitting)]
-        case Change.CANCEL:
+        case Change.CANCEL | Change.FORGET:
+            if what is Change.FORGET:
+                keys = [
+                    (queue.id, one.transaction_id, one.partition, one.id)
+                    for one in fitting
+                    if one.transaction_id is not None
+                ]
+                session.db.executemany(FORGET_SQL["forget_key"], keys)
+                session.cut_log_soon()
             session.db.executemany(SQL["delete"], [(one.arrival,) for one in fitting])
             queue.scheduled -= len(fitting)
             session.touch_queue(queue)

@@ -25,6 +25,7 @@ from skep.store.sqlite import (
     data_keys,
     dead_letters,
     delete,
+    forget,
     groups,
     history,
     log_position,
@@ -154,6 +155,9 @@ class SqliteStore(Database):
     last_seqs_within = log_position.last_seqs_within
     progress_of_logs = read(stats.progress_of_logs)
     delete_message = written(delete.delete_message)
+    tombstones = read(forget.tombstones)
+    letters_of_source = read(forget.letters_of_source)
+    forget = forget.forget
 
     # staged messages
 

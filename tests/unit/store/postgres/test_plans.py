@@ -20,6 +20,7 @@ import pytest_asyncio
 from skep.arrow.log import LOG_SCHEMA
 from skep.clock import Instant, ManualClock
 from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
+from skep.model.forgetting import FIRST_LETTER, ForgetFilter
 from skep.model.history import Journey
 from skep.model.operation import (
     Claimed,
@@ -39,7 +40,7 @@ from tests.support.postgres import PostgresServer
 from tests.unit.store.postgres.planning import Planner, Scan
 
 GROWING = {"message", "partition_lease", "set_lease", "dedup", "lease_history", "scheduled", "dead_letter", "replay_history",
-           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit", "failed_attempt"}  # fmt: skip
+           "receipt", "entity", "entity_event", "endpoint", "staged_chunk", "pipeline_run", "operation", "trace_event", "audit", "failed_attempt", "forgotten"}  # fmt: skip
 MANY = {"queue", "consumer_group", "group_counter", "sample", "retention_history", "past", "dead_letter_change"}
 """Tables with a row per queue or group, or per these and some time: only a chore may walk all of them."""
 
@@ -398,6 +399,12 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
     held = await driver.pop(partition="a", batch=1)
     await watch("reject", lambda: driver.reject(held[0]))
     await watch("replay", driver.replay)
+    await driver.push("1", partition="d", transaction_id="forgotten", trace_id=driver.mint.mint())
+    await driver.reject(await driver.pop_one(partition="d"))
+    await watch("forget", lambda: driver.forget(*range(1, 9)))
+    await watch("tombstones", lambda: driver.tombstones())
+    source = ForgetFilter(queue=driver.key())
+    await watch("letters of a source", lambda: store.letters_of_source(source, FIRST_LETTER))
     held = await driver.pop(partition="a", batch=1)
     await driver.reject(*held)
     await driver.pop("q.dead", batch=1)

@@ -16,6 +16,7 @@ from skep.arrow.staged import plain_chunk
 from skep.clock import Instant
 from skep.errors import Code
 from skep.model import FROM_BEGINNING, ClearScope, Ordering, Outcome, QueueChanges, QueueSettings, Retry, Seq, Token
+from skep.model.forgetting import SeqRange
 from skep.model.operation import Claimed, GivenBack
 from skep.model.record import Unfit
 from skep.model.scheduled import Change, ScheduledFilter
@@ -345,6 +346,17 @@ async def delete_message(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.delete_message(driver.key(), held.seq, None, driver.now)
 
 
+async def forget(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    """A message that one of two groups has given up and the other holds, and one with a transaction id; somebody holds the letter."""
+    await driver.push("5", transaction_id="t")
+    await driver.seek(FROM_BEGINNING, group="another")
+    await driver.reject(await driver.pop_one())
+    await driver.pop(group="another", batch=1)
+    await driver.pop("q.dead")
+    ranges = [SeqRange(1, 2), SeqRange(5, 5)]
+    return lambda: driver.store.forget(driver.key(), None, ranges, Seq(0), 10, driver.now)
+
+
 async def expire(driver: Driver) -> Callable[[], Awaitable[Any]]:
     await driver.pop(group="another")
     driver.clock.advance(1_000)
@@ -386,6 +398,11 @@ async def count_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
 async def cancel_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
     wanted = await waiting(driver)
     return lambda: driver.store.scheduled.change(wanted, Change.CANCEL, None, None, 10, driver.now)
+
+
+async def forget_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    wanted = await waiting(driver)
+    return lambda: driver.store.scheduled.change(wanted, Change.FORGET, None, None, 10, driver.now)
 
 
 async def move_scheduled(driver: Driver) -> Callable[[], Awaitable[Any]]:

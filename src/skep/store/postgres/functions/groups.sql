@@ -88,6 +88,7 @@ CREATE OR REPLACE FUNCTION report_progress(p_queue integer, p_name text, p_seq b
                                            p_archived boolean, OUT state text, OUT last bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
+    c_active_every_us CONSTANT bigint := 60000000;
     q queue%ROWTYPE;
     g consumer_group%ROWTYPE;
     v_known bigint;
@@ -128,10 +129,10 @@ BEGIN
             v_known := least(g.gaps, p_seq - g.scan_seq - (
                 SELECT count(*) FROM message m WHERE m.queue_id = p_queue AND m.seq > g.scan_seq AND m.seq <= p_seq));
         END IF;
-        UPDATE consumer_group x SET scan_seq = p_seq, gaps = g.gaps - v_known, active_at = greatest(x.active_at, p_now), idle = false
-        WHERE x.id = g.id;
+        UPDATE consumer_group x SET scan_seq = p_seq, gaps = g.gaps - v_known WHERE x.id = g.id;
         PERFORM count_up(p_queue, g.id, p_shard, p_seq - g.scan_seq - v_known, 0, 0, 0, 0);
-    ELSE
+    END IF;
+    IF g.idle OR p_now - g.active_at >= c_active_every_us THEN
         PERFORM mark_active(g.id, p_now);
     END IF;
 END
