@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from skep.spark.lake.forgetting import PENDING, Seqs, forget_in_folders, forget_
 from skep.spark.lake.opening import Format, open_lake
 from skep.spark.lake.place import place_of
 from skep.spark.lake.table import OWN
+from tests.spark.conftest import Lake
 from tests.spark.lake_rows import Rows, add, seqs
 from tests.spark.test_lake import FORMATS, KilledError
+from tests.spark.test_running import ran
 
 FORGOTTEN = {"orders": [Seqs(1, 3, 4), Seqs(1, 9, 9)]}
 KEPT = [1, 2, 5, 6, 7, 8, 10]
@@ -74,6 +77,43 @@ def test_a_generation_that_is_not_meant_keeps_its_messages(spark: SparkSession, 
         assert seqs(spark, lake) == [1, 1, 2, 3, 4, 4]
 
 
+def told(lake: Lake) -> set[int]:
+    """The numbers of the orders in the lake."""
+    files = (lake.folder / "lake" / "messages").rglob("*.parquet")
+    payloads = [one for file in files for one in pq.read_table(file, columns=["payload"]).column("payload").to_pylist()]
+    return {json.loads(payload)["n"] for payload in payloads}
+
+
+def test_what_is_chosen_by_its_payload_is_gone_from_lake_log_and_dead_letters(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number, "customer": f"c{number % 3}"} for number in range(6)])
+    for one in lake.client.pop("orders", group="billing", batch=6):
+        lake.client.reject(one, error=f"no {one.json()['customer']}")
+    assert ran(lake, "archive", "journeys", verify=False).run.error is None
+
+    tried = ran(lake, "forget", queues=("orders",), where="message.customer == 'c1'", dry_run=True).run
+    assert (tried.error, tried.stages[0].rejected, told(lake)) == (None, 2, {0, 1, 2, 3, 4, 5})
+    done = ran(lake, "forget", queues=("orders",), where="message.customer == 'c1'").run
+
+    assert (done.error, done.stages[0].rows_out) == (None, 2)
+    assert told(lake) == {0, 2, 3, 5}
+    assert [json.loads(bytes(one.payload))["n"] for one in lake.client.messages("orders")] == [0, 2, 3, 5]
+    assert sorted(letter.source_seq for letter in lake.client.dead_letters("orders")) == [1, 3, 4, 6]
+    again = ran(lake, "archive", audit=True).run
+    assert (again.error, again.failed_checks(), told(lake)) == (None, [], {0, 2, 3, 5})
+
+
+def test_what_the_server_forgets_leaves_the_lake_with_the_next_archive(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number} for number in range(4)])
+    assert ran(lake, "archive", verify=False).run.error is None
+    lake.client.forget("orders", [2, (4, 4)])
+    lake.client.push("orders", {"n": 9})
+
+    run = ran(lake, "archive", audit=True).run
+
+    assert (run.error, run.failed_checks()) == (None, [])
+    assert told(lake) == {0, 2, 9}
+
+
 def test_tables_with_a_folder_for_each_queue_lose_the_rows_of_these_messages(tmp_path: Path) -> None:
     import pyarrow as pa
 
@@ -81,6 +121,6 @@ def test_tables_with_a_folder_for_each_queue_lose_the_rows_of_these_messages(tmp
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"seq": [1, 2, 3, 9], "input": ["a", "b", "c", "d"]}), folder / "one.parquet")
 
-    assert forget_in_folders(place_of(str(tmp_path)), ["commands", "quarantine"], "orders", FORGOTTEN["orders"]) == 2
+    assert forget_in_folders([place_of(str(tmp_path / "commands" / "queue=orders"))], FORGOTTEN["orders"]) == 2
 
     assert pq.read_table(folder / "one.parquet").to_pydict() == {"seq": [1, 2], "input": ["a", "b"]}

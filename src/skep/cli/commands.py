@@ -48,7 +48,7 @@ SECTIONS: dict[str, list[Command]] = {
     ],
     "And": [
         ("pipeline", "skep.cli.pipeline:pipeline_app", "Run the ready pipelines on Spark."),
-        ("lake", "skep.cli.lake:lake_app", "Look at a lake, and delete files that it no longer needs."),
+        ("lake", "skep.cli.lake:lake_app", "Look at a lake, erase messages, delete files it no longer needs."),
         ("bench", "skep.cli.bench:bench", "Measure Skep on this machine, from a clone: ./skep bench."),
         ("completion", "skep.cli.completion:completion", "Print or install completion for bash, zsh and fish."),
         ("version", "skep.cli.version:version", "Print the version."),

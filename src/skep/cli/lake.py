@@ -1,4 +1,4 @@
-"""`skep lake`: look at a lake, and delete the files that it no longer needs. These commands start no Spark."""
+"""`skep lake`: look at a lake, erase messages for good, and delete files that it no longer needs. Only `forget` starts Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from cyclopts import App, Parameter
 from msgspec import Struct
 
 from skep.cli.connection import ServerOptions
+from skep.cli.consent import Consent
+from skep.cli.exits import OK, USER, exit_code
 from skep.cli.output import print_rows, print_said
-from skep.cli.when import length
+from skep.cli.when import Since, Until, instant, length
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
     from skep.spark.lake.files import LakeFile
 
-lake_app = App(name="lake", help="Look at a lake, and delete files that it no longer needs.", help_format="plaintext")
+Several = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")]
+"""An option that may be given several times."""
+lake_app = App(
+    name="lake", help="Look at a lake, erase messages, delete files it no longer needs.", help_format="plaintext"
+)
 
 
 @Parameter(name="*")
@@ -83,6 +89,92 @@ def show(*, which: WhichLake = WhichLake(), to: ServerOptions = ServerOptions())
     print_rows(
         to, rows, {name: attrgetter(name) for name in ArchivedQueue.__struct_fields__}, empty="the lake has no messages"
     )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """The messages that are meant: those that match everything given."""
+
+    queue: Several = ()
+    """Only of this queue (all queues by default); may be given several times."""
+    partition: str | None = None
+    """Only of this partition."""
+    seq: str | None = None
+    """Only with these seqs (offsets): 5, 9-12."""
+    trace: str | None = None
+    """Only of this trace."""
+    transaction: str | None = None
+    """Only with this transaction id (idempotency key)."""
+    where: str | None = None
+    """Only where an expression (CEL) over message, queue, generation, partition, seq, headers, created_at is true."""
+    since: Since = None
+    until: Until = None
+
+
+@lake_app.command
+def forget(
+    *,
+    chosen: Chosen = Chosen(),
+    which: WhichLake = WhichLake(),
+    master: str = "local[*]",
+    consent: Consent = Consent(),
+    to: ServerOptions = ServerOptions(),
+) -> int:
+    """Erase messages for good, in the lake and in the log.
+
+    The server forgets them first, with their dead letters and all that
+    stems from them. Then the lake's files that have them are written anew
+    without them, and so are the computed tables. Without a choice of
+    messages, the lake forgets what the server has forgotten before.
+    A run that was killed is finished by the next one.
+
+    For example:
+        skep lake forget --queue orders --where 'message.customer == "c-17"' --dry-run
+        skep lake forget --queue orders --partition customer-17 --yes
+
+    Parameters
+    ----------
+    master
+        Spark's master: this machine, spark://host:7077, yarn, k8s://…
+    """
+    from skep.cli.pipeline import needs_spark, print_run
+    from skep.spark.options import ServerConnection as Link
+    from skep.spark.running.context import Wishes
+    from skep.spark.running.live import LiveLines
+    from skep.spark.running.runner import RunPlan, run_pipelines
+
+    needs_spark()
+    wishes = Wishes(
+        partition=chosen.partition, seqs=_ranges(chosen.seq), trace=chosen.trace, transaction=chosen.transaction,
+        where=chosen.where, since=None if chosen.since is None else instant(chosen.since).isoformat(),
+        until=None if chosen.until is None else instant(chosen.until).isoformat(), dry_run=consent.dry_run,
+    )  # fmt: skip
+    if not consent.dry_run:
+        what = "the messages that match" if wishes.chooses else "the messages that the server has forgotten"
+        consent.ask(f"this erases {what} from {which.lake} and from the server, for good")
+    plan = RunPlan(
+        names=("forget",), connection=Link(to.urls, to.tenant, to.token, retry_seconds=60.0), queues=chosen.queue,
+        lake=which.lake, catalog=which.catalog, master=master, wishes=wishes,
+    )  # fmt: skip
+    ended = run_pipelines(plan, LiveLines())
+    print_run(to, ended)
+    if ended.run.error is not None:
+        return USER if ended.run.error_code is None else exit_code(ended.run.error_code)
+    return OK
+
+
+def _ranges(written: str | None) -> list[tuple[int, int]]:
+    """Seqs as they are typed: `5, 9-12`."""
+    found = []
+    for part in (written or "").split(","):
+        if not part.strip():
+            continue
+        first, _, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            raise SkepError(Code.INVALID_REQUEST, f"--seq is written 5 or 9-12, with commas between, not {written!r}")
+        found.append((int(first), int(last or first)))
+    return found
 
 
 @lake_app.command

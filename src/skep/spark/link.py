@@ -32,6 +32,7 @@ from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
 from skep.errors import SkepError
 from skep.spark.options import ServerConnection
+from skep.wire.forgetting import TombstoneView
 from skep.wire.log import ARROW, LogBoundsResponse
 from skep.wire.queues import ListedQueue
 
@@ -187,6 +188,10 @@ class Link:
         for page in _pages(list(seqs)):
             call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page}, archived=archived)
             self.patiently(partial(self.about(page[0]).run, call))
+
+    def forgotten(self, queue: str) -> list[TombstoneView]:
+        """The seqs of a queue that were forgotten."""
+        return self.patiently(lambda: list(self.client.forgotten(queue)))
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
         """The batches of a range, in order, each part from its server. A stream that breaks is requested again from where it broke."""

@@ -7,7 +7,7 @@ not readable any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from skep.spark.lake.files import FilePlan, LakeFile, escaped, write_files
+from skep.spark.lake.files import FilePlan, LakeFile, write_files
 from skep.spark.lake.place import Place
 from skep.spark.lake.reading import rows_of_file
 from skep.spark.lake.table import OWN, Lake, LakeChange, check_seen
@@ -150,16 +150,13 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def forget_in_folders(root: Place, tables: Collection[str], queue: str, seqs: Sequence[Seqs]) -> int:
-    """Take the rows of some messages out of tables that have a folder for each queue and a column `seq`; return their number.
+def forget_in_folders(folders: Iterable[Place], seqs: Sequence[Seqs]) -> int:
+    """Take the rows of some messages out of tables of their queue that have a column `seq`; return their number.
 
-    Such tables are of the present generation, and small beside the messages, so this process rewrites their files.
+    Tables without a column `generation` are of the present one. All of them are small beside the messages, so this process rewrites
+    their files.
     """
-    count = 0
-    for table in tables:
-        for found in (root / table / f"queue={escaped(queue)}").below_it(".parquet"):
-            count += _forget_in_file(found.place, seqs)
-    return count
+    return sum(_forget_in_file(found.place, seqs) for folder in folders for found in folder.below_it(".parquet"))
 
 
 def _forget_in_file(place: Place, seqs: Sequence[Seqs]) -> int:
@@ -167,10 +164,10 @@ def _forget_in_file(place: Place, seqs: Sequence[Seqs]) -> int:
         table = pq.read_table(source)
     if "seq" not in table.column_names or not table.num_rows:
         return 0
-    newest = max(one.generation for one in seqs)
-    numbered = pa.RecordBatch.from_pydict(
-        {"seq": table.column("seq").combine_chunks().cast(pa.int64()), "generation": [newest] * table.num_rows}
-    )
+    newest = pa.repeat(pa.scalar(max(one.generation for one in seqs), pa.int32()), table.num_rows)
+    generation = table.column("generation").combine_chunks() if "generation" in table.column_names else newest
+    seq = table.column("seq").combine_chunks().cast(pa.int64())
+    numbered = pa.RecordBatch.from_pydict({"seq": seq, "generation": generation})
     is_gone = _is_forgotten(numbered, seqs)
     count = pc.sum(is_gone).as_py() or 0
     if count:

@@ -13,6 +13,7 @@ from skep.spark.lake.table import Folder, append, compact, upgrade
 from skep.spark.pipelines.archive import COMPARED, compared
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.failing import FailedQueues, is_of_a_queue
+from skep.spark.running.forgetting import forget_as_the_log
 from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
 from skep.wire.log import LogBoundsResponse as Bounds
@@ -54,6 +55,7 @@ def run_archive(context: Context) -> None:
             stage.lag = sum(context.run.lag.values())
             context.tell(stage)
         stage.lag = stage.lag or 0
+        forget_as_the_log(context, work.bounds)
         # Only folders with new messages have changed. An audit looks at all folders, also at those that earlier runs did not compact.
         looked_at = None if context.wishes.audit else work.touched
         if context.wishes.compact and (looked_at is None or looked_at):

@@ -35,6 +35,7 @@ PIPELINES = (
     Pipeline("journeys", "Traces across queues, their critical path, the slowest and the broken.", "following:run_journeys", ("journeys",)),
     Pipeline("dead-letters", "What messages were given up for, and what sets them apart.", "deriving:run_dead_letters", ("dead_letters",)),
     Pipeline("replay", "Messages of the lake back into a queue, each once.", "replaying:run_replay", ()),
+    Pipeline("forget", "Chosen messages out of the lake and the log, for good; skep lake forget runs it.", "forgetting:run_forget", ()),
     Pipeline("commands", "What a spec's map_to makes of messages: typed, checked, rejects apart.", "specified:run_commands", ("commands",)),
     Pipeline("quality", "The checks of a spec on the messages of its queues.", "specified:run_quality", ("quarantine",)),
     Pipeline("typed", "The lake's messages as tables with typed columns, rejects apart.", "parsing:run_typed", ("typed", "rejects")),

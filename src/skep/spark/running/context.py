@@ -57,8 +57,18 @@ class Wishes(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     since: str | None = None
     until: str | None = None
+    partition: str | None = None
+    trace: str | None = None
+    transaction: str | None = None
+    seqs: Sequence[tuple[int, int]] = ()
+    """Ranges of seqs, both ends inclusive."""
     app: App | None = None
     """The spec, for the pipelines `commands`, `quality` and `typed`."""
+
+    @property
+    def chooses(self) -> bool:
+        """Whether messages are chosen by anything but their queue."""
+        return any((self.where, self.since, self.until, self.partition, self.trace, self.transaction, self.seqs))
 
 
 class Watcher(Protocol):

@@ -1,0 +1,226 @@
+"""Run `forget`: messages that a user chooses leave the log and the lake for good, with what computed tables have of them.
+
+Spark finds the messages in the lake, by their places and by an expression over their payloads. From then on only their queues,
+generations and seqs count: these are noted before anything is deleted, so that a run that is killed is finished by the next one,
+whatever that one is asked to forget. The note has no content of a message. The server forgets first, and keeps the seqs as tombstones;
+without any choice, the lake forgets what the server has forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from pyspark.sql.window import Window
+
+from skep.errors import Code, SkepError
+from skep.spark.lake.files import escaped
+from skep.spark.lake.forgetting import Seqs, forget_in_folders, forget_rows
+from skep.spark.lake.reading import frame_of
+from skep.spark.lake.table import MADE_BY, OWN
+from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset
+from skep.spark.running.replaying import KEPT, judge
+from skep.spark.running.typed_table import REJECTS, ROWS, folder_of
+from skep.wire.log import LogBoundsResponse as Bounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from skep.spark.lake.files import LakeFile
+
+NOTE = "forget.json"
+OBEYED = "forgotten.json"
+"""The log of each queue, and the position of the last tombstone that the lake has obeyed."""
+RANGES_AT_ONCE = 5_000
+"""The most ranges of seqs in one request."""
+BY_QUEUE = ("commands", "quarantine")
+"""The tables with a folder for each queue, and a row for a message."""
+COMPUTED_ANEW = ("dead_letters",)
+"""Tables that have samples of payloads, and that each run of their pipeline computes anew."""
+JOURNEYS = "journeys"
+
+
+class Intent(Struct):
+    """What is being forgotten: the seqs of each queue, and the traces of these messages."""
+
+    seqs: dict[str, list[Seqs]]
+    traces: list[str]
+
+
+def run_forget(context: Context) -> None:
+    """Forget the chosen messages; a dry run only counts and shows them."""
+    wishes = context.wishes
+    with context.stage("forget") as stage:
+        files = context.lake.files(queues=context.inputs.queues)
+        if not files and not context.lake.files():
+            raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
+        if (left := _left(context)) is not None and not wishes.dry_run:
+            stage.note = f"{_forget(context, left):,} messages that an earlier run had begun to forget are gone"
+        rows = _chosen(context, frame_of(context.spark, files)) if wishes.chooses else _forgotten_in_log(context, files)
+        found = _seqs(rows)
+        _show(context, found)
+        stage.rows_in = stage.rejected = sum(one.last - one.first + 1 for seqs in found.values() for one in seqs)
+        context.read(lake_dataset(context, "messages", rows=stage.rows_in))
+        if wishes.dry_run or not found:
+            return
+        intent = Intent(found, sorted(row[0] for row in rows.select("trace_id").distinct().collect() if row[0]))
+        (context.root / OWN / NOTE).write_whole(msgspec.json.encode(intent))
+        stage.rows_out = _forget(context, intent)
+        context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
+
+
+def _chosen(context: Context, rows: DataFrame) -> DataFrame:
+    """The rows that fit everything that was asked for."""
+    wishes = context.wishes
+    for column, value in (
+        ("partition", wishes.partition),
+        ("trace_id", wishes.trace),
+        ("transaction_id", wishes.transaction),
+    ):
+        if value is not None:
+            rows = rows.where(F.col(column) == value)
+    if wishes.seqs:
+        ranges = [F.col("seq").between(first, last) for first, last in wishes.seqs]
+        rows = rows.where(_any(ranges))
+    if wishes.since is not None:
+        rows = rows.where(F.col("created_at") >= F.lit(wishes.since).cast("timestamp"))
+    if wishes.until is not None:
+        rows = rows.where(F.col("created_at") < F.lit(wishes.until).cast("timestamp"))
+    if wishes.where is not None:
+        rows = judge(rows.drop("date"), wishes.where, None).where(F.col("verdict") == KEPT)
+    return rows.select("queue", "generation", "seq", "trace_id")
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    return reduce(or_, conditions)
+
+
+def _forgotten_in_log(context: Context, files: Sequence[LakeFile]) -> DataFrame:
+    """The rows of the lake that the server has forgotten."""
+    rows = frame_of(context.spark, files, ("queue", "generation", "seq", "trace_id"))
+    tombstones = []
+    for queue in sorted({file.queue for file in files}):
+        generation = _present(context, queue)
+        if generation is not None:
+            found = context.inputs.link.forgotten(queue)
+            tombstones += [(queue, generation, one.first_seq, one.last_seq) for one in found]
+    gone = context.spark.createDataFrame(tombstones, "of string, number int, first bigint, last bigint")
+    is_gone = (
+        (F.col("queue") == F.col("of"))
+        & (F.col("generation") == F.col("number"))
+        & F.col("seq").between(F.col("first"), F.col("last"))
+    )
+    return rows.join(F.broadcast(gone), is_gone, "left_semi")
+
+
+def _present(context: Context, queue: str) -> int | None:
+    """The generation of the lake that is the present log of a queue; None when there is none."""
+    bounds = context.inputs.bounds_of(queue) if queue in context.inputs.queues else None
+    if bounds is None or context.lake.log_of(queue) != bounds.log:
+        return None
+    return context.lake.generation_of(queue)
+
+
+def _seqs(rows: DataFrame) -> dict[str, list[Seqs]]:
+    """The seqs of rows, by queue, as few ranges."""
+    order = Window.partitionBy("queue", "generation").orderBy("seq")
+    island = (F.col("seq") - F.row_number().over(order)).alias("island")
+    joined = rows.select("queue", "generation", "seq").distinct().select("queue", "generation", "seq", island)
+    ranges = joined.groupBy("queue", "generation", "island").agg(F.min("seq"), F.max("seq"))
+    found: dict[str, list[Seqs]] = defaultdict(list)
+    for queue, generation, _, first, last in ranges.orderBy("queue", "generation", "island").collect():
+        found[queue].append(Seqs(generation, first, last))
+    return dict(found)
+
+
+def _left(context: Context) -> Intent | None:
+    """What an earlier run had begun to forget."""
+    try:
+        return msgspec.json.decode((context.root / OWN / NOTE).read_bytes(), type=Intent)
+    except FileNotFoundError:
+        return None
+
+
+def _forget(context: Context, intent: Intent) -> int:
+    for queue, seqs in intent.seqs.items():
+        _forget_in_log(context, queue, seqs)
+    count = forget_everywhere(context, intent.seqs)
+    # The lake has the dead-letter queues, too, whose messages the server has forgotten with these.
+    forget_as_the_log(context, context.inputs.link.bounds_of(sorted({file.queue for file in context.lake.files()})))
+    _forget_journeys(context, intent.traces)
+    (context.root / OWN / NOTE).delete()
+    return count
+
+
+def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
+    """Take out of the lake what the server has forgotten since the last time: the bounds of a log say whether there is anything."""
+    note = context.root / OWN / OBEYED
+    known = msgspec.json.decode(note.read_bytes(), type=dict[str, tuple[int, int]]) if note.exists() else {}
+    news = {
+        queue: one
+        for queue, one in bounds.items()
+        if one.forgotten and known.get(queue) != (one.log, one.forgotten) and context.lake.log_of(queue) == one.log
+    }
+    if not news:
+        return
+    seqs = {
+        queue: [
+            Seqs(context.lake.generation_of(queue), one.first_seq, one.last_seq)
+            for one in context.inputs.link.forgotten(queue)
+        ]
+        for queue in news
+    }
+    forget_everywhere(context, seqs)
+    note.write_whole(msgspec.json.encode(known | {queue: (one.log, one.forgotten) for queue, one in news.items()}))
+
+
+def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
+    """Take messages out of the lake: out of the table of messages, and out of the tables that have a row for each."""
+    count = forget_rows(context.spark, context.lake, forgotten)
+    for queue, seqs in forgotten.items():
+        named = [context.root / table / f"queue={escaped(queue)}" for table in BY_QUEUE]
+        forget_in_folders([*named, *(context.root / table / folder_of(queue) for table in (ROWS, REJECTS))], seqs)
+    for table in COMPUTED_ANEW:
+        (context.root / table).delete_all()
+    return count
+
+
+def _forget_in_log(context: Context, queue: str, seqs: Sequence[Seqs]) -> None:
+    """Let the server forget the messages of the present log, and all that stems from them."""
+    generation, link = _present(context, queue), context.inputs.link
+    ranges = [(one.first, one.last) for one in seqs if one.generation == generation]
+    log = context.lake.log_of(queue)
+    for first in range(0, len(ranges), RANGES_AT_ONCE):
+        part = ranges[first : first + RANGES_AT_ONCE]
+        link.patiently(partial(link.client.forget, queue, part, log=log))
+
+
+def _forget_journeys(context: Context, traces: Sequence[str]) -> None:
+    """Take the journeys of some traces out of their table, file by file."""
+    gone = pa.array(traces, pa.string())
+    for found in (context.root / JOURNEYS).below_it(".parquet"):
+        with found.place.files.open_input_file(found.place.path) as source:
+            table = pq.read_table(source)
+        kept = table.filter(pc.invert(pc.is_in(table.column("trace_id"), gone)))
+        if len(kept) < len(table):
+            with found.place.writing() as file:
+                pq.write_table(kept, file, store_schema=False)
+
+
+def _show(context: Context, found: Mapping[str, Sequence[Seqs]]) -> None:
+    rows = [
+        (queue, one.generation, one.first, one.last, one.last - one.first + 1)
+        for queue, seqs in sorted(found.items())
+        for one in seqs
+    ]
+    title = "What would be forgotten" if context.wishes.dry_run else "What was forgotten"
+    context.show(title, ("queue", "generation", "first seq", "last seq", "messages"), rows[:MOST_ROWS_SHOWN])
