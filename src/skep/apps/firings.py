@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
 from skep.clock import Instant, seconds
-from skep.spec.ir import Schedule
 
 LOOK_BACK_SECONDS = 60.0
 LOOK_BACK_FACTOR = 4
@@ -23,12 +23,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def first_after(schedule: Schedule, moment: Instant) -> Instant | None:
+class Firings(Protocol):
+    """A cron expression in its time zone, such as a schedule."""
+
+    @property
+    def cron(self) -> str: ...
+
+    @property
+    def timezone(self) -> str: ...
+
+
+def first_after(firings: Firings, moment: Instant) -> Instant | None:
     """The first firing after a moment; None when there is none for decades."""
-    return next(_after(schedule, moment), None)
+    return next(_after(firings, moment), None)
 
 
-def last_until(schedule: Schedule, moment: Instant) -> Instant | None:
+def last_until(firings: Firings, moment: Instant) -> Instant | None:
     """The last firing at or before a moment, within ten years.
 
     It is found by going forward, so that it is one of those that `first_after` gives: where the clocks change, the way back
@@ -37,7 +47,7 @@ def last_until(schedule: Schedule, moment: Instant) -> Instant | None:
     back = LOOK_BACK_SECONDS
     while back <= LOOK_BACK_SECONDS_MAX and seconds(back) <= moment:
         last: Instant | None = None
-        for firing in _after(schedule, Instant(moment - seconds(back))):
+        for firing in _after(firings, Instant(moment - seconds(back))):
             if firing > moment:
                 break
             last = firing
@@ -47,8 +57,8 @@ def last_until(schedule: Schedule, moment: Instant) -> Instant | None:
     return None
 
 
-def _after(schedule: Schedule, moment: Instant) -> Iterator[Instant]:
-    for found in CronSim(schedule.cron, as_datetime(moment).astimezone(ZoneInfo(schedule.timezone))):
+def _after(firings: Firings, moment: Instant) -> Iterator[Instant]:
+    for found in CronSim(firings.cron, as_datetime(moment).astimezone(ZoneInfo(firings.timezone))):
         firing = Instant((found - _EPOCH) // _MICROSECOND)
         # In the second of two equal hours cronsim names the first one's firings again.
         if firing > moment:

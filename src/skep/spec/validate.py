@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -241,20 +242,42 @@ def _note_cycle(checking: Checking, cycle: list[str]) -> None:
     checking.problem(path, f"messages would go round for ever: {' → '.join(shown)}", "a queue outside of this circle")
 
 
+class TimeProblem(NamedTuple):
+    """What is wrong with a cron expression or a time zone, and what would be right."""
+
+    wrong: str
+    cure: str
+
+
+def cron_problem(cron: str) -> TimeProblem | None:
+    """The problem of a cron expression, if it has one."""
+    try:
+        if len(cron.split()) != CRON_FIELDS:  # the library also takes seconds
+            raise CronSimError
+        next(CronSim(cron, datetime(2026, 1, 1, tzinfo=UTC)))
+    except CronSimError:
+        return TimeProblem(
+            f"{cron[:60]!r} is not a cron expression", "minute hour day month weekday, as in 30 3 * * 1-5"
+        )
+    except StopIteration:
+        return TimeProblem(f"{cron[:60]!r} never comes", "a day that exists")
+    return None
+
+
+def timezone_problem(name: str) -> TimeProblem | None:
+    """The problem of a time zone's name, if it has one."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return TimeProblem(f"there is no time zone {name[:60]!r}", "Europe/Berlin, say")
+    return None
+
+
 def _check_schedule(checking: Checking, name: str, schedule: Schedule, path: Path) -> None:
     checking.fit_name(path, "a schedule", name)
-    try:
-        if len(schedule.cron.split()) != CRON_FIELDS:  # the library also takes seconds
-            raise CronSimError
-        next(CronSim(schedule.cron, datetime(2026, 1, 1, tzinfo=UTC)))
-    except CronSimError:
-        wrong = f"{schedule.cron[:60]!r} is not a cron expression"
-        checking.problem((*path, "cron"), wrong, "minute hour day month weekday, as in 30 3 * * 1-5")
-    except StopIteration:
-        checking.problem((*path, "cron"), f"{schedule.cron[:60]!r} never comes", "a day that exists")
-    try:
-        ZoneInfo(schedule.timezone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        checking.problem((*path, "timezone"), f"there is no time zone {schedule.timezone[:60]!r}", "Europe/Berlin, say")
+    if (problem := cron_problem(schedule.cron)) is not None:
+        checking.problem((*path, "cron"), problem.wrong, problem.cure)
+    if (problem := timezone_problem(schedule.timezone)) is not None:
+        checking.problem((*path, "timezone"), problem.wrong, problem.cure)
     wanted = checking.target(path, schedule.queue)
     checking.mapping((*path, "message"), schedule.message, SCHEDULE, wanted, f"the message for {schedule.queue}")
