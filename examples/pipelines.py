@@ -6,7 +6,7 @@
 # %% All that is used
 import sys
 
-from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from pyspark.sql import functions as F
 
 import skep
 from skep.spark.options import ServerConnection

@@ -11,22 +11,18 @@ from skep.spark.running.figures import duration, names_text
 from skep.spark.running.record import Cell, Plot, ReportTable, Run, StageCheck
 from skep.spark.running.summary import sentence
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #fdfcf9; --ink: #25231f; --faint: #8a857b; --rule: #e4dfd4; --ok: #2e7d4f; --warn: #a86a00; --bad: #b3261e;
-  --c0: #c98a00; --c1: #2b6cb0; --c2: #2e7d4f; --c3: #b3261e; --c4: #7b4ba6; --c5: #00838f; --c6: #8d6e63; --c7: #5d6b7a; }
-@media (prefers-color-scheme: dark) { :root { --paper: #1b1a18; --ink: #ece8df; --faint: #98928a; --rule: #37342f; --ok: #6fcf97; --warn: #f2b04a; --bad: #f28b82;
-  --c0: #f2c14e; --c1: #7fb2f0; --c2: #6fcf97; --c3: #f28b82; --c4: #c39be6; --c5: #6fd3dd; --c6: #c5a79b; --c7: #a9b6c4; } }
+STYLE = (
+    """
+:root { color-scheme: light dark; --paper: #fdfcf9; --ink: #25231f; --ok: #2e7d4f; --warn: #a86a00; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --paper: #1b1a18; --ink: #ece8df; --ok: #6fcf97; --warn: #f2b04a; --bad: #f28b82; } }
 body { background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } .meta, .none, figcaption { color: var(--faint); }
 table { border-collapse: collapse; width: 100%; font-size: .92em; } .wide { overflow-x: auto; }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .ok { color: var(--ok); } .warn { color: var(--warn); } .failed { color: var(--bad); } .status { font-weight: 600; }
-figure { margin: 1rem 0; } svg { width: 100%; height: auto; max-width: 760px; } svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
-.grid { stroke: var(--rule); } .line { fill: none; stroke-width: 2; } .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; margin: 0; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
-""" + "".join(
-    f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .bar.c{n} {{ fill: var(--c{n}); }} .key.c{n} {{ background: var(--c{n}); }}\n"
-    for n in range(svg.COLOURS)
+figure { margin: 1rem 0; }
+"""
+    + svg.STYLE
 )
 
 

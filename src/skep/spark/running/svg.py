@@ -1,4 +1,4 @@
-"""Plots as SVG text: lines over time and bars. Colours are variables of the page, so that it can be light or dark."""
+"""Plots as SVG text: lines over time and bars. Colours are variables, so that a page can be light or dark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
+
+from msgspec import Struct
 
 from skep.spark.running.figures import duration
 from skep.spark.running.record import Plot
@@ -18,6 +20,28 @@ COLOURS = 8
 TICKS = 4
 SECONDS = "s"
 Point = tuple[float, float]
+STYLE = """
+:root { --faint: #8a857b; --rule: #e4dfd4; --c0: #c98a00; --c1: #2b6cb0; --c2: #2e7d4f; --c3: #b3261e; --c4: #7b4ba6; --c5: #00838f; --c6: #8d6e63; --c7: #5d6b7a; }
+@media (prefers-color-scheme: dark) { :root { --faint: #98928a; --rule: #37342f;
+  --c0: #f2c14e; --c1: #7fb2f0; --c2: #6fcf97; --c3: #f28b82; --c4: #c39be6; --c5: #6fd3dd; --c6: #c5a79b; --c7: #a9b6c4; } }
+.plot { width: 100%; height: auto; max-width: 760px; } .plot text { fill: var(--faint); font: 11px system-ui, sans-serif; }
+.plot .grid { stroke: var(--rule); } .plot .line { fill: none; stroke-width: 2; } .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; padding: 0; margin: 0; }
+.legend .key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em; }
+""" + "".join(
+    f".line.c{n} {{ stroke: var(--c{n}); }} .dot.c{n}, .bar.c{n} {{ fill: var(--c{n}); }} .key.c{n} {{ background: var(--c{n}); }}\n"
+    for n in range(COLOURS)
+)
+"""The style of plots and their legends, for a page or a cell of a notebook."""
+
+
+class Chart(Struct, frozen=True):
+    """A plot as notebooks show it."""
+
+    plot: Plot
+
+    def _repr_html_(self) -> str:
+        """What Jupyter and other notebooks show for a cell whose value this is."""
+        return f"<style>{STYLE}</style>{plot(self.plot)}"
 
 
 def plot(drawn: Plot) -> str:
@@ -117,7 +141,7 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _picture(height: float, parts: Sequence[str], label: str) -> str:
-    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
+    head = f'<svg class="plot" viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
     return head + "".join(parts) + "</svg>"
 
 
