@@ -17,8 +17,10 @@ from tests.docs.test_docs import PAGES, ROOT, name_of, prose
 from tests.http.driver import Api
 
 GUIDES = [page for page in PAGES if "adr" not in page.parts]
-NO_METRICS = {"skep_client", "skep_async_client", "skep_server", "skep_clock", "skep_session", "skep_messages"}
-"""Fixtures, the cookie, and a table of a sample."""
+NO_METRICS = {
+    "skep_client", "skep_async_client", "skep_server", "skep_clock", "skep_session", "skep_messages", "skep_nightly", "skep_operators",
+}  # fmt: skip
+"""Fixtures, the cookie, a table of a sample, and the files of the example for Airflow."""
 
 
 def everywhere(pattern: str) -> set[tuple[str, str]]:
