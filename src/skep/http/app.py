@@ -240,16 +240,19 @@ class HttpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        path = scope["path"]
-        endpoint = self._exact.get((scope["method"], path))
+        method = scope["method"]
+        endpoint = self._exact.get((method, scope["path"]))
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
         # Paths are matched as they were quoted, so that a name may contain a slash.
         quoted = scope["raw_path"].decode("ascii")
-        if endpoint is None and scope["method"] in self._pop and quoted.startswith(POP_QUEUE):
+        if method in self._pop and quoted.startswith(POP_QUEUE):
             queue = quoted[len(POP_QUEUE) :]
             if queue and "/" not in queue:
                 scope["path_params"] = {"queue": queue}
-                endpoint = self._pop[scope["method"]]
-        elif endpoint is None and scope["method"] == "POST" and quoted.startswith(HOOK):
+                endpoint = self._pop[method]
+        elif method == "POST" and quoted.startswith(HOOK):
             name = quoted[len(HOOK) :]
             if name and "/" not in name:
                 scope["path_params"] = {"webhook": name}

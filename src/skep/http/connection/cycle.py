@@ -163,14 +163,18 @@ class Cycle:
         self._unread_bytes += len(piece)
         if self._unread_bytes > UNREAD_BYTES:
             self.connection.pause_reading()
-        self._tell_news()
+        self._has_news = True
+        if self._news is not None:
+            self._tell_news()
 
     def end_body(self) -> None:
         """The whole request is here."""
         self.more_body = False
         if not self.response_started and not self.connection.is_ending:
             self.keep_alive = self._persists
-        self._tell_news()
+        self._has_news = True
+        if self._news is not None:
+            self._tell_news()
 
     async def receive(self) -> Event:
         """ASGI's: what has come of the body, or that the client is no more."""

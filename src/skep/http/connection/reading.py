@@ -7,6 +7,7 @@ finding. These calls are most of the cost of a small request, so they do as litt
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -148,7 +149,7 @@ class RequestReader:
         version = parser.get_http_version()
         if version not in _VERSIONS:
             raise Refused(505, Code.MALFORMED, "this server speaks HTTP/1.1, and HTTP/1.0")
-        size = sum([len(name) + len(value) for name, value in headers])
+        size = sum(map(len, chain.from_iterable(headers)))
         if size > self._limits.headers_bytes or len(headers) > self._limits.headers_count:
             raise self._head_too_large()
         scope: dict[str, Any] = {
