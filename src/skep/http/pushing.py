@@ -39,7 +39,7 @@ def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instan
     context = call.trace_context
     keys: dict[str, QueueKey] = {}
     principal = call.principal
-    alone = stamp(principal)
+    alone = None if principal is None else stamp(principal)
     messages = []
     for item in items:
         key = keys.get(item.queue)
@@ -47,8 +47,11 @@ def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instan
             key = keys[item.queue] = call.queue(item.queue, Verb.PUSH)
         payload = bytes(item.payload)
         headers = None if item.headers is NO_HEADERS else _headers(item.headers)
+        trace_id = None if item.trace_id is None else parse_trace_id(item.trace_id)
         if headers is not None or context is not None:
             headers = with_context(headers, context)
+            if trace_id is None:
+                trace_id = trace_id_in(headers)
         stamped_headers = headers
         if principal is not None:
             stamped_headers = alone if headers is None else stamped(headers, principal)
@@ -58,7 +61,7 @@ def new_messages(items: Sequence[PushItem], call: Call, now: Callable[[], Instan
                 payload if item.content_type is None else _raw_bytes(payload),
                 item.partition,
                 item.transaction_id,
-                parse_trace_id(item.trace_id) if item.trace_id is not None else trace_id_in(headers),
+                trace_id,
                 stamped_headers,
                 item.content_type,
                 None if item.deliver_at is None and item.delay_seconds is None else _due_at(item, now),
@@ -141,13 +144,13 @@ def pushed_messages(results: Iterable[PushResult]) -> list[PushedMessage]:
 
 def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutcome) -> None:
     """Count the outcome of a push. A batch for one queue, the usual case, is counted as a whole."""
-    if outcome.refused:
-        for message in messages:
-            meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
-        return
     if isinstance(outcome.results, StoredRange):
         key = messages[0].queue
         meter.queue(key.tenant, key.name).pushed += len(messages)
+        return
+    if outcome.refused:
+        for message in messages:
+            meter.known_queue(message.queue.tenant, message.queue.name).refused += 1
         return
     statuses = [result.status for result in outcome.results]
     if len(outcome.depths) == 1:
@@ -179,14 +182,12 @@ def depths(outcome: PushOutcome) -> dict[str, QueueDepth]:
 
 def answer(outcome: PushOutcome) -> Answer:
     """The answer to a push: 201 when something was stored or spooled, 200 when all were duplicates, 202 when it was queued."""
+    if isinstance(outcome.results, StoredRange):
+        return json_answer(StoredResponse(True, False, True, _stored_messages(outcome.results), depths(outcome)), 201)
     if outcome.refused:
         raise refusal(outcome)
     if outcome.operations is not None:
         return queued.push_answer(list(outcome.results), outcome.operations)
-    if isinstance(outcome.results, StoredRange):
-        return json_answer(
-            StoredResponse(True, False, True, _stored_messages(outcome.results), depths(outcome)), HTTPStatus.CREATED
-        )
     stored = any(result.status is not PushStatus.DUPLICATE for result in outcome.results)
     spooled = outcome.results[0].status is PushStatus.BUFFERED
     told = PushResponse(True, False, not spooled, pushed_messages(outcome.results), depths(outcome))
