@@ -59,10 +59,12 @@ class Engine(QueueCalls):
         ``json_checked``: the caller has parsed the payloads already, so they are not parsed again.
         """
         with self._in_flight:
-            prepared = await self._prepared(messages, json_checked)
+            if self.declared is not None:
+                messages = await self.declared.fit(list(messages))
+            prepared = self._prepared(messages, json_checked)
             if isinstance(prepared, PushOutcome):
                 return prepared
-            messages, ids, weight = prepared
+            ids, weight = prepared
             if self.buffer.holds([m.queue for m in messages] if weight.queue is None else (weight.queue,)):
                 await self.buffer.flushed([m.queue for m in messages])
             made = None if receipt is None else receipt_of(receipt, ids[0], self._limits)
@@ -82,21 +84,22 @@ class Engine(QueueCalls):
         Messages may be lost when this process dies, and are never stored twice. A push over several queues is split by queue.
         """
         with self._in_flight:
-            prepared = await self._prepared(messages, json_checked)
+            if self.declared is not None:
+                messages = await self.declared.fit(list(messages))
+            prepared = self._prepared(messages, json_checked)
             if isinstance(prepared, PushOutcome):
                 return prepared
-            messages, ids, weight = prepared
+            ids, weight = prepared
             sealed = await self.encryption.seal(messages, ids)
             return self.buffer.add(PushBatch(sealed, ids), weight, wait_ms, most)
 
-    async def _prepared(
+    def _prepared(
         self, messages: Sequence[NewMessage], json_checked: bool
-    ) -> tuple[list[NewMessage], list[Id], validate.Weight] | PushOutcome:
-        """The checked messages with their ids and their weight; or the outcome of a push that was refused."""
-        fitting = list(messages) if self.declared is None else await self.declared.fit(list(messages))
-        weight = validate.check_push(fitting, self._limits, json_checked)
-        ids = self._ids.mint_many(len(fitting))
-        return (fitting, ids, weight) if isinstance(weight, validate.Weight) else validate.refused(weight, fitting, ids)
+    ) -> tuple[list[Id], validate.Weight] | PushOutcome:
+        """The ids of checked messages, and their weight; or the outcome of a push that was refused."""
+        weight = validate.check_push(messages, self._limits, json_checked)
+        ids = self._ids.mint_many(len(messages))
+        return (ids, weight) if isinstance(weight, validate.Weight) else validate.refused(weight, messages, ids)
 
     async def push_columns(self, key: QueueKey, batch: pa.RecordBatch, headers: bytes | None = None) -> Appended:
         """Store a batch of columns ``partition`` and ``payload`` (JSON), whole or not at all: the fastest push for many messages.

@@ -55,7 +55,7 @@ class Entrance:
             if decision is AdmissionDecision.QUEUE and push_groups(batch) == 1:
                 return await self._queue(batch, weight, QueuedReason.SYSTEM_BUSY)
         if not operations.overtakes(batch):
-            since = self._clock.now()
+            since = Instant(0) if spool is None else self._clock.now()  # only the spool asks for it
             try:
                 outcome = await lanes.pushes.submit((batch, weight.deliver_at), len(batch.ids), weight.size_bytes)
             except SkepError as error:
