@@ -10,9 +10,10 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import apsw
+from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.store.sqlite.connection import store_error
@@ -23,7 +24,7 @@ Piece = Callable[[Session, int], T]
 """A piece of a chore; its second argument is how many messages it may touch."""
 
 
-class StoreCall(NamedTuple):
+class StoreCall(Struct, frozen=True):
     """Work for a session, and the future of its caller. ``bare`` work runs outside a transaction, ``long`` work in the thread."""
 
     work: Callable[..., Any]
@@ -33,7 +34,7 @@ class StoreCall(NamedTuple):
     long: bool = False
 
 
-class CallOutcome(NamedTuple):
+class CallOutcome(Struct, frozen=True):
     """The result or the error of a call, and the future of its caller."""
 
     future: asyncio.Future[Any]
@@ -43,13 +44,14 @@ class CallOutcome(NamedTuple):
 
 def deliver(answers: list[CallOutcome]) -> None:
     """Answer callers; runs on the event loop's thread."""
-    for future, value, error in answers:
+    for answer in answers:
+        future = answer.future
         if future.done():
             continue  # the caller was cancelled and no longer waits
-        if error is None:
-            future.set_result(value)
+        if answer.error is None:
+            future.set_result(answer.value)
         else:
-            future.set_exception(error)
+            future.set_exception(answer.error)
 
 
 def translated(error: Exception, path: str) -> Exception:

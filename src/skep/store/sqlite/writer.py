@@ -65,7 +65,7 @@ class Writer:
         self._short: deque[StoreCall] = deque()
         self._long: deque[StoreCall] = deque()
         self._pieces: deque[StoreCall] = deque()
-        self._turns = deque((self._take_short, self._take_long, self._take_piece))
+        self._turns = deque((self._short, self._long, self._pieces))
         self._planned = False
         self._called_at = -CALLERS_SECONDS
         self._begun_at = 0.0
@@ -78,8 +78,8 @@ class Writer:
         """Whether the thread has the connection."""
         self._commit_seconds = 0.0
         self._stopping = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._drained: asyncio.Future[None] | None = None
+        """Done when nothing waits any more; made when somebody waits for that."""
         self._thread = ThreadPoolExecutor(1, "skep-sqlite-writer")
         self._session: Session
         self._connected = False
@@ -103,9 +103,10 @@ class Writer:
     async def stop(self) -> None:
         """Finish waiting calls, then close the connection."""
         self._stopping = True
-        if self._pieces:
+        if self._planned or self._away or self._pieces:
+            self._drained = self._drained or self._loop.create_future()
             self._plan()
-        await self._idle.wait()
+            await asyncio.wait([self._drained])
         if self._connected:
             self._connected = False
             await self._loop.run_in_executor(self._thread, self._session.close)
@@ -172,7 +173,6 @@ class Writer:
     def _plan(self) -> None:
         if not self._planned and not self._away:
             self._planned = True
-            self._idle.clear()
             self._loop.call_soon(self._pass)
 
     def _pass(self) -> None:
@@ -180,10 +180,10 @@ class Writer:
         self._planned = False
         turns = self._turns
         for _ in range(len(turns)):
-            take = turns[0]
+            waiting = turns[0]
             turns.rotate(-1)
-            if calls := take():
-                self._begun_at, self._at_a_piece = time.perf_counter(), take == self._take_piece
+            if waiting and (calls := self._take(waiting)):
+                self._begun_at, self._at_a_piece = time.perf_counter(), waiting is self._pieces
                 if calls[0].long:
                     self._hand_over(self._served, calls)
                 else:
@@ -193,14 +193,15 @@ class Writer:
                 break
         self._go_on()
 
-    def _take_short(self) -> list[StoreCall]:
-        return self._take(self._short)
-
-    def _take_long(self) -> list[StoreCall]:
-        return self._take(self._long)
-
-    def _take_piece(self) -> list[StoreCall]:
-        return [self._pieces.popleft()] if self._pieces and self._rest_left() <= 0 else []
+    def _take(self, waiting: deque[StoreCall]) -> list[StoreCall]:
+        """The calls of the next transaction. A piece of a chore has one of its own, once its rest is over."""
+        if waiting is self._pieces:
+            return [waiting.popleft()] if self._rest_left() <= 0 else []
+        if len(waiting) <= self._max_together:
+            calls = list(waiting)
+            waiting.clear()
+            return calls
+        return [waiting.popleft() for _ in range(self._max_together)]
 
     def _go_on(self) -> None:
         if self._away:
@@ -210,8 +211,8 @@ class Writer:
             self._plan()
         elif self._pieces:
             self._rest()
-        else:
-            self._idle.set()
+        elif self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _end(self) -> None:
         """Note the end of a turn. After a piece of a chore the next piece waits, if there were calls lately."""
@@ -235,13 +236,6 @@ class Writer:
     def _rested(self) -> None:
         self._resting = None
         self._plan()
-
-    def _take(self, waiting: deque[StoreCall]) -> list[StoreCall]:
-        if len(waiting) <= self._max_together:
-            calls = list(waiting)
-            waiting.clear()
-            return calls
-        return [waiting.popleft() for _ in range(self._max_together)]
 
     def _hand_over(
         self, work: Callable[..., list[CallOutcome]], *arguments: list[StoreCall] | list[CallOutcome]
