@@ -79,7 +79,8 @@ def push(
         if waiting := order.waiting_partitions(session, places):
             return [_push_behind(session, waiting, batch, now, create_queues) for batch in batches]
     wanted = [batch.receipt for batch in batches if batch.receipt is not None]
-    if any(batch.tried is not None for batch in batches) or (wanted and not receipts.take_all(session, wanted, now)):
+    tried = [batch for batch in batches if batch.tried is not None]
+    if tried or (wanted and not receipts.take_all(session, wanted, now)):
         return [_push_once(session, batch, now, create_queues) for batch in batches]
     outcomes = _append_batches(session, batches, now, create_queues)
     if wanted:
@@ -145,13 +146,14 @@ def _append_batches(
     session: Session, batches: Sequence[PushBatch], now: Instant, create_queues: bool
 ) -> list[PushOutcome]:
     """Append every batch that is not refused, in order. Plain batches of one queue are appended as one, which costs a fraction."""
-    one = batches[0] if len(batches) == 1 else None
-    messages = [message for batch in batches for message in batch.messages] if one is None else one.messages
+    if len(batches) == 1:
+        return [push_batch(session, batches[0], now, create_queues)]
+    messages = [message for batch in batches for message in batch.messages]
     if (queue := _plain_queue(session, messages)) is None:
         return [push_batch(session, batch, now, create_queues) for batch in batches]
-    whole = one or PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
+    whole = PushBatch(messages, [id_ for batch in batches for id_ in batch.ids])
     stored, depth = _append_plain(session, queue, whole, now)
-    ends = accumulate(len(batch.ids) for batch in batches)
+    ends = accumulate([len(batch.ids) for batch in batches])
     return [
         PushOutcome(stored.part(end - len(batch.ids), end), {queue.key: depth} if batch.ids else {})
         for batch, end in zip(batches, ends, strict=True)

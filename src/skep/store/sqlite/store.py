@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # the extra `arrow` need not be installed
 
 
 def _pushed(batches: Sequence[PushBatch], *_: object, **__: object) -> int:
-    return sum(len(batch.ids) for batch in batches)
+    return sum([len(batch.ids) for batch in batches])
 
 
 def _popped(requests: Sequence[PopRequest], *_: object, **__: object) -> int:
