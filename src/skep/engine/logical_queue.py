@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -42,7 +42,7 @@ Claims = list[tuple["Poll[LogicalQueue]", PopRequest]]
 T = TypeVar("T")
 
 
-class Settlements(NamedTuple):
+class Settlements(Struct, frozen=True):
     """One call's settlements; ``plain`` when all are acks."""
 
     settlements: list[Settlement]
@@ -121,6 +121,8 @@ class LogicalQueue:
 
     def pushed(self, batches: Sequence[PushBatch], served: Collection[Line] = ()) -> None:
         """Wake polls for pushed messages, except in lines that the push itself ``served``."""
+        if not self.parking.has_lines:
+            return
         messages = [message for batch in batches for message in batch.messages if message.queue == self.key]
         self.parking.wake(len(messages), partitions={message.partition for message in messages}, served=served)
 
@@ -148,7 +150,7 @@ class LogicalQueue:
             )
         else:
             outcomes = await shared.store.push(batches, now, create)
-        self._chores.pushed(self.key, now, earliest(deliver_at for _, deliver_at in requests))
+        self._chores.pushed(self.key, now, earliest([deliver_at for _, deliver_at in requests]))
         self.pushed(batches, served)
         return outcomes
 
@@ -266,4 +268,5 @@ def _as_of_the_last(requests: Sequence[PopRequest], results: Sequence[PopResult]
 
 def earliest(instants: Iterable[Instant | None]) -> Instant | None:
     """The earliest instant that is not None."""
-    return min((instant for instant in instants if instant is not None), default=None)
+    known = [instant for instant in instants if instant is not None]
+    return min(known) if known else None

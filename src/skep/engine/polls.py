@@ -251,6 +251,11 @@ class Parking(Generic[Place]):
     def __bool__(self) -> bool:
         return any(waiters.polls for waiters in self._lines.values())
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether a poll waits, or has waited: else there is nobody to wake, and nothing to remember."""
+        return bool(self._lines)
+
     def park(self, poll: Poll[Place]) -> Waiters[Place]:
         """Put a poll at the end of its line."""
         line = (poll.group, poll.partition)

@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from skep.clock import Instant
 from skep.config import Limits
@@ -59,7 +60,7 @@ _JSON = msgspec.json.Decoder(msgspec.Raw)
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 
 
-class Weight(NamedTuple):
+class Weight(Struct, frozen=True):
     """The size of a checked push, its queue if it has only one, and the earliest ``deliver_at`` of its messages."""
 
     size_bytes: int
