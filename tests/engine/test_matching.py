@@ -108,6 +108,17 @@ async def test_a_poll_over_queues_ends_when_its_time_is_over(driver: EngineDrive
     assert await answer(poll) == []
 
 
+async def test_a_poll_over_queues_ends_though_its_time_was_over_while_their_list_was_read(driver: EngineDriver) -> None:
+    await make(driver, "a")
+    driver.store.hold("list_queues")
+    poll = asyncio.ensure_future(driver.engine.pop_matching(PopRequest(ANY), namespace="shop", wait_seconds=10))
+    await driver.store.held("list_queues")
+    driver.clock.advance(11)
+    driver.store.let_go("list_queues")
+
+    assert await answer(poll) == []
+
+
 async def test_a_queue_that_vanishes_does_not_spoil_the_pop(driver: EngineDriver) -> None:
     gone, there = await make(driver, "a", priority=5), await make(driver, "b")
     await driver.push("1", queue=there)

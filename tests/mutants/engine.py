@@ -421,4 +421,11 @@ MUTANTS = [
         "        if False:\n",
         "tests/engine/test_chores.py -k archive",
     ),
+    Mutant(
+        "pop over several queues: waits for ever when its time is over before it knows them",
+        "engine/pop/dispenser.py",
+        "            if now >= over_at:  # perhaps since the list of queues was read\n",
+        "            if not wait_seconds:\n",
+        "tests/engine/test_matching.py -k 'time_was_over and not postgres'",
+    ),
 ]

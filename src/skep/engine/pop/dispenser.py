@@ -106,10 +106,10 @@ class Dispenser:
         while True:
             keys = await self._matching.queues(match)
             queues = [self._queue_of(key) for key in keys if allowed is None or allowed(key)]
-            if not wait_seconds:
+            now = self._clock.steady()
+            if now >= over_at:  # perhaps since the list of queues was read
                 return await self._take(queues, want)
             # The poll ends when the cached list of queues expires; then the list is read again.
-            now = self._clock.steady()
             until = Instant(min(over_at, now + seconds(self._settings.matching_seconds)))
             result = await self._wait(queues, want, until, (over_at - now) / MICROS_PER_SECOND)
             if result.deliveries or self._in_flight.closed or self._clock.steady() >= over_at:
