@@ -128,7 +128,7 @@ async def shrink(order: Order, plan: Plan, tell: Callable[[str], None]) -> Plan:
     A plan fixes the calls and the points of the faults, and not how they interleave: each size gets a few tries.
     """
     smallest = plan
-    for change in (_half("steps"), _half("clients"), _half("injections")):
+    for change in (_half("steps"), _half("clients"), *([_half("injections")] if plan.faults else [])):
         while (smaller := change(smallest)) is not None and await _fails(order, smaller, tell):
             smallest = smaller
     return smallest

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from torture.queues import Queues
 from torture.report import result_of, verdict
 from torture.result import Machine, Result
 from torture.round import Outcome, Plan, in_turn
-from torture.run import PROMISES, Order, Totals, command, replay_command
+from torture.run import PROMISES, TRIES, Order, Totals, command, replay_command
 from torture.steps import NEEDS, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,12 +171,18 @@ def test_batches_that_the_server_would_refuse_are_refused_at_once(bulk: int) -> 
     assert refused.value.code is Code.INVALID_REQUEST
 
 
-def check_found_out(name: str, promise: str, folder: Path) -> None:
-    """A server of the code with a fault in it is found out, by the promise that the fault breaks."""
+def source_with(name: str, folder: Path) -> Path:
+    """A copy of the code with this fault in it."""
     [mutant] = [one for table in TABLES.values() for one in table if one.name == name]
     copy = shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     changed = copy / "skep" / mutant.file
     changed.write_text(mutant.apply(changed.read_text(encoding="utf-8")), encoding="utf-8")
+    return copy
+
+
+def check_found_out(name: str, promise: str, folder: Path) -> None:
+    """A server of the code with a fault in it is found out, by the promise that the fault breaks."""
+    copy = source_with(name, folder)
 
     done = torture("--json", "--no-shrink", "--seed", "1", "--rounds", "2", source=copy)
 
@@ -204,6 +211,21 @@ def check_found_out(name: str, promise: str, folder: Path) -> None:
 )
 def test_a_server_with_a_fault_in_its_code_is_found_out(name: str, promise: str, tmp_path: Path) -> None:
     check_found_out(name, promise, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_plan_that_fails_is_made_smaller_and_fails_again_from_its_seed(tmp_path: Path) -> None:
+    copy = source_with("push: the seqs of an answer are one too high", tmp_path)
+    size = {"--clients": "4", "--steps": "16"}
+
+    done = torture("--json", "--seed", "1", "--rounds", "1", *chain.from_iterable(size.items()), source=copy)
+
+    again = shlex.split(json.loads(done.stdout)["again"])
+    smaller = dict(zip(again[2::2], again[3::2], strict=True))
+    assert (smaller["--seed"], smaller["--first-round"]) == ("1", "0")
+    assert int(smaller["--clients"]) * int(smaller["--steps"]) < 4 * 16
+    # The plan does not say how its calls interleave.
+    assert 1 in (torture("--no-shrink", *again[2:], source=copy).returncode for _ in range(TRIES))
 
 
 @pytest.mark.slow
