@@ -18,10 +18,13 @@ from skep.ids import Id, IdMint
 from skep.model import (
     ClearScope,
     DeadLetterFilter,
+    MessageFilter,
     Outcome,
     PopRequest,
+    PushBatch,
     PushStatus,
     QueueKey,
+    Seq,
     SettleStatus,
     StoredMessage,
     Token,
@@ -32,7 +35,21 @@ from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
 from tests.contract.driver import check_account
 from tests.support import crash
-from tests.support.crash import CHECKED, DEAD, LIMIT, POISON, POISONED, Q, Script, U, merge, run_script, settlement
+from tests.support.crash import (
+    CHECKED,
+    DEAD,
+    LIMIT,
+    PERSONAL,
+    PERSONAL_DEAD,
+    POISON,
+    POISONED,
+    Q,
+    Script,
+    U,
+    merge,
+    run_script,
+    settlement,
+)
 from tests.support.crash_records import check_commands, check_pushed_once
 from tests.support.forked import FORKED
 from tests.support.postgres import PostgresServer, running_postgres
@@ -92,6 +109,7 @@ async def _check(store: Store, calls: list[Call]) -> None:
     assert check(history) == []
     check_schedules(history, logs)
     await check_deleted(store, history, now)
+    await check_forgotten(store, history, now)
     drained = [ids for found in delivered for ids in found]
     dead = await check_places(store, history, drained)
     if crash.NEXT in logs:
@@ -130,10 +148,32 @@ async def check_deleted(store: Store, history: History, now: Instant) -> None:
     assert [group.expired for group in groups] in ([int(is_gone)], [])
 
 
+async def check_forgotten(store: Store, history: History, now: Instant) -> None:
+    """I15: messages are forgotten with all that stems from them, or are all still there. I12: the accounts say the same."""
+    calls = history.verb("forget for good")
+    if not calls:
+        return
+    is_gone = await store.message(PERSONAL, Seq(1)) is None
+    assert is_gone or calls[0].ended is None, "I1: what was forgotten is there again"
+    log = (await store.messages(MessageFilter(queue=PERSONAL), now)).messages
+    letters = await store.dead_letters(DeadLetterFilter(queue=PERSONAL_DEAD), None, LIMIT)
+    replays = await store.replays(PERSONAL_DEAD, None, None, LIMIT)
+    stones = [(await store.tombstones(key, 0, LIMIT)).tombstones for key in (PERSONAL, PERSONAL_DEAD)]
+    ranges = [[(stone.first_seq, stone.last_seq) for stone in found] for found in stones]
+    stats = await store.queue_stats(PERSONAL, now)
+    left = [message.seq for message in log], len(letters), len(replays), ranges, stats.gaps, stats.depth
+    assert left == (
+        (([3], 0, 0, [[(1, 2), (4, 4)], [(1, 2)]], 3, 1)) if is_gone else ([1, 2, 3, 4], 1, 1, [[], []], 0, 2)
+    )
+    batch = PushBatch([crash.message(PERSONAL, "0", transaction_id="t0")], IdMint(ManualClock()).mint_many(1))
+    (pushed,) = (await store.push([batch], now))[0].results
+    assert pushed.status is (PushStatus.STORED if is_gone else PushStatus.DUPLICATE)
+
+
 def check_schedules(history: History, logs: dict[QueueKey, list[StoredMessage]]) -> None:
     """I1 for messages that were accepted for later: each is in the log once, unless it was cancelled."""
     cleared = {call.request[0] for call in history.verb("clear") if call.request[1] is ClearScope.SCHEDULED}
-    cancelled = {call.request: call.answer for call in history.verb(Change.CANCEL)}
+    cancelled = {call.request: call.answer for what in (Change.CANCEL, Change.FORGET) for call in history.verb(what)}
     for pushed in history.pushes:
         scheduled = pushed.result is not None and pushed.result.status is PushStatus.SCHEDULED
         if not scheduled or pushed.message.queue not in logs or pushed.message.queue in cleared:
@@ -202,7 +242,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> int:
     asyncio.run(check_what_is_left(SqliteStore(path), calls))
     verbs = {call.verb for call in calls}
     assert {"replay", "purge", "transact", "renew", "retain", "clear", "delete_group", "sweep"} <= verbs
-    assert {*Change, "release_lease", "delete_message"} <= verbs
+    assert {*Change, "release_lease", "delete_message", "forget for good"} <= verbs
     changes = [call for call in calls if call.verb in (*Change, "release_lease")]
     assert all(call.answer == 1 or len(call.answer.changed) == 1 for call in changes)
     commands = [call.answer[0] for call in calls if call.verb == "transact" and call.request[0].effects]

@@ -20,6 +20,34 @@ MUTANTS = [
         "tests/unit/store/postgres/test_group_races.py -k switch_that",
     ),
     Mutant(
+        "forget: what was buried meanwhile is not looked for",
+        "store/postgres/forget.py",
+        '        await connection.execute(SQL["take_groups"], queue_id, False)\n    family = await _choose(connection, queue, ranges, after, limit)\n',
+        '        await connection.execute(SQL["take_groups"], queue_id, False)\n',
+        "tests/unit/store/postgres/test_forget_races.py",
+    ),
+    Mutant(
+        "forget: a queue that came meanwhile is not locked",
+        "store/postgres/forget.py",
+        "    if not {queue.id, *family.by_queue} <= set(locked):\n",
+        "    if False:\n",
+        "tests/unit/store/postgres/test_forget_races.py -k anew",
+    ),
+    Mutant(
+        "forget: groups are not taken",
+        "store/postgres/forget.py",
+        '        await connection.execute(SQL["take_groups"], queue_id, True)\n',
+        "        pass\n",
+        "tests/unit/store/postgres/test_forget_races.py",
+    ),
+    Mutant(
+        "bury_unfit: a message is forgotten while it is copied",
+        "store/postgres/bury.py",
+        "        await open_logs(connection, [key, grave.key], now)\n",
+        "        pass\n",
+        "tests/unit/store/postgres/test_forget_races.py",
+    ),
+    Mutant(
         "a group that may not be waited for is not tried",
         "store/postgres/functions/locks.sql",
         "    ELSIF NOT pg_try_advisory_xact_lock(1936418164, p_group) THEN\n",
@@ -36,7 +64,7 @@ MUTANTS = [
     Mutant(
         "purge: a group that came meanwhile is not taken",
         "store/postgres/dead_letters.py",
-        '    await connection.execute(SQL["take_groups"], queue.id, False)\n',
+        '    await connection.execute(SQL["take_groups"], queue_id, False)\n',
         "",
         "tests/unit/store/postgres/test_new_groups.py -k who_ends",
     ),

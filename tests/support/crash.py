@@ -47,6 +47,7 @@ from skep.model import (
     Start,
     Token,
 )
+from skep.model.forgetting import SeqRange
 from skep.model.record import Effect, EntityKey, NewEvent, Receipt, ReceiptKey
 from skep.model.scheduled import Change, ScheduledFilter
 from skep.model.transaction import Transaction
@@ -55,8 +56,10 @@ from skep.store.sqlite import SqliteStore
 from torture.history import Call
 from torture.recorder import Recorder
 
-Q, U, NEXT, OLD, BRIEF, POISONED = (QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief", "poisoned"))
-DEAD = QueueKey("q.dead", "crash")
+Q, U, NEXT, OLD, BRIEF, POISONED, PERSONAL = (
+    QueueKey(name, "crash") for name in ("q", "u", "next", "old", "brief", "poisoned", "personal")
+)
+DEAD, PERSONAL_DEAD = QueueKey("q.dead", "crash"), QueueKey("personal.dead", "crash")
 ONCE = ("first", "second")
 ALL = EntityKey("Counter", "all", "crash")
 LEASE_SECONDS = 10.0
@@ -66,6 +69,7 @@ SETTINGS = {
     OLD: QueueSettings(retention_seconds=1.0),
     BRIEF: QueueSettings(max_wait_seconds=1.0),
     POISONED: QueueSettings(max_attempts=5, lease_seconds=LEASE_SECONDS),
+    PERSONAL: QueueSettings(max_attempts=5, lease_seconds=LEASE_SECONDS),
 }
 POISON = Seq(2)
 CHECKED = (Q, U, NEXT)
@@ -114,7 +118,7 @@ class Script:
             self.push_once, self.pop, self.command, self.command_again, self.push_once, self.pop, self.command,
             self.pop_unordered, self.ack_lease, self.pop_unordered, self.settle_unordered, self.release, self.let_leases_run_out, self.pop, self.let_leases_run_out, self.pop,
             self.expire, self.promote, self.replay, self.purge, self.auto_ack, self.seek, self.update, self.clear,
-            self.push_poison, self.pop_poison, self.delete_message,
+            self.push_poison, self.pop_poison, self.delete_message, self.push_personal, self.forget,
             self.retain, self.forget_group, self.delete, self.keep_house, self.push, self.pop, self.ack_one,
         ]  # fmt: skip
 
@@ -316,6 +320,26 @@ class Script:
         if await self.store.message(POISONED, POISON) is not None:
             call = self.store.delete_message(POISONED, POISON, None, self.now)
             await self.note("delete_message", (POISONED, POISON), call)
+
+    async def push_personal(self) -> None:
+        """Three messages. The first died, came back as the fourth, and died again; the others are held under one lease."""
+        messages = [message(PERSONAL, str(n), transaction_id=f"t{n}") for n in range(3)]
+        batch = PushBatch(messages, self.mint.mint_many(3))
+        await self.note("personal", PERSONAL, self.store.push([batch], self.now))
+        for number in (1, LIMIT):
+            request = PopRequest(queue=PERSONAL, token=Token(bytes(self.mint.mint())), group="g", batch=number)
+            (popped,) = await self.note("personal", PERSONAL, self.store.pop([request], self.now))
+            rejected = [settlement(d, Outcome.REJECT) for d in popped.deliveries if d.seq in (1, 4)]
+            await self.note("personal", PERSONAL, self.store.settle(rejected, self.now))
+            if number == 1:
+                wanted, ids = DeadLetterFilter(queue=PERSONAL_DEAD), self.mint.mint_many(1)
+                await self.note("personal", PERSONAL, self.store.replay(wanted, ids, Seq(LIMIT), self.now))
+
+    async def forget(self) -> None:
+        """One that has died twice, and one of those that are held."""
+        if await self.store.message(PERSONAL, Seq(4)) is not None:
+            call = self.store.forget(PERSONAL, None, [SeqRange(1, 2)], Seq(0), LIMIT, self.now)
+            await self.note("forget for good", PERSONAL, call)
 
     async def seek(self) -> None:
         await self.recorder.seek(Q, "h", FROM_NOW, self.now)

@@ -81,7 +81,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="the most dead letters that one transaction replays or purges; fewer when that would take long",
+            description="the most dead letters that one transaction replays or purges, or messages that it forgets; fewer when "
+            "that would take long",
         ),
     ] = 500
     replays_listed: Annotated[

@@ -55,6 +55,20 @@ RULES = {
         WHERE m.transaction_id IS NOT NULL AND NOT q.holds_dead_letters
           AND NOT EXISTS (SELECT 1 FROM replay_history r WHERE r.queue_id = q.id AND r.seq = m.seq)
         GROUP BY q.id, q.name, m.partition, m.transaction_id HAVING count(*) > 1""",
+    "what was forgotten is nowhere": """
+        SELECT q.name, t.first_seq, t.last_seq, x.kind FROM queues q JOIN forgotten t ON t.queue_id = q.id
+        CROSS JOIN LATERAL (
+            SELECT 'message' AS kind FROM message m WHERE m.queue_id = q.id AND m.seq BETWEEN t.first_seq AND t.last_seq
+            UNION ALL SELECT 'letter' FROM dead_letter d JOIN queues g ON g.id = d.queue_id
+            WHERE d.source_queue = q.name AND d.source_seq BETWEEN t.first_seq AND t.last_seq AND d.created_at >= q.created_at AND g.deleted_at IS NULL
+            UNION ALL SELECT 'replay' FROM replay_history r
+            WHERE (r.dead_queue = q.id AND r.dead_seq BETWEEN t.first_seq AND t.last_seq) OR (r.queue_id = q.id AND r.seq BETWEEN t.first_seq AND t.last_seq)
+            UNION ALL SELECT 'failure' FROM failed_attempt f WHERE f.queue_id = q.id AND f.seq BETWEEN t.first_seq AND t.last_seq) x""",
+    "tombstones do not overlap, and their positions have no gap": """
+        SELECT q.name, t.position, t.first_seq, t.last_seq FROM queues q JOIN forgotten t ON t.queue_id = q.id
+        WHERE t.first_seq > t.last_seq
+           OR EXISTS (SELECT 1 FROM forgotten o WHERE o.queue_id = q.id AND o.position <> t.position AND o.first_seq <= t.last_seq AND o.last_seq >= t.first_seq)
+           OR (t.position > 1 AND NOT EXISTS (SELECT 1 FROM forgotten o WHERE o.queue_id = q.id AND o.position = t.position - 1))""",
     "the schedule is counted": """
         SELECT q.name, q.scheduled_count FROM queues q
         WHERE q.deleted_at IS NULL AND q.scheduled_count <> (SELECT count(*) FROM scheduled s WHERE s.queue_id = q.id)""",

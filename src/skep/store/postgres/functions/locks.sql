@@ -14,7 +14,7 @@
 -- transactions that can finish, and later ones wait for it with empty hands.
 --
 -- A transaction that claims, makes or settles leases of a group shares its lock; acks that make no row need not (docs/adr/0024).
--- A transaction that ends leases of others takes the lock alone: seek, clear, delete, delete_message, purge, replay, retention
+-- A transaction that ends leases of others takes the lock alone: seek, clear, delete, delete_message, forget, purge, replay, retention
 -- that ignores groups, a change of ordering, the sweep of a deleted queue. Row locks are not enough for these: a row that a pop
 -- or a nack has inserted and not committed is in no snapshot, and nobody else can lock it. A shared lock is in memory only, and
 -- makes only those wait who take the group. PostgreSQL serves waiters in turn, so steady pops do not keep a seek waiting.
