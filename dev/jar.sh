@@ -13,5 +13,6 @@ trap 'rm -rf "$made"' EXIT
 javac -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC --release 17 -g:lines -proc:none -Xlint:all,-path -Werror \
     -cp "$jars/*" -d "$made" "$folder"/skep/spark/*.java
 mkdir "$made/META-INF"
+cp -r "$folder/META-INF/services" "$made/META-INF/"
 cat "$folder"/skep/spark/*.java | sha256sum | cut -d ' ' -f 1 > "$made/META-INF/sources.sha256"
 jar -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC --create --no-manifest --date=2026-01-01T00:00:00Z --file "$jar" -C "$made" META-INF -C "$made" skep

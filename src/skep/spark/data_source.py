@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 
 from skep.errors import Code, SkepError
-from skep.spark.options import SourceOptions, sink_options, source_options
+from skep.spark.options import INTERNAL, SourceOptions, sink_options, source_options
 from skep.spark.schema import ddl, part_of, schema_of, wanted
 
 if TYPE_CHECKING:
@@ -30,8 +30,12 @@ class SkepDataSource(DataSource):
     def name(cls) -> str:
         return "skep"
 
-    def schema(self) -> str:
-        """The schema of a read for which the user gave none."""
+    def schema(self) -> str | StructType:
+        """The schema of a read for which the user gave none; for Spark's Java part, the answer to its question."""
+        if self.options.get(INTERNAL) is not None:
+            from skep.spark.answers import answer
+
+            return answer(self.options, lambda options: _offered(options, _typed(options)))
         options = source_options(self.options)
         return ddl(_offered(options, _typed(options)))
 

@@ -12,9 +12,10 @@ import re2
 from skep.errors import Code, SkepError
 from skep.spark.lake.united import LakeIndex
 from skep.spark.link import Link
-from skep.spark.offsets import Offsets
+from skep.spark.offsets import Offsets, noted, parted
 from skep.spark.options import EARLIEST, LATEST, SourceOptions
 from skep.spark.options import Offsets as Place
+from skep.spark.push_down import Pinned
 from skep.wire.log import LogBoundsResponse as Bounds
 
 log = logging.getLogger("skep.spark")
@@ -61,6 +62,34 @@ def gone(queue: str) -> SkepError:
         f"there is no queue {queue!r}. Make it first (a push does), correct the option subscribe, or look whether url and "
         "tenant are the right ones. A stream whose queue was deleted goes on without it with failOnDataLoss=false.",
     )
+
+
+def whole(
+    link: Link, options: SourceOptions, all_bounds: Mapping[str, Bounds], lake: LakeIndex | None
+) -> tuple[Offsets, Offsets]:
+    """The start and the end of a batch read; of a frame that was read before, those of then."""
+    pinned = options.push_down.pinned
+    if pinned is None:
+        return starting(link, options, all_bounds, lake), ending(link, options, all_bounds, lake)
+    last, logs = parted(pinned.ends)
+    for queue in sorted(last):
+        if queue not in all_bounds:
+            lose(options, deleted(queue))
+        elif logs[queue] != all_bounds[queue].log or last[queue] > all_bounds[queue].last_seq:
+            lose(options, remade(queue, last[queue]))
+        else:
+            continue
+        del last[queue]
+    first = starting(link, options, all_bounds, lake) if pinned.starts is None else pinned.starts
+    return {queue: first[queue] for queue in last}, last
+
+
+def pin(link: Link, options: SourceOptions, lake: LakeIndex | None) -> Pinned:
+    """The range of a batch read as it is now. The start is left open where it can only move with the log's beginning."""
+    options, bounds = looked(link, options)
+    moves = options.starting == "group"
+    ends = noted(ending(link, options, bounds, lake), {queue: found.log for queue, found in bounds.items()})
+    return Pinned(ends, starting(link, options, bounds, lake) if moves else None)
 
 
 def starting(

@@ -21,6 +21,7 @@ from skep.errors import Code, SkepError
 from skep.model import DEFAULT_TENANT
 from skep.spark.kafka import hint
 from skep.spark.offsets import LOGS
+from skep.spark.push_down import PushDown, parsed
 
 T = TypeVar("T")
 Table = Literal["leases", "dead_letters", "queues", "groups"]
@@ -28,10 +29,12 @@ Compression = Literal["none", "lz4", "zstd"]
 Offsets = Literal["earliest", "latest", "group"] | dict[str, int]
 
 CONNECTION = ("url", "token", "tenant", "retrySeconds")
+INTERNAL = "pushDown"
+"""The option of our own jar, which no user gives."""
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
-    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog",
+    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog", INTERNAL,
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -119,6 +122,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     compression: Compression
     wait_seconds: float
     table: Table | None
+    push_down: PushDown
     spec: str | None
     """The spec whose message types make the columns, a file or APPLIED; None for messages as they are."""
     rejects: bool
@@ -171,6 +175,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
         wait_seconds=said.number("waitSeconds", WAIT_SECONDS),
         table=None if said.text("table") is None else said.one_of("table", TABLES),
         spec=_spec(said), rejects=said.one_of("rejects", ("apart", "only")) == "only", lake=_lake(said),
+        push_down=parsed(said.text(INTERNAL)),
     )  # fmt: skip
 
 
@@ -274,7 +279,9 @@ def _meant(name: str, known: Mapping[str, str], what: str) -> str:
     if name in SYNONYMS:
         return f"did you mean {SYNONYMS[name]}?"
     near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted(known.values()))}"
+    return (
+        f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(sorted({*known.values()} - {INTERNAL}))}"
+    )
 
 
 class _Said:

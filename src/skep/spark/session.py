@@ -19,7 +19,15 @@ from skep.errors import Code, SkepError
 from skep.spark import environment
 from skep.spark.interpreter import interpreter
 from skep.spark.java import java_home
-from skep.spark.jvm import JAR, LOCAL_FILES, LOCAL_FILES_CLASS, READER_CLASS, READER_SETTING
+from skep.spark.jvm import (
+    CATALOG_CLASS,
+    CATALOG_SETTING,
+    JAR,
+    LOCAL_FILES,
+    LOCAL_FILES_CLASS,
+    READER_CLASS,
+    READER_SETTING,
+)
 from skep.spark.shared_classes import sharing_options
 
 if TYPE_CHECKING:
@@ -128,7 +136,7 @@ def start_session(
     if remote is not None:
         _check_client(remote)
         session = builder.remote(remote).config(map={**REMOTE, **(config or {})}).getOrCreate()
-        _send_reader(session)
+        _send_jar(session)
         return session
     _prepare_environment(master)
     settings = with_java(master, {**settings_for(master, quick_start=quick_start), **(config or {})})
@@ -165,7 +173,7 @@ def with_java(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     else:
         name, between = "spark.jars", ","
     jars = between.join(filter(None, (settings.get(name), str(JAR))))
-    return {READER_SETTING: READER_CLASS, **settings, name: jars}
+    return {READER_SETTING: READER_CLASS, CATALOG_SETTING: CATALOG_CLASS, **settings, name: jars}
 
 
 def _java_has(name: str) -> bool:
@@ -267,8 +275,8 @@ def _check_address(remote: str) -> None:
         ) from None
 
 
-def _send_reader(session: SparkSession) -> None:
-    """Send the reader of messages (our jar) to the server, for this session alone. A server that refuses jars uses Spark's own functions."""
+def _send_jar(session: SparkSession) -> None:
+    """Send our jar to the server, for this session alone. A server that refuses jars has no catalog and uses Spark's own functions."""
     from pyspark.errors import PySparkException
 
     if session.conf.get(READER_SETTING, None) is not None:
@@ -276,6 +284,8 @@ def _send_reader(session: SparkSession) -> None:
     with suppress(PySparkException):
         session.addArtifact(str(JAR))
         session.conf.set(READER_SETTING, READER_CLASS)
+        if session.conf.get(CATALOG_SETTING, None) is None:
+            session.conf.set(CATALOG_SETTING, CATALOG_CLASS)
 
 
 def _silence(session: SparkSession) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from skep.spark import offset_ranges
+from skep.spark import offset_ranges, push_down
 from skep.spark.lake.table import Archived
 from skep.spark.lake.united import LakeIndex, LakePart, lake_messages, split_at
 from skep.spark.link import Link, Log, link
@@ -42,19 +43,27 @@ class MessageReader(DataSourceReader):
     """Reads the log between two offsets, which are fixed when the read is planned."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
-        self._options = options
+        selected = push_down.selected(options)
+        self._options = options if selected is None else selected
+        self._is_empty = selected is None
         self._schema = schema
         self._typed = typed
 
     def partitions(self) -> list[InputPartition]:
         """Even portions of the log's range."""
+        if self._is_empty:
+            return []
         server = link(self._options.connection)
         options, bounds = offset_ranges.looked(server, self._options)
         lake = lake_index(options)
         bounds = widened(bounds, lake)
-        start = offset_ranges.starting(server, options, bounds, lake)
+        start, end = offset_ranges.whole(server, options, bounds, lake)
         start = {queue: offset_ranges.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
-        end = offset_ranges.ending(server, options, bounds, lake)
+
+        def first_seqs_at(queues: Sequence[str], at: datetime) -> dict[str, int]:
+            return offset_ranges.first_seqs_at(server, {queue: bounds[queue] for queue in queues}, at, lake)
+
+        start, end = push_down.bounded(options.push_down, start, end, first_seqs_at)
         return portions(stretches(start, end), options.min_partitions, bounds, lake)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,7 @@ from skep.errors import Code, SkepError
 from skep.spark import offset_ranges
 from skep.spark.link import Link, link
 from skep.spark.options import SourceOptions, Table
+from skep.spark.push_down import EPOCH, Filter, instant
 from skep.spark.schema import HEADERS, INSTANT, fitted, header_maps
 
 _TEXT, _COUNT, _FLAG, _NUMBER = pa.string(), pa.int64(), pa.bool_(), pa.float64()
@@ -49,8 +52,40 @@ TABLES: dict[Table, pa.Schema] = {
         oldest_at=INSTANT, created_at=INSTANT,
     ),
 }  # fmt: skip
-_PLACES = {"leases": ("position", LEASE_ROWS), "dead_letters": ("seq", LETTER_ROWS)}
-"""Tables that are read queue by queue and page by page: the column that tells where the next page begins, and the rows of a page."""
+
+
+class _Pages(NamedTuple):
+    """How a table is read queue by queue and page by page: the column that tells where the next page begins, the rows of a page, and
+    the column of the time from which rows can be asked for.
+    """
+
+    column: str
+    rows: int
+    time: str
+
+
+_PLACES: dict[Table, _Pages] = {
+    "leases": _Pages("position", LEASE_ROWS, "settled_at"),
+    "dead_letters": _Pages("seq", LETTER_ROWS, "failed_at"),
+}
+
+
+def filters(options: SourceOptions) -> dict[str, Filter]:
+    """The columns of a table whose filters reach the server. Dead letters may be named by the queue that they come from."""
+    if options.table not in _PLACES:
+        return {}
+    found: dict[str, Filter] = {_PLACES[options.table].time: "range"}
+    if options.table == "leases" or not (options.queues or options.pattern):
+        found["queue"] = "set"
+    return found
+
+
+def _since(table: Table, options: SourceOptions) -> datetime | None:
+    """The time from which rows are wanted, by an option or a filter."""
+    if table not in _PLACES:
+        return None
+    low, _ = options.push_down.ranges.get(_PLACES[table].time, (None, None))
+    return options.starting_at if low is None else max(options.starting_at or EPOCH, instant(low))
 
 
 class TableReader(DataSourceReader):
@@ -59,6 +94,7 @@ class TableReader(DataSourceReader):
     def __init__(self, table: Table, options: SourceOptions, schema: pa.Schema) -> None:
         if options.starting_at is not None and table not in _PLACES:
             raise SkepError(Code.INVALID_REQUEST, f"the option startingTimestamp says nothing of the table {table}")
+        self._since = _since(table, options)
         self._table = table
         self._options = options
         self._schema = schema
@@ -95,12 +131,15 @@ class TableReader(DataSourceReader):
     def _queues(self, server: Link) -> list[str]:
         """The subscribed queues; without a subscription all queues, for dead letters all dead-letter queues."""
         if self._named:
-            return list(offset_ranges.subscribed(server, self._options))
-        return [queue.name for queue in server.queues() if self._table != "dead_letters" or queue.holds_dead_letters]
+            names = list(offset_ranges.subscribed(server, self._options))
+        else:
+            names = [one.name for one in server.queues() if self._table != "dead_letters" or one.holds_dead_letters]
+        wanted = self._options.push_down.sets.get("queue")
+        return [name for name in names if wanted is None or name in wanted]
 
     def _pages(self, server: Link, queue: str) -> Iterator[pa.RecordBatch]:
-        column, page_rows = _PLACES[self._table]
-        since = {} if self._options.starting_at is None else {"since": self._options.starting_at.isoformat()}
+        column, page_rows, _ = _PLACES[self._table]
+        since = {} if self._since is None else {"since": self._since.isoformat()}
         after = 0
         while True:
             rows = 0

@@ -1,6 +1,7 @@
 """The Java part of this package: its sources, its jar (made by `dev/jar.sh`), and the Spark settings that load it.
 
-It has a reader of messages, and a local file system that starts no process for each file.
+It has a catalog of queues, the push-down of `format("skep")`, a reader of messages, and a local file system that starts no process
+for each file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ JAR = Path(__file__).parent / "skep-spark.jar"
 READER_CATALOG = "skep_messages"
 READER_SETTING = f"spark.sql.catalog.{READER_CATALOG}"
 READER_CLASS = "skep.spark.MessageFunctions"
+CATALOG_SETTING = "spark.sql.catalog.skep"
+CATALOG_CLASS = "skep.spark.Catalog"
 LOCAL_FILES_CLASS = "skep.spark.LocalFiles"
 LOCAL_FILES: dict[str, str] = {
     "spark.hadoop.fs.file.impl": LOCAL_FILES_CLASS,

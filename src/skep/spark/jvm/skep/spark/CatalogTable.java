@@ -1,0 +1,110 @@
+package skep.spark;
+
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A queue, or a table of the server, by its name in a catalog. */
+final class CatalogTable extends SkepTable {
+  private static final String QUEUE = "queue";
+  private static final String PAYLOAD = "payload";
+
+  private final Map<String, String> connection;
+  private final String queue;
+
+  private CatalogTable(String name, Map<String, String> connection, String queue, CaseInsensitiveStringMap reading, Python.Answer answer) {
+    super(name, answer.schema(), reading);
+    this.connection = connection;
+    this.queue = queue;
+    know(reading, answer);
+  }
+
+  /** A queue; an error when it is not there. */
+  static CatalogTable ofQueue(String name, Map<String, String> connection, String queue, Map<String, String> range) {
+    Map<String, String> options = new HashMap<>(connection);
+    // As JSON, since a name may have commas.
+    options.put("subscribe", Python.JSON.createArrayNode().add(queue).toString());
+    options.putAll(range);
+    return of(name, connection, queue, options);
+  }
+
+  /** A table of the server. */
+  static CatalogTable ofServer(String name, Map<String, String> connection, String table) {
+    Map<String, String> options = new HashMap<>(connection);
+    options.put("table", table);
+    return of(name, connection, null, options);
+  }
+
+  private static CatalogTable of(String name, Map<String, String> connection, String queue, Map<String, String> options) {
+    CaseInsensitiveStringMap reading = new CaseInsensitiveStringMap(options);
+    return new CatalogTable(name, connection, queue, reading, Python.ask("table", reading));
+  }
+
+  /** A queue takes rows with any columns of a message, and the sink refuses all others. */
+  @Override
+  public Set<TableCapability> capabilities() {
+    return queue == null
+        ? EnumSet.of(TableCapability.BATCH_READ)
+        : EnumSet.of(
+            TableCapability.BATCH_READ,
+            TableCapability.MICRO_BATCH_READ,
+            TableCapability.BATCH_WRITE,
+            TableCapability.STREAMING_WRITE,
+            TableCapability.ACCEPT_ANY_SCHEMA);
+  }
+
+  @Override
+  public Map<String, String> properties() {
+    return Collections.singletonMap("provider", Python.SOURCE);
+  }
+
+  @Override
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    List<String> columns = Arrays.asList(info.schema().fieldNames());
+    if (!columns.contains(PAYLOAD)) {
+      throw new IllegalArgumentException(
+          "there is no column payload among " + String.join(", ", columns) + ". Name the columns: INSERT INTO " + name()
+              + " (payload, partition) VALUES …, or SELECT to_json(struct(*)) AS payload …");
+    }
+    if (columns.contains(QUEUE)) {
+      throw new IllegalArgumentException(
+          "all rows go to " + name() + ": leave out the column queue. To write to several queues, use a DataFrame: frame.write.format(\"skep\")");
+    }
+    Map<String, String> options = new HashMap<>(connection);
+    options.put(QUEUE, queue);
+    return super.newWriteBuilder(new Rows(info, joined(new CaseInsensitiveStringMap(options), info.options())));
+  }
+
+  /** The rows of one query, with the options of the table. */
+  private record Rows(LogicalWriteInfo info, CaseInsensitiveStringMap options) implements LogicalWriteInfo {
+    @Override
+    public String queryId() {
+      return info.queryId();
+    }
+
+    @Override
+    public StructType schema() {
+      return info.schema();
+    }
+
+    @Override
+    public Optional<StructType> rowIdSchema() {
+      return info.rowIdSchema();
+    }
+
+    @Override
+    public Optional<StructType> metadataSchema() {
+      return info.metadataSchema();
+    }
+  }
+}
