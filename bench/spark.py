@@ -52,6 +52,9 @@ TARGETS = {
     "source_over_jdbc": ">= 1.50",
     "source_over_jdbc_uncached": "-",
     "source_over_jdbc_same_rows": "-",
+    "pushdown_speedup": ">= 10.00",
+    "pushdown_speedup_by_partition": "-",
+    "pushdown_speedup_by_time": "-",
     "sink_of_arrow_push": ">= 0.50",
     "column_over_python_mapping": ">= 5.00",
 }
@@ -62,6 +65,8 @@ SMALL_ROWS = 1_000
 WARM_BATCHES = 2
 QUERY_SECONDS = 300
 PARTITION_KEYS = 16
+SHARES = 100
+"""One of these shares of a queue is what a query wants: a partition, or the messages of one push."""
 log = structlog.get_logger("bench")
 
 
@@ -152,7 +157,7 @@ def measure(stores: list[str], scale: Scale) -> Report:
         stack.callback(spark.stop)
         if "sqlite" in stores:
             with subject(spark, "sqlite", f"{folder}/served.db", (), scale, report, folder) as bench:
-                steps(bench, source_of_parquet, streaming, small_batches, archive, sink_of_push)
+                steps(bench, source_of_parquet, push_down, streaming, small_batches, archive, sink_of_push)
         if "postgres" in stores:
             postgres(spark, jar, scale, report, folder, only_compared=scale.is_quick and "sqlite" in stores)
         mapping(spark, scale, report, folder)
@@ -179,7 +184,7 @@ def postgres(
         else:
             steps(fresh, partial(source_over_jdbc, kept=kept, database=database, dsn=dsn))
         if not only_compared:
-            steps(fresh, streaming, small_batches, archive, sink_of_push)
+            steps(fresh, push_down, streaming, small_batches, archive, sink_of_push)
 
 
 def quiet_session(told: Path, config: dict[str, str]) -> SparkSession:
@@ -240,6 +245,28 @@ def source_of_parquet(bench: Bench) -> None:
     bench.tell("source", queue, bench.scale.rows)
     bench.tell("parquet", files, bench.scale.rows)
     bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
+
+
+def push_down(bench: Bench) -> None:
+    """A hundredth of a queue by a condition on the partition, and by one on the time, beside the same rows by conditions that only Spark
+    can evaluate, for which all rows are sent.
+    """
+    queue, share = fresh_queue().name, bench.scale.rows // SHARES
+    load = Load(scripts.push_stream, (queue, share, stream(share, SHARES)), 2, messages=bench.scale.rows)
+    drive(bench.port, load)
+    frame = bench.spark.read.format("skep").options(**bench.connection).load(queue)
+    pushed_at = frame.where(f"seq = {bench.scale.rows // 2}").selectExpr("unix_micros(created_at)").collect()[0][0]
+    at = f"BETWEEN timestamp_micros({pushed_at}) AND timestamp_micros({pushed_at})"
+    key = f"customer-{SHARES // 2:06d}"
+    conditions = [
+        f"partition = '{key}'", f"partition LIKE '%{key}'",
+        f"created_at {at}", f"unix_micros(created_at) = {pushed_at}",
+    ]  # fmt: skip
+    by_partition, all_by_partition, by_time, all_by_time = bench.compare_reading(*map(frame.where, conditions))
+    speedups = {"by_partition": by_partition.over(all_by_partition), "by_time": by_time.over(all_by_time)}
+    for name, speedup in speedups.items():
+        bench.report.ratios[f"{bench.store}.pushdown_speedup_{name}"] = speedup
+    bench.report.ratios[f"{bench.store}.pushdown_speedup"] = min(speedups.values())
 
 
 def source_alone(bench: Bench) -> None:
@@ -375,17 +402,17 @@ def drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def stream() -> bytes:
+def stream(messages: int = STREAM_MESSAGES, partitions: int = PARTITION_KEYS) -> bytes:
     """An Arrow stream of messages that all differ, so that no file format can make light of them."""
     random = np.random.default_rng(7)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     head, tail = np.frombuffer(b'{"x":"', np.uint8), np.frombuffer(b'"}', np.uint8)
     width = PAYLOAD_BYTES - len(head) - len(tail)
-    middle_part = digits[random.integers(0, 16, (STREAM_MESSAGES, width), dtype=np.uint8)]
-    whole = np.hstack([np.tile(head, (STREAM_MESSAGES, 1)), middle_part, np.tile(tail, (STREAM_MESSAGES, 1))])
-    offsets = np.arange(STREAM_MESSAGES + 1, dtype=np.int32) * PAYLOAD_BYTES
-    payload = pa.StringArray.from_buffers(STREAM_MESSAGES, pa.py_buffer(offsets), pa.py_buffer(whole))
-    partition = pa.array([f"customer-{number % PARTITION_KEYS:06d}" for number in range(STREAM_MESSAGES)])
+    middle_part = digits[random.integers(0, 16, (messages, width), dtype=np.uint8)]
+    whole = np.hstack([np.tile(head, (messages, 1)), middle_part, np.tile(tail, (messages, 1))])
+    offsets = np.arange(messages + 1, dtype=np.int32) * PAYLOAD_BYTES
+    payload = pa.StringArray.from_buffers(messages, pa.py_buffer(offsets), pa.py_buffer(whole))
+    partition = pa.array([f"customer-{number % partitions:06d}" for number in range(messages)])
     batch = pa.record_batch({"payload": payload, "partition": partition})
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

@@ -55,6 +55,11 @@ QUERIES = {
     "created_at < timestamp_micros(-9000000000000000000)": 30,
 }
 """Conditions, and how many of the 30 rows the server sends for each."""
+FEW = (
+    "partition IN ('p-1', null)", "partition = 'p-1' OR seq = 4", "(partition = 'p-1' AND seq < 10) OR (partition = 'p-2' AND seq > 20)",
+    "NOT (partition = 'p-1' AND seq > 3)", "25 < seq", "transaction_id <=> null", "trace_id = 'no id'",
+)  # fmt: skip
+"""Those of the default run."""
 
 
 @pytest.fixture
@@ -70,7 +75,7 @@ def filled(lake: Lake) -> Lake:
 
 def leaves(frame: DataFrame) -> list[Any]:
     """The scans of a query, in its order."""
-    found = frame._jdf.queryExecution().executedPlan().collectLeaves()  # noqa: SLF001 - PySpark does not show its plans
+    found = frame._jdf.queryExecution().executedPlan().collectLeaves()
     return [found.apply(place) for place in range(found.size())]
 
 
@@ -84,20 +89,18 @@ def explained(frame: DataFrame) -> str:
     return "\n".join(leaf.simpleString(1_000) for leaf in leaves(frame))
 
 
-def all_of(frame: DataFrame) -> DataFrame:
-    """One query with a branch for each condition."""
-    parts = [frame.where(query).select(F.lit(query).alias("query"), "seq") for query in QUERIES]
-    return reduce(DataFrame.union, parts)
-
-
-def test_rows_are_right_and_few_are_sent_whatever_the_condition(filled: Lake) -> None:
+@pytest.mark.parametrize("queries", [FEW, pytest.param(tuple(QUERIES), marks=pytest.mark.slow)])
+def test_rows_are_right_and_few_are_sent_whatever_the_condition(filled: Lake, queries: tuple[str, ...]) -> None:
     frame = filled.read("orders")
     kept = filled.spark.createDataFrame(frame.collect(), frame.schema)
 
-    rows, counts = sent(all_of(frame))
+    filtered = [frame.where(query).select(F.lit(place).alias("query"), "seq") for place, query in enumerate(queries)]
+    rows, counts = sent(reduce(DataFrame.union, filtered))
 
-    assert sorted(rows) == sorted(all_of(kept).collect())
-    assert dict(zip(QUERIES, counts, strict=True)) == QUERIES
+    judged = kept.selectExpr("seq", *(f"{query} AS q{place}" for place, query in enumerate(queries))).collect()
+    wanted = [(place, row.seq) for place in range(len(queries)) for row in judged if row[f"q{place}"]]
+    assert sorted(map(tuple, rows)) == wanted
+    assert dict(zip(queries, counts, strict=True)) == {query: QUERIES[query] for query in queries}
 
 
 def test_conditions_and_columns_are_shown_by_explain(filled: Lake) -> None:
@@ -132,19 +135,31 @@ def test_times_are_found_by_the_server(lake: Lake) -> None:
 
 
 def test_all_scans_of_a_frame_have_the_same_range(filled: Lake) -> None:
+    frame = filled.read("orders").select("seq", "partition")
+    assert frame.where("partition = 'p-0'").count() == 10
+
+    filled.client.push("orders", [30, 31, 32], partition="p-0")
+
+    third = frame.where("partition = 'p-0'").select("seq")
+    rows, counts = sent(third.union(frame.where("seq > 29").select("seq")))
+    assert (len(rows), counts) == (11, [10, 1])
+    assert filled.read("orders").select("seq").where("seq > 29").count() == 4
+
+
+@pytest.mark.slow
+def test_a_join_with_itself_and_the_place_of_a_group_are_of_one_range(filled: Lake) -> None:
     frame = filled.read("orders")
     grouped = filled.read("orders", startingOffsets="group", groupId="workers")
-    assert (frame.where("partition = 'p-0'").count(), grouped.count()) == (10, 30)
+    assert (frame.count(), grouped.count()) == (30, 30)
 
     filled.client.push("orders", [30, 31, 32], partition="p-0")
     filled.client.ack(*filled.client.pop("orders", group="workers", batch=5))
 
-    assert (frame.where("partition = 'p-0'").count(), frame.count(), grouped.count()) == (10, 30, 30)
     joined = frame.alias("a").join(frame.alias("b"), F.expr("a.seq = b.seq + 3 AND b.partition = 'p-0'"))
-    assert joined.count() == 9
-    assert filled.read("orders").count() == 33
+    assert (joined.count(), grouped.where("seq < 4").count()) == (9, 3)
 
 
+@pytest.mark.slow
 def test_a_cached_frame_keeps_its_rows(filled: Lake) -> None:
     cached = filled.read("orders").where("partition = 'p-1'").cache()
     assert cached.count() == 10

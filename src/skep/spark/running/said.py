@@ -23,7 +23,9 @@ def code_of(error: BaseException) -> Code | None:
     """The code of our own error, also when Spark passed it on as text."""
     if isinstance(error, SkepError):
         return error.code
-    return next((Code(name) for name in _OURS.findall(str(error)) if name in Code.__members__), None)
+    text = str(error)
+    names = [*_OURS.findall(text), text.partition(": ")[0]]
+    return next((Code(name) for name in names if name in Code.__members__), None)
 
 
 def told(error: BaseException) -> str:
