@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.spark.offsets import ROWS_WORTH_A_QUEUE
 
 if TYPE_CHECKING:
     from skep.spark.offsets import Offsets
-    from skep.spark.options import SourceOptions
 
 Filter = Literal["set", "range"]
 """How a column can be filtered: by some values, or by a lower and an upper bound, both inclusive."""
+Texts = tuple[str, ...]
 Range = tuple[int | None, int | None]
 FirstSeqsAt = Callable[[Sequence[str], datetime], Mapping[str, int]]
 """By queue, the seq of the first message that was pushed at or after a time."""
@@ -66,19 +66,20 @@ def parsed(text: str | None) -> PushDown:
         ) from None
 
 
-def selected(options: SourceOptions) -> SourceOptions | None:
-    """The options with the filters by value; None when no message can match."""
-    sets = options.push_down.sets
+def selected(
+    pushed: PushDown, partitions: Texts, transaction_ids: Texts, trace_ids: Texts
+) -> dict[str, tuple[str, ...]] | None:
+    """What the options of a read select together with the filters by value, by the field of the options; None when no message can match."""
+    sets = pushed.sets
     # The server refuses a text that is no id, which no message can have.
     traces = [one for one in sets["trace_id"] if written(one) == one] if "trace_id" in sets else None
     chosen = {
-        "partitions": both(options.partitions, sets.get("partition")),
-        "transaction_ids": both(options.transaction_ids, sets.get("transaction_id")),
-        "trace_ids": both(tuple(written(one) or one for one in options.trace_ids), traces),
+        "partitions": both(partitions, sets.get("partition")),
+        "transaction_ids": both(transaction_ids, sets.get("transaction_id")),
+        "trace_ids": both(tuple(written(one) or one for one in trace_ids), traces),
     }
-    if any(values is None for values in chosen.values()):
-        return None
-    return structs.replace(options, **chosen)
+    found = {name: values for name, values in chosen.items() if values is not None}
+    return found if len(found) == len(chosen) else None
 
 
 def both(given: tuple[str, ...], wanted: Sequence[str] | None) -> tuple[str, ...] | None:

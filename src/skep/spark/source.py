@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
+from msgspec import structs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from skep.spark import offset_ranges, push_down
@@ -43,8 +44,8 @@ class MessageReader(DataSourceReader):
     """Reads the log between two offsets, which are fixed when the read is planned."""
 
     def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
-        selected = push_down.selected(options)
-        self._options = options if selected is None else selected
+        selected = push_down.selected(options.push_down, options.partitions, options.transaction_ids, options.trace_ids)
+        self._options = options if selected is None else structs.replace(options, **selected)
         self._is_empty = selected is None
         self._schema = schema
         self._typed = typed
