@@ -8,8 +8,8 @@ MUTANTS = [
     Mutant(
         "entrance: a push overtakes one that is just being queued",
         "engine/push/entrance.py",
-        "        if not operations.overtakes(batch):\n            since = self._clock.now()\n            try:\n                outcome = await lanes",
-        "        if operations is not None:\n            since = self._clock.now()\n            try:\n                outcome = await lanes",
+        "        if not operations.overtakes(batch):\n            since",
+        "        if operations is not None:\n            since",
         "tests/engine/test_operations.py tests/engine/test_blocked_operations.py -k 'not postgres'",
     ),
     Mutant(

@@ -247,7 +247,7 @@ MUTANTS = [
     Mutant(
         "SQLite writer: the store closes before waiting calls are done",
         "store/sqlite/writer.py",
-        "        await self._idle.wait()\n",
+        "            await asyncio.wait([self._drained])\n",
         "",
         "tests/unit/store/sqlite/test_sqlite_store.py tests/unit/store/sqlite/test_writer.py",
     ),

@@ -6,7 +6,7 @@ Popping is in `reference_claims`, settling in `reference_settling`, expiry and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -71,6 +71,7 @@ from tests.support.reference_forgetting import ReferenceForgetting
 from tests.support.reference_operations import ReferenceOperations
 from tests.support.reference_past import ReferencePast, replay_record
 from tests.support.reference_refusals import ReferenceRefusals
+from tests.support.reference_reports import ReferenceReports
 from tests.support.reference_scheduled import ReferenceScheduled
 from tests.support.reference_settling import ReferenceSettling
 
@@ -83,6 +84,7 @@ class ReferenceStore(
     ReferencePast,
     ReferenceDataKeys,
     ReferenceForgetting,
+    ReferenceReports,
 ):
     """A store in memory, naive and slow, that the real ones are compared with."""
 
@@ -297,10 +299,6 @@ class ReferenceStore(
                 break
         return LogPiece(pa.RecordBatch.from_pylist(rows, schema=wanted.schema), Seq(through))
 
-    def those_of(self, tenant: str, queues: Iterable[str]) -> dict[str, Log]:
-        keys = [QueueKey(name, tenant) for name in queues]
-        return {key.name: self.logs[key] for key in keys if key in self.logs}
-
     async def first_seqs_at(self, tenant: str, queues: Sequence[str], at: Instant) -> dict[str, Seq]:
         start = Start(StartMode.TIME, at)
         return {name: Seq(self.position(log, start)) for name, log in self.those_of(tenant, queues).items()}
@@ -508,37 +506,6 @@ class ReferenceStore(
         )
         self.pass_over_gone(log, log.groups[group])
         return self.group_stats(log, log.groups[group], now)
-
-    async def report_progress(
-        self, key: QueueKey, group: str, seq: Seq, now: Instant, archived: bool = False
-    ) -> GroupStats:
-        log = self.log(key)
-        if seq > log.last_seq:
-            raise SkepError(Code.INVALID_REQUEST, "beyond the log")
-        if group not in log.groups:
-            found = self.group(log, group, Start(StartMode.SEQ, seq + 1), now)
-            found.external = True
-        found = log.groups[group]
-        if not found.external:
-            raise SkepError(Code.GROUP_NOT_EXTERNAL, "messages are leased to it")
-        if seq > found.scan_seq:
-            passed = set(range(found.scan_seq + 1, seq + 1))
-            found.passed += len(passed - found.counted)
-            found.counted -= passed
-            found.scan_seq = seq
-        if archived:
-            found.archived = max(seq, found.archived or 0)
-        found.used(now)
-        return self.group_stats(log, found, now)
-
-    async def report_progress_of_logs(
-        self, tenant: str, group: str, seqs: Mapping[str, Seq], now: Instant, archived: bool = False
-    ) -> dict[str, Seq]:
-        keys = {name: QueueKey(name, tenant) for name in self.those_of(tenant, seqs)}
-        return {
-            name: (await self.report_progress(key, group, seqs[name], now, archived)).progress_seq
-            for name, key in keys.items()
-        }
 
     async def delete_group(self, key: QueueKey, group: str, now: Instant) -> bool:
         return self.log(key).groups.pop(group, None) is not None

@@ -20,7 +20,7 @@ MOST_LINES_OF_A_FILE = 600
 
 
 SAME_THING = {
-    "App", "Breaker", "Buffer", "Database", "NewMessage", "Operation", "Part", "Queue", "QueueCalls", "Queued", "Retry", "Sampling", "SetRow",
+    "App", "Breaker", "Buffer", "Database", "Family", "LetterSpot", "NewMessage", "Operation", "Part", "Queue", "QueueCalls", "Queued", "Retry", "Sampling", "SetRow",
     "Transaction",
 }  # fmt: skip
 """Classes of one thing in several places: in both stores, or in the client and the server."""

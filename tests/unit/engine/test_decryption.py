@@ -65,7 +65,7 @@ def test_the_engine_reads_payloads_opened() -> None:
     bare = [
         f"{path.name} {node.attr}"
         for path in ENGINE.rglob("*.py")
-        if path.name not in ("decryption.py", "encryption.py")
+        if path.name not in ("decryption.py", "encryption.py", "forgetting.py")  # forgetting looks at seqs only
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in verbs and ast.unparse(node.value).endswith("store")
     ]

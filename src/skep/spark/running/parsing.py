@@ -31,7 +31,7 @@ MADE_WITH = 1
 FAILED = "Queues without an up-to-date typed table"
 
 
-class Archived:
+class LakeMessages:
     """The messages of the lake. Its folders are listed once in a pass, and not at all when there is nothing new."""
 
     def __init__(self, context: Context) -> None:
@@ -68,7 +68,7 @@ def run_typed(context: Context) -> None:
     """Bring the typed table of each queue with a message type up to what the lake has."""
     with context.stage("typed") as stage:
         stage.note = ""
-        failed, archived = FailedQueues(context, stage, FAILED, "typed"), Archived(context)
+        failed, archived = FailedQueues(context, stage, FAILED, "typed"), LakeMessages(context)
         hidden = context.hidden()
         shown: list[tuple[str, int, int, str]] = []
         for queue, declared in sorted(_types(context).items()):
@@ -104,7 +104,7 @@ def _types(context: Context) -> dict[str, TypedQueue]:
 
 
 def _brought_up(
-    context: Context, stage: Stage, archived: Archived, declared: TypedQueue, held: tuple[int, int]
+    context: Context, stage: Stage, archived: LakeMessages, declared: TypedQueue, held: tuple[int, int]
 ) -> tuple[Position, str]:
     """Write what a table lacks, batch by batch; return its end, and what is to be said of it."""
     queue, most = declared.name, context.wishes.max_rows
@@ -128,7 +128,7 @@ def _brought_up(
 
 
 def _write(
-    context: Context, stage: Stage, archived: Archived, declared: TypedQueue, table: TypedTable, number: int,
+    context: Context, stage: Stage, archived: LakeMessages, declared: TypedQueue, table: TypedTable, number: int,
     begin: Position, seq: int,
 ) -> None:  # fmt: skip
     """Write one batch."""

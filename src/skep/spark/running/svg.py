@@ -34,7 +34,7 @@ STYLE = """
 """The style of plots and their legends, for a page or a cell of a notebook."""
 
 
-class Chart(Struct, frozen=True):
+class Drawing(Struct, frozen=True):
     """A plot as notebooks show it."""
 
     plot: Plot

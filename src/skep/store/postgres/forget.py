@@ -45,7 +45,7 @@ _ALL = 2**31 - 1
 """No limit that matters."""
 
 
-class Place(NamedTuple):
+class LetterSpot(NamedTuple):
     """A seq of some queue."""
 
     queue_id: int
@@ -57,7 +57,7 @@ class Family(Struct):
 
     chosen: list[SeqRange]
     roots: list[asyncpg.Record]
-    places: set[Place]
+    places: set[LetterSpot]
     reached: int
 
     @property
@@ -190,11 +190,11 @@ async def _letters(
 
 async def _stems(
     connection: Connection, queue: Queue, chosen: Sequence[SeqRange], roots: Sequence[asyncpg.Record]
-) -> set[Place]:
+) -> set[LetterSpot]:
     """The places of all that stems from chosen messages, apart from chosen ones."""
     ids = {row["seq"]: row["id"] for row in roots}
     new = {
-        Place(row["queue_id"], row["seq"])
+        LetterSpot(row["queue_id"], row["seq"])
         for row in await _letters(connection, queue, chosen, _ALL)
         # An earlier queue of that name may have left letters with the same seqs.
         if ids.get(row["source_seq"]) == row["id"]
@@ -203,21 +203,21 @@ async def _stems(
     firsts, lasts = _columns(chosen)
     new |= _replayed(await connection.fetch(SQL["replays_of_letters"], [queue.id] * len(chosen), firsts, lasts))
     new |= _replayed(await connection.fetch(SQL["replays_of_ids"], list(ids.values())))
-    found: set[Place] = set()
+    found: set[LetterSpot] = set()
     while new := {place for place in new - found if place.queue_id != queue.id or not _is_in(chosen, place.seq)}:
         found |= new
         new = await _next_stems(connection, new)
     return found
 
 
-async def _next_stems(connection: Connection, places: set[Place]) -> set[Place]:
+async def _next_stems(connection: Connection, places: set[LetterSpot]) -> set[LetterSpot]:
     """What directly stems from the messages that are, or were, at these places."""
-    there = {Place(row["queue_id"], row["seq"]): row["id"] for row in await _stored(connection, places)}
+    there = {LetterSpot(row["queue_id"], row["seq"]): row["id"] for row in await _stored(connection, places)}
     ordered = sorted(places)
     queue_ids, seqs = [one.queue_id for one in ordered], [one.seq for one in ordered]
     letters = await connection.fetch(SQL["letters_of"], queue_ids, seqs, [there.get(one) for one in ordered])
     return (
-        {Place(row["queue_id"], row["seq"]) for row in letters}
+        {LetterSpot(row["queue_id"], row["seq"]) for row in letters}
         | _replayed(await connection.fetch(SQL["replays_of_letters"], queue_ids, seqs, seqs))
         | _replayed(await connection.fetch(SQL["replays_of_ids"], list(there.values())))
     )
@@ -227,16 +227,16 @@ def _is_in(ranges: Sequence[SeqRange], seq: int) -> bool:
     return any(first <= seq <= last for first, last in ranges)
 
 
-def _replayed(rows: Iterable[asyncpg.Record]) -> set[Place]:
+def _replayed(rows: Iterable[asyncpg.Record]) -> set[LetterSpot]:
     """The places of replayed letters, and of the messages that the replays made."""
     return {
         place
         for row in rows
-        for place in (Place(row["dead_queue"], row["dead_seq"]), Place(row["queue_id"], row["seq"]))
+        for place in (LetterSpot(row["dead_queue"], row["dead_seq"]), LetterSpot(row["queue_id"], row["seq"]))
     }
 
 
-async def _stored(connection: Connection, places: Iterable[Place]) -> list[asyncpg.Record]:
+async def _stored(connection: Connection, places: Iterable[LetterSpot]) -> list[asyncpg.Record]:
     """The messages at these places, in order, as far as they are still there."""
     ordered = sorted(places)
     if not ordered:

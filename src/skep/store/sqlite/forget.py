@@ -42,14 +42,14 @@ _ALL = -1
 """No limit, in SQLite's terms."""
 
 
-class Place(NamedTuple):
+class LetterSpot(NamedTuple):
     """A seq of some queue."""
 
     queue_id: int
     seq: int
 
 
-class Stored(NamedTuple):
+class StoredLetter(NamedTuple):
     """A message that is still there."""
 
     position: int
@@ -64,8 +64,8 @@ class Family(Struct):
     """Chosen messages, and the places of all that stems from them, whether something is still there or not."""
 
     chosen: list[SeqRange]
-    roots: list[Stored]
-    places: set[Place]
+    roots: list[StoredLetter]
+    places: set[LetterSpot]
 
 
 async def forget(
@@ -133,7 +133,7 @@ def _choose(
     if not looked:
         return Family([], [], set()), after
     reached = looked[-1].last
-    roots: list[Stored] = []
+    roots: list[StoredLetter] = []
     letters: list[Row] = []
     for first, last in looked:
         roots += _messages(session, queue.id, first, min(last, reached), limit - len(roots))
@@ -150,10 +150,12 @@ def _choose(
     return Family(chosen, roots, _stems(session, queue, chosen, roots)), reached
 
 
-def _stems(session: Session, queue: QueueRow, chosen: Sequence[SeqRange], roots: Sequence[Stored]) -> set[Place]:
+def _stems(
+    session: Session, queue: QueueRow, chosen: Sequence[SeqRange], roots: Sequence[StoredLetter]
+) -> set[LetterSpot]:
     """The places of all that stems from chosen messages, apart from chosen ones."""
-    found: set[Place] = set()
-    new: set[Place] = set()
+    found: set[LetterSpot] = set()
+    new: set[LetterSpot] = set()
     for first, last in chosen:
         new |= _letters(session, queue.id, first, last)
         new |= _replayed(session.rows(SQL["replays_of_letters"], (queue.id, first, last)))
@@ -176,26 +178,26 @@ def _is_in(ranges: Sequence[SeqRange], seq: int) -> bool:
     return any(first <= seq <= last for first, last in ranges)
 
 
-def _letters(session: Session, queue_id: int, first: int, last: int) -> set[Place]:
+def _letters(session: Session, queue_id: int, first: int, last: int) -> set[LetterSpot]:
     rows = session.rows(SQL["letters"], (queue_id, first, last, _ALL))
-    return {Place(position >> SEQ_BITS, position & MAX_SEQ) for _, position in rows}
+    return {LetterSpot(position >> SEQ_BITS, position & MAX_SEQ) for _, position in rows}
 
 
-def _replayed(rows: Iterable[Row]) -> set[Place]:
+def _replayed(rows: Iterable[Row]) -> set[LetterSpot]:
     """The places of replayed letters, and of the messages that the replays made."""
-    return {place for row in rows for place in (Place(row[0], row[1]), Place(row[2], row[3]))}
+    return {place for row in rows for place in (LetterSpot(row[0], row[1]), LetterSpot(row[2], row[3]))}
 
 
-def _messages(session: Session, queue_id: int, first: int, last: int, limit: int) -> list[Stored]:
+def _messages(session: Session, queue_id: int, first: int, last: int, limit: int) -> list[StoredLetter]:
     base = queue_id << SEQ_BITS
-    return [Stored(*row) for row in session.rows(SQL["messages"], (base | first, base | last, limit))]
+    return [StoredLetter(*row) for row in session.rows(SQL["messages"], (base | first, base | last, limit))]
 
 
-def _stored(session: Session, queue_id: int, seqs: Iterable[int]) -> list[Stored]:
+def _stored(session: Session, queue_id: int, seqs: Iterable[int]) -> list[StoredLetter]:
     return [one for seq in seqs for one in _messages(session, queue_id, seq, seq, 1)]
 
 
-def _by_queue(places: Iterable[Place]) -> dict[int, list[int]]:
+def _by_queue(places: Iterable[LetterSpot]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for queue_id, seq in sorted(places):
         found.setdefault(queue_id, []).append(seq)
@@ -209,7 +211,7 @@ def _queue(session: Session, queue_id: int) -> QueueRow | None:
 
 
 def _erase(
-    session: Session, queue: QueueRow, stored: Sequence[Stored], ranges: Sequence[SeqRange], now: Instant
+    session: Session, queue: QueueRow, stored: Sequence[StoredLetter], ranges: Sequence[SeqRange], now: Instant
 ) -> None:
     """Delete messages, and all that is kept about these seqs; leave tombstones."""
     gone = [Gone(one.position & MAX_SEQ, one.partition, one.audience) for one in stored]
