@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -17,7 +17,7 @@ from skep.clock import SystemClock
 from skep.spec import App
 from skep.wire.messages import PoppedMessage
 from skep.worker.claims import Claims
-from skep.worker.committing import Committing
+from skep.worker.committing import Committing, Known, Prepared
 from skep.worker.plan import plans
 from tests.worker.killing import Relay
 from tests.worker.place import Place
@@ -106,3 +106,27 @@ async def test_a_batch_waits_for_another_of_its_process_that_changes_the_same_en
         await waiting
         assert clerk.transactions == 3
     assert [assert_sound(place, app, f"a-{n}")["state"]["cents"] for n in range(3)] == [5, 5, 5]
+
+
+async def test_a_message_that_others_overtake_again_and_again_is_decided_anew_each_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = place.app(ACCOUNTS)
+    for number in range(3):
+        place.client.push("Deposits", {"account": "a-1", "cents": 5}, partition=f"p-{number}")
+    async with clerk_in(place, app.spec) as clerk, clerk_in(place, app.spec) as faster:
+        slow, *others = await clerk.pop(3)
+        known = clerk._committing._known
+
+        async def overtaken(source: Source, prepared: Sequence[Prepared]) -> Known:
+            found = await known(source, prepared)
+            if others:
+                await faster.commit([others.pop()])
+            return found
+
+        monkeypatch.setattr(clerk._committing, "_known", overtaken)
+        await clerk.commit([slow])
+
+        assert (clerk.transactions, faster.transactions) == (3, 2)
+    assert assert_sound(place, app, "a-1")["state"]["cents"] == 15
+    assert place.depth("Deposits") == 0
