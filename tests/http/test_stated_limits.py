@@ -75,7 +75,7 @@ def fields(body: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     while open_:
         for part in parts(open_.pop()):
             name = part.get("$ref", "").rpartition("/")[2]
-            if "items" in part:
+            if isinstance(part.get("items"), dict):  # of a tuple there are no further items
                 open_.append(part["items"])
             if name and name not in seen:
                 seen.add(name)

@@ -154,6 +154,12 @@ REASONS = {
             post("/api/v1/push", {"items": [{"queue": "q", "payload": 1, "task": "other"}]}),
         ),
     ),
+    "something must be chosen": Reason(
+        "one of several fields must be given",
+        (Code.INVALID_REQUEST,),
+        "^Say which messages to forget",
+        (post("/api/v1/queues/q/forget", {}),),
+    ),
 }  # fmt: skip
 
 

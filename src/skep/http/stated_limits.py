@@ -135,6 +135,9 @@ WORDS: dict[tuple[str, str | None], Json] = {
 PLACES: dict[str, Json] = {
     # Texts that are only searched for.
     "/api/v1/operations partition": SOUGHT,
+    "ForgetRequest partition": SOUGHT,
+    "ForgetRequest transactionId": SOUGHT,
+    "ForgetRequest log": POSITION,
     "/api/v1/log/{queue} partition": {"items": SOUGHT},
     "/api/v1/messages partition": SOUGHT,
     "/api/v1/messages consumerGroup": SOUGHT,

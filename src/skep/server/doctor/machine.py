@@ -22,6 +22,7 @@ EXTRAS = {
     "access": ("jwt", "tokens (JWT)"),
     "arrow": ("pyarrow", "Arrow in bulk routes and the client"),
     "dashboard": ("jinja2", "the dashboard"),
+    "iceberg": ("pyiceberg", "lakes of Iceberg"),
     "postgres": ("asyncpg", "PostgreSQL"),
     "spark": ("pyspark", "Spark pipelines"),
 }

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skep.clock import Instant
-from skep.model import Appended, PopRequest, PushBatch, QueueKey, Renewal, Settlement
+from skep.model import Appended, PopRequest, PushBatch, QueueKey, Renewal, Seq, Settlement
 from skep.model.chores import Connections
+from skep.model.forgetting import ForgetStep, SeqRange
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.store.protocol.access import AccessStore
 from skep.store.protocol.records import RecordStore
@@ -157,7 +158,19 @@ class SqliteStore(Database):
     delete_message = written(delete.delete_message)
     tombstones = read(forget.tombstones)
     letters_of_source = read(forget.letters_of_source)
-    forget = forget.forget
+
+    async def forget(
+        self,
+        key: QueueKey,
+        log: Instant | None,
+        ranges: Sequence[SeqRange],
+        after: Seq,
+        limit: int,
+        now: Instant,
+        dry_run: bool = False,
+    ) -> ForgetStep:
+        """Forget the first messages of some ranges."""
+        return await forget.forget(self, key, log, ranges, after, limit, now, dry_run)
 
     # staged messages
 
