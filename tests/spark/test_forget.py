@@ -16,7 +16,7 @@ from skep.spark.lake.place import place_of
 from skep.spark.lake.table import OWN
 from tests.spark.conftest import Lake
 from tests.spark.lake_rows import Rows, add, seqs
-from tests.spark.test_lake import FORMATS, KilledError
+from tests.spark.test_lake import USUAL_FIRST, KilledError
 from tests.spark.test_running import ran
 
 FORGOTTEN = {"orders": [Seqs(1, 3, 4), Seqs(1, 9, 9)]}
@@ -29,7 +29,7 @@ def on_disk(root: Path, queue: str = "orders") -> set[int]:
     return {seq for file in files for seq in pq.read_table(file, columns=["seq"]).column("seq").to_pylist()}
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", USUAL_FIRST)
 def test_messages_are_in_no_file_any_more_and_others_stay(spark: SparkSession, tmp_path: Path, kind: Format) -> None:
     with open_lake(str(tmp_path), "default", kind) as lake:
         add(spark, lake, Rows("orders", 1, 5), Rows("others", 1, 4))
@@ -47,7 +47,7 @@ def test_messages_are_in_no_file_any_more_and_others_stay(spark: SparkSession, t
         assert (seqs(spark, lake), lake.through("orders")) == (KEPT[:-1], 10)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", USUAL_FIRST)
 def test_a_run_that_is_killed_after_its_commit_leaves_nothing_to_those_who_look_at_files(
     spark: SparkSession, tmp_path: Path, kind: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +102,7 @@ def test_what_is_chosen_by_its_payload_is_gone_from_lake_log_and_dead_letters(la
     assert (again.error, again.failed_checks(), told(lake)) == (None, [], {0, 2, 3, 5})
 
 
+@pytest.mark.slow
 def test_what_the_server_forgets_leaves_the_lake_with_the_next_archive(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number} for number in range(4)])
     assert ran(lake, "archive", verify=False).run.error is None

@@ -25,6 +25,7 @@ from skep.spark.pipelines.archive import with_body
 from tests.spark.lake_rows import Rows, add, seqs
 
 FORMATS: tuple[Format, ...] = get_args(Format)
+USUAL_FIRST = [FORMATS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in FORMATS[1:])]
 
 
 class KilledError(Exception):
@@ -70,7 +71,7 @@ def test_batches_follow_each_other_and_anyone_can_read_the_files(
     assert {pq.read_schema(file).field("created_at").type for file in written} == {pa.timestamp("us", "UTC")}
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", USUAL_FIRST)
 def test_queues_of_any_name_have_folders_of_their_own(spark: SparkSession, tmp_path: Path, kind: Format) -> None:
     names = ["a/b", "a%2Fb", "a:b=c?", "ü €", "*", "[x]", "x" * 200]
     with open_lake(str(tmp_path), "default", kind) as lake:
@@ -81,7 +82,7 @@ def test_queues_of_any_name_have_folders_of_their_own(spark: SparkSession, tmp_p
         assert {row["queue"]: row["count"] for row in counted} == dict(zip(names, range(1, 8), strict=True))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", USUAL_FIRST)
 def test_small_files_are_joined_and_stay_of_their_generation(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Format
 ) -> None:

@@ -121,6 +121,7 @@ def test_typed_rows_and_rejects_are_all_messages_with_types_defaults_and_reasons
     assert "expected JSON" in rejects[3]["error"]
 
 
+@pytest.mark.slow
 def test_frames_have_the_same_rows_as_reads_with_and_without_the_reader(
     lake: Lake, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
