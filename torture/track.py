@@ -133,6 +133,10 @@ class Track:
         ticks = (self.ticks(since).each[place] for since in self.moves.last_before(call))
         return self.may_expire or any(tick <= call.last_tick for tick in ticks)
 
+    def may_be_deleted(self, seq: int, call: Call) -> bool:
+        """Whether the message may have been deleted, by itself, before the call took effect."""
+        return any(deletion.may_precede(call) for deletion in self.history.deletions.get((self.queue, seq), ()))
+
     def ticks(self, since: Move | None) -> Ticks:
         """The ticks of all entries that the group is to see, in their order."""
         if since not in self._ticks:

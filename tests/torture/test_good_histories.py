@@ -203,6 +203,23 @@ async def test_I9_what_has_expired_does_not_come_again() -> None:
     assert check(History(session.recorder.calls, {Q: aging})) == []
 
 
+async def test_I9_what_was_deleted_does_not_come_again() -> None:
+    session = await session_on(Q)
+    await session.push("a", "b")
+    held = await session.pop(2)
+    for place, delivery in enumerate(held):
+        await session.recorder.delete_message(Q, delivery.seq, session.now)
+        session.clock.advance(LEASE_SECONDS)
+        again = await session.pop(2)
+        if place == 0:
+            assert [one.seq for one in again] == [held[1].seq]
+            lost = structs.replace(session.recorder.calls.pop(), answer=[PopResult([])])
+            assert {one.promise for one in check(History([*session.recorder.calls, lost], {Q: SETTINGS}))} == {"I9"}
+
+    assert again == []
+    assert check(session.history()) == []
+
+
 async def test_I15_retention_may_leave_the_rest_of_a_batch() -> None:
     swept = structs.replace(SETTINGS, completed_retention_seconds=1.0)
     session = Session(ReferenceStore())

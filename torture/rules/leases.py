@@ -174,6 +174,7 @@ def is_left(track: Track, holding: Holding, call: Call) -> bool:
         and track.deadline_before(holding, call) <= call.now
         and not track.may_expire
         and not track.moves.may_lie_between(holding.call, call)
+        and not all(track.may_be_deleted(seq, call) for seq in holding.seqs)
     )
 
 
