@@ -39,6 +39,13 @@ def batches(query: StreamingQuery) -> list[int]:
     return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
 
 
+def behind(query: StreamingQuery) -> list[tuple[str, ...]]:
+    """How far each batch that had rows was behind: the least, the most and the average."""
+    names = [f"{name}OffsetsBehindLatest" for name in ("min", "max", "avg")]
+    told = [progress.sources[0].metrics for progress in query.recentProgress if progress.numInputRows]
+    return [tuple(metrics[name] for name in names) for metrics in told]
+
+
 def logged_offsets(folder: Path) -> list[dict[str, int]]:
     """The offsets of the batches as the checkpoint has them, but for the logs they are of."""
     files = sorted((folder / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
@@ -80,27 +87,31 @@ def test_each_of_several_queues_has_its_share_of_a_batch(lake: Lake) -> None:
     lake.client.push("a", list(range(30)))
     lake.client.push("b", list(range(10)))
 
-    finish(start(lake.stream("a,b", maxOffsetsPerTrigger=8), lake.folder))
+    query = finish(start(lake.stream("a,b", maxOffsetsPerTrigger=8), lake.folder))
 
+    assert behind(query)[:2] == [("8", "24", "16.0"), ("6", "18", "12.0")]
     assert logged_offsets(lake.folder)[:2] == [{"a": 6, "b": 2}, {"a": 12, "b": 4}]
     assert logged_offsets(lake.folder)[-1] == {"a": 30, "b": 10}
 
 
-def test_a_running_query_sees_what_is_pushed(lake: Lake) -> None:
-    lake.client.push("orders", [1])
-    query = start(lake.stream("orders", startingOffsets="latest"), lake.folder, once=False)
+def test_a_running_query_sees_what_is_pushed_and_says_how_far_it_is_behind(lake: Lake) -> None:
+    for queue in ("orders", "others"):
+        lake.client.push(queue, [1])
+    frame = lake.stream("orders,others", startingOffsets="latest", maxOffsetsPerTrigger=2)
+    query = start(frame, lake.folder, once=False)
     try:
         query.processAllAvailable()
         lake.client.push("orders", [2, 3])
         query.processAllAvailable()
-        lake.client.push("orders", [4])
+        lake.client.push("orders", [4, 5, 6])
         query.processAllAvailable()
     finally:
         query.stop()
 
-    assert seqs(lake, lake.folder) == [2, 3, 4]
+    assert seqs(lake, lake.folder) == [2, 3, 4, 5, 6]
     assert query.lastProgress is not None
-    assert json.loads(query.lastProgress.sources[0].latestOffset) == {"orders": 4}
+    assert json.loads(query.lastProgress.sources[0].latestOffset) == {"orders": 6, "others": 1}
+    assert behind(query) == [("0", "0", "0.0"), ("0", "1", "0.5"), ("0", "0", "0.0")]
 
 
 @pytest.mark.slow

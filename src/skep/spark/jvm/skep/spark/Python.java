@@ -75,7 +75,7 @@ final class Python {
     return source;
   }
 
-  private static JsonNode parsed(String text) {
+  static JsonNode parsed(String text) {
     try {
       return JSON.readTree(text);
     } catch (IOException error) {

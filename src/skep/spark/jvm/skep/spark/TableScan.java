@@ -65,7 +65,7 @@ final class TableScan implements Scan {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    return scan(options).toMicroBatchStream(checkpointLocation);
+    return new MeteredStream(scan(options).toMicroBatchStream(checkpointLocation));
   }
 
   @Override
