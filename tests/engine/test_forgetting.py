@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -179,3 +180,20 @@ async def test_a_queue_that_was_made_anew_keeps_its_messages(driver: EngineDrive
             await forget(driver, log=before.created_at, **wanted)
         assert refused.value.code is Code.LOG_REPLACED
     assert await in_log(driver) == ["1"]
+
+
+async def test_a_queue_that_is_made_anew_meanwhile_keeps_its_messages(driver: EngineDriver) -> None:
+    await driver.push("1", partition="p")
+    driver.store.hold("forget")
+    forgetting = asyncio.ensure_future(forget(driver, partition="p"))
+    await driver.store.held("forget")
+    await driver.engine.delete_queue(ORDERS)
+    driver.clock.advance(1)
+    await driver.push("2", partition="p")
+
+    driver.store.let_go("forget")
+
+    with pytest.raises(SkepError) as refused:
+        await forgetting
+    assert refused.value.code is Code.LOG_REPLACED
+    assert await in_log(driver) == ["2"]
