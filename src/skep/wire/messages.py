@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from itertools import repeat
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -28,7 +29,7 @@ class PushItem(Struct, rename="camel", forbid_unknown_fields=True, omit_defaults
     partition: str = DEFAULT_PARTITION
     transaction_id: str | None = None
     trace_id: str | None = None
-    headers: Raw = field(default_factory=lambda: NO_HEADERS)  # a schema cannot show a raw default
+    headers: Raw = field(default_factory=repeat(NO_HEADERS).__next__)  # a schema cannot show a raw default
     content_type: str | None = None
     deliver_at: datetime | None = None
     priority: int = 0
