@@ -119,11 +119,12 @@ class SystemClock:
         if ticks - self._looked_at >= LOOK_MICROS and not self._is_led:
             self._look(ticks)
         offset, correction, since, back = self._line
-        most = (ticks - since) // SLEW
-        if correction > most:
-            correction = most
-        elif correction < -most:
-            correction = -most
+        if correction:
+            most = (ticks - since) // SLEW
+            if correction > most:
+                correction = most
+            elif correction < -most:
+                correction = -most
         return offset + ticks + correction, back
 
     def _look(self, ticks: int) -> None:
