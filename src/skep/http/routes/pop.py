@@ -63,6 +63,7 @@ PARAMETERS = (
     Parameter("leaseSeconds", float, "how long the lease lasts; the queue's lease_seconds by default"),
 )
 _ARROW = ARROW.encode()
+_EPOCH = to_datetime(0)
 _decode_body = msgspec.json.Decoder(PopBody)
 ACKS_IN_JSON = "a pop with acks is answered as JSON: to pop as an Arrow stream, ack by POST /api/v1/ack/batch"
 PARAMETERS_IN_QUERY = "A pop takes its parameters in the query, and nothing but acknowledgments in its body."
@@ -284,8 +285,8 @@ def popped_messages(deliveries: Sequence[Delivery]) -> list[PoppedMessage]:
     """The deliveries as structs of the wire. Neighbours mostly share lease and times, which are written once."""
     told = []
     lease: tuple[object, ...] = ()
-    lease_text, deadline = "", to_datetime(0)
-    created, created_at = -1, to_datetime(0)
+    lease_text, deadline = "", _EPOCH
+    created, created_at = -1, _EPOCH
     for d, id_ in zip(deliveries, id_texts([d.id for d in deliveries]), strict=True):
         if lease != (this := (d.partition, d.queue, d.token)):
             lease = this

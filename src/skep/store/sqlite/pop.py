@@ -140,13 +140,14 @@ def _ready_leases(
         is_ready = lease is not None and lease.ready_at <= now and lease.partition not in claim.partitions
         return [lease] if lease is not None and is_ready else [], is_ready
     leases: list[LeaseRow] = []
+    wanted = claim.wanted
     promised = doomed = 0
     room = claim.request.max_partitions - len(claim.partitions) if claim.request.max_partitions > 0 else None
     cursor = session.db.execute(SQL["claim_ready" if claim.burials_left > 0 else "claim_free"], (group.id, now))
     for row in cursor:
         if row[PARTITION] in claim.partitions:
             continue  # this pop has claimed it with auto-ack, and it is ready again
-        if promised >= claim.wanted or (room is not None and len(leases) >= room):
+        if promised >= wanted or (room is not None and len(leases) >= room):
             break
         lease = lease_of_row(row)
         if lease.is_worn_out(queue.settings):
@@ -157,7 +158,7 @@ def _ready_leases(
         leases.append(lease)
         promised += 1 if lease.open or queue.settings.max_attempts == 1 else lease.pending
     cursor.close()
-    return leases, promised >= claim.wanted or (room is not None and len(leases) >= room)
+    return leases, promised >= wanted or (room is not None and len(leases) >= room)
 
 
 def _claim_row(session: Session, queue: QueueRow, group: GroupRow, lease: LeaseRow, claim: Claim, now: Instant) -> None:

@@ -58,6 +58,8 @@ class QueueRow(Struct):
     lifetime_micros: int | None = None
     only_partition: str | None = None
     """The one partition of a fifo queue."""
+    is_ordered: bool = True
+    """Whether the queue's leases are rows of `partition_lease`."""
 
     def apply(self, settings: QueueSettings) -> None:
         """Set the settings, and the values that follow from them."""
@@ -65,16 +67,12 @@ class QueueRow(Struct):
         self.delay_micros = seconds(settings.delayed_processing_seconds)
         self.lifetime_micros = lifetime_micros(settings)
         self.only_partition = DEFAULT_PARTITION if settings.ordering is Ordering.FIFO else None
+        self.is_ordered = settings.ordering is not Ordering.UNORDERED
 
     @property
     def base(self) -> int:
         """The position just before the queue's first message."""
         return self.id << SEQ_BITS
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether the queue's leases are rows of `partition_lease`."""
-        return self.settings.ordering is not Ordering.UNORDERED
 
     @property
     def may_lose(self) -> bool:
