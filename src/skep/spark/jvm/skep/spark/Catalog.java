@@ -6,7 +6,9 @@ import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
@@ -30,13 +32,19 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
   private static final List<String> SERVER_TABLES = List.of("leases", "dead_letters", "queues", "groups");
   private static final String NOT_FOUND = "QUEUE_NOT_FOUND";
 
+  private static final Set<String> CONNECTION = Set.of("url", "token", "tenant", "retryseconds");
+
   private String name;
   private Map<String, String> connection;
+  private Map<String, String> reading;
 
+  /** All options are for reads of queues; a write and a table of the server take those of the connection. */
   @Override
   public void initialize(String name, CaseInsensitiveStringMap options) {
     this.name = name;
-    connection = Map.copyOf(options.asCaseSensitiveMap());
+    reading = Map.copyOf(options.asCaseSensitiveMap());
+    connection = new HashMap<>(reading);
+    connection.keySet().removeIf(option -> !CONNECTION.contains(option.toLowerCase(Locale.ROOT)));
   }
 
   @Override
@@ -107,7 +115,9 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
       throw missing(place, table).<RuntimeException>undeclared();
     }
     try {
-      return CatalogTable.ofQueue(shown, connection, table, range);
+      Map<String, String> options = new HashMap<>(reading);
+      options.putAll(range);
+      return CatalogTable.ofQueue(shown, connection, table, options);
     } catch (Python.SkepError error) {
       throw error.code.equals(NOT_FOUND) ? missing(place, table).<RuntimeException>undeclared() : error;
     }

@@ -29,12 +29,11 @@ final class CatalogTable extends SkepTable {
     know(reading, answer);
   }
 
-  /** A queue; an error when it is not there. */
-  static CatalogTable ofQueue(String name, Map<String, String> connection, String queue, Map<String, String> range) {
-    Map<String, String> options = new HashMap<>(connection);
+  /** A queue, with the options of its reads; an error when it is not there. */
+  static CatalogTable ofQueue(String name, Map<String, String> connection, String queue, Map<String, String> reading) {
+    Map<String, String> options = new HashMap<>(reading);
     // As JSON, since a name may have commas.
     options.put("subscribe", Python.JSON.createArrayNode().add(queue).toString());
-    options.putAll(range);
     return of(name, connection, queue, options);
   }
 
