@@ -16,6 +16,7 @@ from skep.spark.jvm import CATALOG_CLASS
 from skep.spark.options import Table
 from skep.spark.schema import MESSAGES
 from tests.spark.conftest import Lake
+from tests.spark.frames import shop_spec
 from tests.spark.test_push_down import leaves, sent
 
 
@@ -43,9 +44,8 @@ def sql(shop: Lake, text: str) -> list[Row]:
 
 
 def named(shop: Lake, text: str) -> str:
-    return text.replace("skep.", f"{shop.tenant.replace('-', '_')}.").replace(
-        "IN skep", f"IN {shop.tenant.replace('-', '_')}"
-    )
+    name = shop.tenant.replace("-", "_")
+    return text.replace("skep.", f"{name}.").replace("skep_typed.", f"{name}_typed.").replace("IN skep", f"IN {name}")
 
 
 def column(rows: list[Row], name: str) -> list[Any]:
@@ -185,6 +185,22 @@ def test_a_cached_table_is_read_anew_when_it_is_refreshed_or_written_to(shop: La
     sql(shop, "UNCACHE TABLE skep.orders")
     shop.client.push("orders", 22, partition="a")
     assert count() == 13
+
+
+@pytest.mark.slow
+def test_the_options_of_a_catalog_are_those_of_its_reads(shop: Lake) -> None:
+    spec = shop.folder / "shop.skep"
+    spec.write_text(shop_spec(), encoding="utf-8")
+    shop.client.push("Placed", [{"number": 1, "cents": 5}, {"number": 2, "cents": 7}, {"number": "no"}])
+    name = shop.tenant.replace("-", "_")
+    shop.spark.conf.set(f"spark.sql.catalog.{name}_typed", CATALOG_CLASS)
+    for option, value in {**shop.connection, "spec": str(spec)}.items():
+        shop.spark.conf.set(f"spark.sql.catalog.{name}_typed.{option}", value)
+
+    assert [tuple(row) for row in sql(shop, "SELECT number, cents FROM skep_typed.Placed WHERE cents > 5")] == [(2, 7)]
+    sql(shop, 'INSERT INTO skep_typed.Placed SELECT \'{"number":3,"cents":9}\' AS payload')
+    assert column(sql(shop, "SELECT sum(cents) AS sum FROM skep_typed.Placed"), "sum") == [21]
+    assert column(sql(shop, "SELECT last_seq FROM skep_typed.server.queues WHERE queue = 'Placed'"), "last_seq") == [4]
 
 
 @pytest.mark.slow

@@ -13,10 +13,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 import skep
 from skep.errors import SkepError
 from skep.spark.columns import fields as read_by_spark
+from skep.spark.data_source import SkepDataSource
 from skep.spark.pipelines.quality import quality
 from skep.spark.pipelines.typed import Typed, typed
 from skep.spark.typed.declared import typed_queue
@@ -24,7 +28,6 @@ from skep.spark.typed.rows import TypedRows
 from skep.spec import App, load
 from skep.spec.ir import Queue
 from skep.spec.types import parse_field
-from skep.testing.server import RunningServer
 from tests.spark.conftest import Lake
 from tests.spark.frames import message, messages_of
 from tests.spark.test_reader import TYPES, changed
@@ -87,6 +90,21 @@ def spec(tmp_path: Path) -> str:
 def push(lake: Lake) -> None:
     lake.client.push("orders", ORDERS)
     lake.client.push("orders", skep.NewMessage(IMAGE, content_type="image/png"))
+
+
+def schema_of(given: str | StructType) -> StructType:
+    found = StructType.fromDDL(given) if isinstance(given, str) else given
+    assert isinstance(found, StructType)
+    return found
+
+
+def read(lake: Lake, queue: str, **options: str) -> pa.Table:
+    """The rows of a read as Spark would get them, without its tasks."""
+    source = SkepDataSource({**lake.connection, "subscribe": queue, **options})
+    schema = schema_of(source.schema())
+    reader = source.reader(schema)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, to_arrow_schema(schema, timezone="UTC")).sort_by("seq")
 
 
 def in_order(frame: DataFrame) -> list[Row]:
@@ -192,22 +210,20 @@ def test_a_type_that_changed_reads_old_messages(spark: SparkSession) -> None:
         spark, ['{"number": 1, "gone": "x", "word": "open"}', '{"number": 2, "gone": "y", "word": "shut"}']
     )
 
-    def read(fields: str) -> Typed:
+    def typed_by(fields: str) -> Typed:
         return typed(old, load(f"app Shop {{ queue orders {{ message_type {{ {fields} }} }} }}", "shop.skep"), "orders")
 
-    rows = in_order(read("number: float, word: string, note: string?, state: enum(new, old) = old").rows)
+    rows = in_order(typed_by("number: float, word: string, note: string?, state: enum(new, old) = old").rows)
     assert rows[0].asDict() | {"created_at": None} == {
         "queue": "orders", "partition": "p", "seq": 0, "message_id": "orders-0", "transaction_id": None, "trace_id": "t",
         "headers": None, "created_at": None, "number": 1.0, "word": "open", "note": None, "state": "old",
     }  # fmt: skip
-    stricter = read("number: int, gone: string, word: enum(open)")
-    assert [row["seq"] for row in in_order(stricter.rows)] == [0]
+    stricter = typed_by("number: int, gone: string, word: enum(open)")
     assert [row["error"] for row in in_order(stricter.rejects)] == [
         "field 'word' does not fit: expected enum(open), not \"shut\""
     ]
-    required = read("number: int, gone: string, word: string, since: time")
-    assert required.rows.count() == 0
-    assert {row["field"] for row in required.rejects.collect()} == {"since"}
+    required = typed_by("number: int, gone: string, word: string, since: time")
+    assert [row["field"] for row in required.rejects.collect()] == ["since", "since"]
 
 
 def test_queues_of_different_types_are_one_table_by_name_and_refused_where_a_name_has_two_types(
@@ -216,28 +232,42 @@ def test_queues_of_different_types_are_one_table_by_name_and_refused_where_a_nam
     lake.client.push("orders", ORDERS[0])
     lake.client.push("refunds", {"total": 3, "why": "late"})
     lake.client.push("odd", {"total": "3"})
-    found = lake.read("orders,refunds", spec=spec).select("queue", "total", "why", "tags").orderBy("queue").collect()
-    assert [tuple(row) for row in found] == [("orders", 1.5, None, ["none"]), ("refunds", 3.0, "late", None)]
-    with pytest.raises(Exception, match="the column total is string in odd, and total is double in orders"):
-        lake.read("odd,orders", spec=spec)
-    pattern = lake.spark.read.format("skep").options(**lake.connection, spec=spec, subscribePattern="o.*s|refunds")
-    assert {row["queue"] for row in pattern.load().collect()} == {"orders", "refunds"}
+    found = read(lake, "orders,refunds", spec=spec, columns="queue,seq,total,why,tags").sort_by("queue").to_pylist()
+    assert [tuple(row.values()) for row in found] == [
+        ("orders", 1, 1.5, None, ["none"]), ("refunds", 1, 3.0, "late", None),
+    ]  # fmt: skip
+    with pytest.raises(SkepError, match="the column total is string in odd, and total is double in orders"):
+        read(lake, "odd,orders", spec=spec)
+    assert set(read(lake, "", subscribePattern="o.*s|refunds", spec=spec)["queue"].to_pylist()) == {"orders", "refunds"}
 
 
 def test_columns_may_be_chosen_and_the_payload_is_one(lake: Lake, spec: str) -> None:
     push(lake)
-    assert lake.read("orders", spec=spec, columns="total,payload").columns == ["total", "payload"]
-    chosen = (
-        lake.spark.read.format("skep").options(**lake.connection, spec=spec).schema("seq bigint, tags array<string>")
-    )
-    assert [tuple(row) for row in in_order(chosen.load("orders"))] == [(1, ["none"]), (2, [])]
-    with pytest.raises(Exception, match="the column total is double, not bigint"):
-        lake.spark.read.format("skep").options(**lake.connection, spec=spec).schema("total bigint").load(
-            "orders"
-        ).collect()
+    found = read(lake, "orders", spec=spec, columns="seq,total,payload")
+    assert found.column_names == ["seq", "total", "payload"]
+    assert json.loads(found["payload"][0].as_py()) == ORDERS[0]
+    source = SkepDataSource({**lake.connection, "subscribe": "orders", "spec": spec})
+    chosen = source.reader(schema_of("tags array<string>"))
+    batches = [batch for part in chosen.partitions() for batch in chosen.read(part)]
+    assert pa.Table.from_batches(batches).to_pydict() == {"tags": [["none"], []]}
+    with pytest.raises(SkepError, match="the column total is double, not bigint"):
+        source.reader(schema_of("total bigint"))
 
 
-def test_a_stream_has_the_same_rows(lake: Lake, spec: str) -> None:
+def test_a_stream_takes_the_same_options(lake: Lake, spec: str) -> None:
+    push(lake)
+    for options in ({"spec": spec}, {"spec": spec, "rejects": "only"}):
+        source = SkepDataSource({**lake.connection, "subscribe": "orders", **options})
+        stream = source.streamReader(schema_of(source.schema()))
+        parts = stream.partitions(
+            stream.initialOffset(), stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        )
+        batches = [batch for part in parts for batch in stream.read(part)]
+        assert pa.Table.from_batches(batches).sort_by("seq").equals(read(lake, "orders", **options))
+
+
+@pytest.mark.slow
+def test_a_stream_has_the_rows_of_a_read(lake: Lake, spec: str) -> None:
     push(lake)
     for options in ({}, {"rejects": "only"}):
         name = f"typed_{len(options)}_{lake.tenant.replace('-', '_')}"
@@ -247,31 +277,37 @@ def test_a_stream_has_the_same_rows(lake: Lake, spec: str) -> None:
         assert in_order(lake.spark.table(name)) == in_order(lake.read("orders", spec=spec, **options))
 
 
-def test_the_applied_spec_is_taken_by_default(lake: Lake, spark_server: RunningServer) -> None:
+def test_the_applied_spec_is_taken_by_default(lake: Lake) -> None:
     """Apps belong to the tenant `default`, unless a webhook takes the tenant."""
     name = f"applied-{lake.tenant}"
     text = f'app {name.replace("-", "_")} {{ queue "{name}" {{ message_type {{ total: float }} }} }}'
-    with skep.Client(spark_server.url) as client:
+    with skep.Client(lake.url) as client:
         client.apply(load(text, "applied.skep"))
         client.push(name, [{"total": 1}, {"total": 2.5}])
-    read = lake.spark.read.format("skep").options(url=lake.url, retrySeconds="20", typed="true")
-    assert [row["total"] for row in in_order(read.load(name))] == [1.0, 2.5]
+    assert read(lake, name, typed="true", tenant="default")["total"].to_pylist() == [1.0, 2.5]
     lake.client.push(name, {"total": 1})
-    with pytest.raises(Exception, match=f"no applied spec declares the queue '{name}' for the tenant '{lake.tenant}'"):
-        lake.read(name, typed="true")
+    with pytest.raises(SkepError, match=f"no applied spec declares the queue '{name}' for the tenant '{lake.tenant}'"):
+        read(lake, name, typed="true")
 
 
 @pytest.mark.parametrize(
     ("queue", "said"),
-    [
-        ("plain", "the queue 'plain' of Shop has no message_type"),
-        ("other", "declares no queue 'other'"),
-    ],
+    [("plain", "the queue 'plain' of Shop has no message_type"), ("other", "declares no queue 'other'")],
 )
 def test_a_queue_without_a_type_is_refused(lake: Lake, spec: str, queue: str, said: str) -> None:
     lake.client.push(queue, {"n": 1})
-    with pytest.raises(Exception, match=said):
-        lake.read(queue, spec=spec)
+    with pytest.raises(SkepError, match=said):
+        read(lake, queue, spec=spec)
+
+
+def test_a_spec_that_cannot_be_read_is_refused_with_its_place(lake: Lake, tmp_path: Path) -> None:
+    with pytest.raises(SkepError, match=r"nowhere\.skep cannot be read in .*: No such file"):
+        read(lake, "orders", spec=str(tmp_path / "nowhere.skep"))
+    (tmp_path / "wrong.skep").write_text(
+        "app Shop { queue orders { message_type { total: money } } }", encoding="utf-8"
+    )
+    with pytest.raises(SkepError, match="there is no type 'money'"):
+        read(lake, "orders", spec=str(tmp_path / "wrong.skep"))
 
 
 def test_a_queue_that_is_made_while_a_stream_runs_is_no_table_of_nulls(spark: SparkSession) -> None:
