@@ -29,6 +29,7 @@ START = Instant(1_790_000_000_000_000)
 def locked(path: Path) -> Iterator[None]:
     """Somebody holds the file, as a backup that hangs does."""
     other = apsw.Connection(str(path))
+    other.set_busy_timeout(10_000)  # the server may be writing
     other.execute("BEGIN IMMEDIATE")
     try:
         yield
