@@ -385,6 +385,9 @@ class Caller:
         asked = self.once.delete_message(wire_name(queue), seq)
         await self.note("delete_message", (queue, seq), asked, lambda _: None)
 
+    async def forget(self, queue: QueueKey, seq: int) -> None:
+        await self.note("forget", (queue, seq), self.once.forget(wire_name(queue), [seq]), lambda _: None)
+
 
 def wire_name(queue: QueueKey) -> str:
     """The queue's name for the server: the history tells the lives of a remade queue apart by a number after a #."""

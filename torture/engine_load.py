@@ -16,6 +16,7 @@ from msgspec import structs
 
 from skep.clock import Instant, SystemClock
 from skep.engine import Engine
+from skep.engine.forgetting import ForgetReport
 from skep.model import (
     Cleared,
     ClearScope,
@@ -42,6 +43,7 @@ from skep.model import (
     Start,
     Token,
 )
+from skep.model.forgetting import ForgetFilter, SeqRange
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
 from torture import server_steps
@@ -125,6 +127,12 @@ class EngineVerbs:
 
     async def delete_message(self, key: QueueKey, seq: Seq, id_: None, _: Instant) -> DeletedMessage:
         return await self.engine.delete_message(key, seq, id_)
+
+    async def forget(
+        self, key: QueueKey, log: None, ranges: Sequence[SeqRange], after: Seq, limit: int, _: Instant
+    ) -> ForgetReport:
+        del after, limit
+        return await self.engine.forgetting.forget(ForgetFilter(queue=key, log=log, ranges=list(ranges)))
 
     async def queue_stats(self, key: QueueKey, _: Instant) -> QueueStats:
         return await self.engine.browse.queue_stats(key)

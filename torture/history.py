@@ -348,9 +348,17 @@ class History:
 
     @cached_property
     def deletions(self) -> dict[tuple[QueueKey, int], list[Call]]:
-        """Deletions of single messages."""
-        index = defaultdict(list)
+        """Deletions of single messages, also of those that were forgotten."""
+        index = defaultdict(list, {place: list(calls) for place, calls in self.forgotten.items()})
         for call in self.verb("delete_message"):
+            index[call.request].append(call)
+        return index
+
+    @cached_property
+    def forgotten(self) -> dict[tuple[QueueKey, int], list[Call]]:
+        """Messages that were erased with their dead letters and transaction ids, each by the calls that did it."""
+        index = defaultdict(list)
+        for call in self.verb("forget"):
             index[call.request].append(call)
         return index
 

@@ -64,3 +64,6 @@ class LoadCaller(Protocol):
 
     async def delete_message(self, queue: QueueKey, seq: int) -> None:
         """Delete one message from the log."""
+
+    async def forget(self, queue: QueueKey, seq: int) -> None:
+        """Erase one message, settled or not, with all that stems from it."""

@@ -210,3 +210,15 @@ class LoadClient(Generic[C]):
     async def delete_message(self) -> None:
         async with self.some_queue("moved", "strewn").calling() as key:
             await self.caller.delete_message(key, self.chance.randint(1, 60))
+
+    async def forget(self) -> None:
+        """Erase a message that was popped: while its lease lives, or when it is settled or among the dead letters."""
+        queue = self.some_queue("moved", "strewn")
+        async with queue.calling() as key:
+            popped = await self._pop(queue, batch=3)
+            if self.chance.random() < 0.6:
+                await self._settle(popped)
+            else:
+                self.held += popped
+            for held in popped[:1]:
+                await self.caller.forget(key, held.delivery.seq)

@@ -31,6 +31,7 @@ from skep.model import (
     Start,
     StoredMessage,
 )
+from skep.model.forgetting import SeqRange
 from skep.model.transaction import Transaction, TransactionOutcome
 from skep.store.protocol import Store
 from torture.history import Call
@@ -124,6 +125,10 @@ class Recorder:
 
     async def delete_message(self, key: QueueKey, seq: Seq, now: Instant) -> None:
         await self._record("delete_message", now, (key, seq), self.store.delete_message(key, seq, None, now))
+
+    async def forget(self, key: QueueKey, seq: Seq, now: Instant) -> None:
+        step = self.store.forget(key, None, [SeqRange(seq, seq)], Seq(seq - 1), 1, now)
+        await self._record("forget", now, (key, seq), step)
 
     async def release(self, delivery: Delivery, now: Instant) -> None:
         request = (delivery.queue, delivery.group, delivery.partition, delivery.token)

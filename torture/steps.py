@@ -31,6 +31,7 @@ STEPS: dict[str, tuple[float, Callable[[LoadClient[Caller]], Awaitable[None]]]] 
     "seek": (2, LoadClient.seek),
     "clear": (0.5, LoadClient.clear),
     "delete_message": (0.7, LoadClient.delete_message),
+    "forget": (1, LoadClient.forget),
     "delete_group": (0.7, LoadClient.delete_group),
     "remake": (0.5, lives.remake),
     "turn": (0.5, lives.turn),

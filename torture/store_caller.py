@@ -162,6 +162,9 @@ class StoreCaller:
     async def delete_message(self, queue: QueueKey, seq: int) -> None:
         await self._ask(self.recorder.delete_message(queue, Seq(seq), self.clock.now()))
 
+    async def forget(self, queue: QueueKey, seq: int) -> None:
+        await self._ask(self.recorder.forget(queue, Seq(seq), self.clock.now()))
+
     async def figures(self, queue: QueueKey) -> QueueStats | None:
         return await self._ask(self.recorder.stats(queue, self.clock.now()))
 

@@ -54,6 +54,7 @@ STORE_STEPS: dict[str, tuple[float, Callable[[LoadClient[StoreCaller]], Awaitabl
     "seek": (2, LoadClient.seek),
     "clear": (0.5, LoadClient.clear),
     "delete_message": (0.7, LoadClient.delete_message),
+    "forget": (1, LoadClient.forget),
     "delete_group": (0.7, LoadClient.delete_group),
     "chores": (5, do_chores),
     "look": (3, look),

@@ -101,7 +101,7 @@ class Track:
         """From when it may be buried for its attempts by a claim or a chore, which no call of a client shows."""
         limit = self.settings.max_attempts
         letters = self.history.dead_letters.get(self.queue) if self.history.drained else None
-        if letters is not None and (self.group, seq) not in letters:
+        if letters is not None and (self.group, seq) not in letters and (self.queue, seq) not in self.history.forgotten:
             return NEVER  # whoever replays or purges dead letters looks at them first, so that all were seen
         gives = self.gives.get(seq, [])
         if limit == 0 or len(gives) + len(self.unanswered_pops) < limit:

@@ -13,6 +13,7 @@ from skep.model import (
     PopRequest,
     PopResult,
     PushBatch,
+    PushStatus,
     QueueKey,
     QueueSettings,
     Renewal,
@@ -328,3 +329,44 @@ async def test_I11_all_dead_letters_are_seen_however_many_pages_they_take(monkey
     history.drained = True
 
     assert check(history) == []
+
+
+async def test_I3_I7_I11_what_is_forgotten_takes_its_transaction_id_and_its_dead_letter_along_and_does_not_come_again() -> (
+    None
+):
+    session = await session_on(Q)
+    first = await session.push("a", transaction_id="t")
+    held = await session.pop()
+    await session.settle(*held, outcome=Outcome.REJECT)
+    await session.recorder.forget(Q, held[0].seq, session.now)
+    second = await session.push("a", transaction_id="t")
+    await session.settle(*await session.pop())
+    await session.look()
+    calls = session.recorder.calls
+
+    assert [outcome.results[0].status for outcome in (first, second)] == [PushStatus.STORED] * 2
+    assert check(session.history()) == []
+    without = History([call for call in calls if call.verb != "forget"], {Q: SETTINGS}, drained=True)
+    assert {violation.promise for violation in check(without)} >= {"I1", "I3", "I11"}
+    again = structs.replace(calls[-1], verb="pop", request=[PopRequest(Q, Token(b"again"), "h")])
+    again = structs.replace(again, answer=[PopResult([structs.replace(held[0], group="h", token=Token(b"again"))])])
+    broken = [one for one in check(History([*calls, again], {Q: SETTINGS})) if one.promise == "I7"]
+    assert [(one.text, [call.verb for call in one.witness]) for one in broken] == [
+        ("seq 1 was deleted and is seen again", ["forget", "pop"])
+    ]
+
+
+async def test_I2_a_message_that_was_forgotten_may_be_of_an_earlier_try_of_its_push() -> None:
+    session = await session_on(Q)
+    await session.push("a", transaction_id="t")
+    [earlier] = await session.pop()
+    await session.recorder.forget(Q, earlier.seq, session.now)
+    pushed = session.recorder.calls.pop(0)
+    later = await session.push("a", transaction_id="t")
+    session.recorder.calls[-1] = structs.replace(session.recorder.calls[-1], started=pushed.started)
+
+    assert later.results[0].seq == 2
+    assert check(session.history()) == []
+    forgotten = [call for call in session.recorder.calls if call.verb == "forget"]
+    unknown = [call for call in session.recorder.calls if call not in forgotten]
+    assert {violation.promise for violation in check(History(unknown, {Q: SETTINGS}))} == {"I2"}

@@ -24,6 +24,7 @@ RULES: list[Callable[[Tracks], Iterator[Violation]]] = [
     leases.stale_tokens_do_nothing,
     order.progress_never_goes_back,
     order.moved_past_does_not_come,
+    order.deleted_does_not_come,
     order.no_skips,
     leases.expired_leases_come_again,
     leases.drained_is_empty,

@@ -28,13 +28,16 @@ def given_up_once(tracks: Tracks) -> Iterator[Violation]:
 
 
 def not_among_them(track: Track) -> Iterator[Violation]:
-    """Messages that were answered as dead before the first look at the dead letters after that, which has them not."""
+    """Messages that were answered as dead before the first look at the dead letters after that, which has them not.
+
+    Whoever forgets a message takes its dead letters along.
+    """
     letters = track.history.dead_letters.get(track.queue)
     if letters is None or not track.history.drained:
         return
     for seq, settles in track.settles.items():
         for settled in settles:
             is_dead = settled.result is not None and settled.result.status is SettleStatus.DEAD
-            if is_dead and (track.group, seq) not in letters:
+            if is_dead and (track.group, seq) not in letters and (track.queue, seq) not in track.history.forgotten:
                 text = f"seq {seq} was given up by {track.group}, and is not among the dead letters"
                 yield Violation("I11", text, (settled.call,))

@@ -36,7 +36,11 @@ def only_pushed_is_delivered(tracks: Tracks) -> Iterator[Violation]:
         delivery = given.delivery
         pushed = known.get(delivery.id)
         if pushed is None:
-            if delivery.dead_letter is None and delivery.id not in tracks.history.replayed_ids:
+            # If a message is forgotten between two tries of its push, the push has made two, and knows the second.
+            is_known = (
+                delivery.id in tracks.history.replayed_ids or (delivery.queue, delivery.seq) in tracks.history.forgotten
+            )
+            if delivery.dead_letter is None and not is_known:
                 text = f"seq {delivery.seq} of {delivery.partition} was never pushed"
                 yield Violation("I2", text, (given.call,))
         elif pushed.is_refused:
@@ -120,18 +124,27 @@ def stored_once(tracks: Tracks) -> Iterator[Violation]:
         duplicates = [p for p in pushes if p.result is not None and p.result.status is PushStatus.DUPLICATE]
         stored = [p for p in pushes if p.result and p.result.status in (PushStatus.STORED, PushStatus.SCHEDULED)]
         for one, other in combinations(stored, 2):
-            if abs(one.call.now - other.call.now) < window:
+            if abs(one.call.now - other.call.now) < window and not may_be_forgotten(tracks, one, other):
                 text = f"transaction id {transaction_id} is stored twice in {partition}"
                 yield Violation("I3", text, (one.call, other.call))
         firsts = {p.id for p in pushes if p.result is None or p.result.status is not PushStatus.DUPLICATE}
         unknown = {p.result.id: p.call for p in duplicates if p.result is not None and p.result.id not in firsts}
         if unknown:
             unseen = _unseen_pushes(tracks) if unseen is None else unseen
-            earlier_tries = int(queue in gone or tracks.may_shrink(queue))
+            earlier_tries = int(queue in gone or queue in tracks.history.thinned or tracks.may_shrink(queue))
             if len(unknown) > unseen[_log_name(queue), partition, transaction_id] + earlier_tries:
                 text = f"a duplicate of {transaction_id} got an id that is not the first one's"
                 yield from (Violation("I3", text, (call,)) for call in unknown.values())
     yield from in_the_log_once(tracks)
+
+
+def may_be_forgotten(tracks: Tracks, one: Pushed, other: Pushed) -> bool:
+    """Whether either message may have been forgotten, with its transaction id, before the other one was stored."""
+    return any(
+        first.is_stored and forgotten.may_precede(second.call)
+        for first, second in ((one, other), (other, one))
+        for forgotten in tracks.history.forgotten.get((first.message.queue, first.seq if first.is_stored else 0), ())
+    )
 
 
 def _unseen_pushes(tracks: Tracks) -> Counter[tuple[str, str, str]]:

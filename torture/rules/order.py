@@ -178,6 +178,30 @@ def moved_past_does_not_come(tracks: Tracks) -> Iterator[Violation]:
                     yield Violation("I7", text, (*(move.call for move in last if move is not None), given.call))
 
 
+def deleted_does_not_come(tracks: Tracks) -> Iterator[Violation]:
+    """I7: what was deleted by itself, or forgotten, is settled for all groups for good: nobody gets it, and no log shows it."""
+    for queue in tracks.history.thinned:
+        ends = {
+            seq: [call for call in calls if call.ended is not None]
+            for (where, seq), calls in tracks.history.deletions.items()
+            if where == queue
+        }
+        sights = [
+            (int(given.delivery.seq), given.call)
+            for track in tracks.groups.values()
+            if track.queue == queue
+            for seq in ends
+            for given in track.gives.get(seq, ())
+        ]
+        sights += [
+            (int(m.seq), call) for call, messages in tracks.history.logs if call.request == queue for m in messages
+        ]
+        for seq, call in sights:
+            for end in ends.get(seq, ()):
+                if end.is_before(call):
+                    yield Violation("I7", f"seq {seq} was deleted and is seen again", (end, call))
+
+
 def no_skips(tracks: Tracks) -> Iterator[Violation]:
     """I8: below the progress everything may have been settled."""
     for call, stats in tracks.history.stats:
