@@ -1,8 +1,8 @@
 """Apply each mutant to a copy of the checkout, run its tests, and tell who survived: `./skep test --mutants [--list] [--json FILE] [WORD …]`.
 
 With words, only mutants whose table or name has one of them. A mutant is killed when a test fails. When nothing could be tested, since
-the copy does not even start, the mutant is broken: it proves nothing. A test that does not end fails; should pytest itself not end, that
-counts as killed, too, but by no test. With ``--json`` the result goes to a file as well: what became of each mutant, by which test.
+the copy does not even start, the mutant is broken: it proves nothing. A test that does not end fails, and the verdict says so: on a busy
+machine that may be no proof. Should pytest itself not end, that counts as killed, too, but by no test. With ``--json`` the result goes to a file as well: what became of each mutant, by which test.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.mutants import Mutant  # noqa: E402
 from tests.mutants.tables import TABLES  # noqa: E402
+from tests.support.endless import LATE  # noqa: E402
 
 COPIES = 2
 """How many run at once."""
@@ -38,13 +39,14 @@ PASSED, FAILED = 0, 1
 
 
 class Verdict(NamedTuple):
-    """What became of a mutant. ``by`` is the test that killed it."""
+    """What became of a mutant. ``by`` is the test that killed it; ``is_late``: by not ending in time."""
 
     table: str
     name: str
     outcome: str
     seconds: float = 0.0
     by: str | None = None
+    is_late: bool = False
 
 
 def main(arguments: list[str]) -> int:
@@ -133,8 +135,10 @@ def judged(free: SimpleQueue[Path], table: str, mutant: Mutant) -> Verdict:
     outcome, said = run(copy, mutant)
     free.put(copy)
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE) if outcome == KILLED else None
-    verdict = Verdict(table, mutant.name, outcome, time.monotonic() - started, found and found[1])
-    print(f"{outcome:10} {verdict.seconds:4.0f} s {table}: {mutant.name} ({verdict.by or 'by no test'})", flush=True)
+    is_late = outcome == KILLED and (found is None or LATE in said)
+    verdict = Verdict(table, mutant.name, outcome, time.monotonic() - started, found and found[1], is_late)
+    by = f"{verdict.by or 'no test'}{', which did not end in time' if is_late else ''}"
+    print(f"{outcome:10} {verdict.seconds:4.0f} s {table}: {mutant.name} ({by})", flush=True)
     if outcome != KILLED:
         print(said[-3000:], flush=True)
     return verdict
@@ -167,9 +171,12 @@ def pytest(copy: Path, arguments: list[str]) -> tuple[int | None, str]:
         try:
             status: int | None = process.wait(LONGEST_SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
             status = None
+        with suppress(
+            ProcessLookupError
+        ):  # what a test that failed has left behind, too: it would go on with the next mutant's code
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         output.seek(0)
         return status, output.read()
 

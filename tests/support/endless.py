@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 import pytest
 
 AGAIN_SECONDS = 5.0
+LATE = "it did not end within"
+"""What such a failure begins with."""
 
 
 class Longest:
@@ -73,7 +75,7 @@ def at_most(seconds: float, on_interrupt: Callable[[], None] = lambda: None) -> 
 
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         on_interrupt()
-        pytest.fail(f"it did not end within {seconds:g} s{waiting()}")
+        pytest.fail(f"{LATE} {seconds:g} s{waiting()}")
 
     handler = signal.signal(signal.SIGALRM, interrupt)
     timer = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
