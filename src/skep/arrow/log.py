@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import DEFAULT_PARTITION, Seq
+from skep.model import DEFAULT_PARTITION, SealedPayloads, Seq
 
 LOG_SCHEMA = pa.schema(
     [
@@ -86,6 +86,7 @@ class LogRange(Struct, frozen=True, kw_only=True):
     max_bytes: int
     columns: tuple[str, ...] | None = None
     partitions: tuple[str, ...] | None = None
+    sealed: SealedPayloads = "open"
 
     @property
     def schema(self) -> pa.Schema:

@@ -10,6 +10,7 @@ from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import unexpected
 from skep.client.method import PAGE_ROWS, call, delete, get, part, post, put, texts, with_time
 from skep.client.queue_calls import GROUPS
+from skep.model import SealedPayloads
 from skep.wire.groups import GroupFigures, ProgressOfMany, ProgressOfManyResponse, ProgressRequest
 from skep.wire.log import ARROW, LogBoundsResponse, LogsBoundsRequest, LogsBoundsResponse
 from skep.wire.pipelines import RunReport, RunsResponse, RunView
@@ -48,8 +49,12 @@ class LogCalls:
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,
         compression: Compression = "none",
+        sealed: SealedPayloads = "open",
     ) -> ApiCall[bytes]:
         """A range of the log, both ends included, as an Arrow IPC stream: whole, or an error.
+
+        ``sealed`` is for encrypted queues: with ``keep`` payloads come as they are stored, and `open_sealed` opens them; with ``blank``
+        a payload that cannot be opened is empty, which is an error otherwise.
 
         The columns are those of `skep.arrow.log.LOG_SCHEMA`, or only the ones that are named; ids are the 16 bytes of a UUID.
         """
@@ -60,7 +65,18 @@ class LogCalls:
             query["partition"] = list(partitions)
         if compression != "none":
             query["compression"] = compression
+        if sealed != "open":
+            query["sealed"] = sealed
         return _arrow(f"{LOG}/{path_part(queue)}", query)
+
+    @call
+    def open_sealed(self, queue: str, stream: bytes) -> ApiCall[bytes]:
+        """Open sealed messages that were copied out of a log: an Arrow IPC stream of partition, message_id, trace_id and payload.
+
+        The answer is a stream of payloads in the same order, null where one cannot be opened.
+        """
+        path = f"{LOG}/{path_part(queue)}/open"
+        return ApiCall(Request("POST", path, stream, headers={"Content-Type": ARROW}), arrow_stream)
 
     @call
     def log_bounds(

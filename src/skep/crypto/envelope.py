@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.ids import Id
-from skep.model import SEALED_TYPE, NewMessage, QueueKey
+from skep.model import SEALED_KEY, SEALED_TYPE, NewMessage, QueueKey
 
 KEY_BYTES = 32
 MESSAGES_PER_KEY = 1 << 30
@@ -92,7 +92,7 @@ def key_of(envelope: bytes) -> Id:
     """The id of the key that sealed an envelope."""
     if len(envelope) < _HEAD_BYTES or envelope[:1] != _VERSION:
         raise SkepError(Code.CANNOT_DECRYPT, "a payload that should be sealed is no envelope of a known version")
-    return Id(envelope[1:17])
+    return Id(envelope[SEALED_KEY])
 
 
 def associated(id_: Id, queue: QueueKey) -> bytes:

@@ -7,7 +7,7 @@ when the message was changed in the store. A pop rejects such a message, so that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
@@ -259,8 +259,11 @@ class Decryption:
             return b"", SEALED_TYPE
 
     async def read_log(self, key: QueueKey, wanted: LogRange) -> LogPiece:
-        """A piece of the log with opened payloads; CANNOT_DECRYPT for an unreadable one, as a pipeline must not skip messages."""
-        if "payload" not in wanted.schema.names:
+        """A piece of the log with opened payloads, unless they are wanted sealed.
+
+        CANNOT_DECRYPT for an unreadable one, as a pipeline must not skip messages, unless it asked for a blank payload.
+        """
+        if wanted.sealed == "keep" or "payload" not in wanted.schema.names:
             return await self._store.read_log(key, wanted)
         try:
             return await self._read_opened(key, wanted)
@@ -279,18 +282,9 @@ class Decryption:
                 LogRow(key, *values) for values in zip(*(batch.column(n).to_pylist() for n in OPENED_BY), strict=True)
             ]
             sources = await self._encryption.prepare(rows)
-            batch = await asyncio.to_thread(self._with_opened, batch, rows, sources)
+            opened = self._opened_or_nothing if wanted.sealed == "blank" else self._encryption.open
+            batch = await asyncio.to_thread(_with_opened, batch, rows, sources, opened)
         return msgspec.structs.replace(piece, batch=batch.select(wanted.schema.names))
-
-    def _with_opened(self, batch: pa.RecordBatch, rows: list[LogRow], sources: Sources) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        opened = [self._encryption.open(row, sources.get((row.queue, row.seq))) for row in rows]
-        for name, values in (("payload", [one[0] for one in opened]), ("content_type", [one[1] for one in opened])):
-            place = batch.schema.get_field_index(name)
-            field = batch.schema.field(place)
-            batch = batch.set_column(place, field, pa.array(values, field.type))
-        return batch
 
 
 class LogRow(NamedTuple):
@@ -307,6 +301,22 @@ class LogRow(NamedTuple):
 
 OPENED_BY = ("seq", "partition", "message_id", "trace_id", "content_type", "payload")
 """The columns of a `LogRow`."""
+
+
+def _with_opened(
+    batch: pa.RecordBatch,
+    rows: list[LogRow],
+    sources: Sources,
+    opened: Callable[[EncryptedRow, str | None], tuple[bytes, str | None]],
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    found = [opened(row, sources.get((row.queue, row.seq))) for row in rows]
+    for name, values in (("payload", [one[0] for one in found]), ("content_type", [one[1] for one in found])):
+        place = batch.schema.get_field_index(name)
+        field = batch.schema.field(place)
+        batch = batch.set_column(place, field, pa.array(values, field.type))
+    return batch
 
 
 def _is_closed(delivery: Delivery) -> bool:

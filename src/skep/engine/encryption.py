@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -24,6 +24,7 @@ from skep.ids import Id, IdMint
 from skep.model import (
     DEFAULT_PARTITION,
     SEALED_ERROR,
+    SEALED_KEY,
     SEALED_TYPE,
     DeadLetterFilter,
     NewMessage,
@@ -263,7 +264,7 @@ class Encryption:
     async def open_errors(self, errors: Sequence[StoredError]) -> list[str | None]:
         """The errors, opened. An error that cannot be opened becomes `UNREADABLE_ERROR`."""
         envelopes = [_envelope_of(error) for error, _, _ in errors]
-        keys = {Id(envelope[1:17]) for envelope in envelopes if envelope is not None}
+        keys = {Id(envelope[SEALED_KEY]) for envelope in envelopes if envelope is not None}
         if keys:
             await self._load_missing(keys)
         return [
@@ -286,7 +287,7 @@ class Encryption:
 
         Returns the source queues of dead letters among the rows that the key of another queue sealed; `open` needs them.
         """
-        sealed = [(row, Id(row.payload[1:17])) for row in rows if row.content_type == SEALED_TYPE]
+        sealed = [(row, Id(row.payload[SEALED_KEY])) for row in rows if row.content_type == SEALED_TYPE]
         if not sealed:
             return {}
         await self._load_missing({id_ for _, id_ in sealed})
@@ -299,7 +300,7 @@ class Encryption:
 
     async def load_missing(self, rows: Iterable[EncryptedRow]) -> None:
         """Read the keys again when these rows need an unknown one."""
-        await self._load_missing({Id(row.payload[1:17]) for row in rows if row.content_type == SEALED_TYPE})
+        await self._load_missing({Id(row.payload[SEALED_KEY]) for row in rows if row.content_type == SEALED_TYPE})
 
     async def _load_missing(self, ids: set[Id]) -> None:
         if self._are_known(ids):
@@ -344,6 +345,26 @@ class Encryption:
         if not _belongs(inside, row, key.queue, source):
             raise damaged(row.queue)
         return inside.payload, inside.content_type
+
+    async def open_copies(self, rows: Sequence[EncryptedRow], check: Callable[[QueueKey], None]) -> list[bytes | None]:
+        """The payloads of sealed messages that were copied out of the store, into a lake for example; None where one cannot be opened.
+
+        ``check`` raises when the caller may not read the queue whose key is needed. For a dead letter that is its source: a row from
+        outside does not prove that it is one.
+        """
+        await self._load_missing({Id(row.payload[SEALED_KEY]) for row in rows})
+        tenants = {row.queue.tenant for row in rows}
+        keys = {self._keys[id_] for id_ in {Id(row.payload[SEALED_KEY]) for row in rows} if id_ in self._keys}
+        for queue in {key.queue for key in keys if key.queue.tenant in tenants}:
+            check(queue)
+        return await asyncio.to_thread(lambda: list(map(self._opened_copy, rows)))
+
+    def _opened_copy(self, row: EncryptedRow) -> bytes | None:
+        key = self._keys.get(Id(row.payload[SEALED_KEY]))
+        try:
+            return None if key is None else self.open(row, key.queue.name)[0]
+        except SkepError:
+            return None
 
     async def wrapped_keys(self) -> list[WrappedKey]:
         """All keys, wrapped, as the store keeps them."""

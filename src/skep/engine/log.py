@@ -15,7 +15,7 @@ from skep.engine.chores import Chores
 from skep.engine.inflight import InFlight
 from skep.engine.pop.dispenser import Dispenser
 from skep.errors import Code, SkepError
-from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, Seq
+from skep.model import LOG_CHUNK, GroupStats, LogBounds, QueueKey, SealedPayloads, Seq
 from skep.store.protocol.groups import GroupVerbs
 from skep.store.protocol.log import LogReadVerbs, LogVerbs
 
@@ -54,10 +54,11 @@ class Logs:
         columns: Sequence[str] | None = None,
         partitions: Sequence[str] | None = None,
         ids: LogIds | None = None,
+        sealed: SealedPayloads = "open",
     ) -> LogPiece:
         """As much of a range as fits, as columns. `skep.arrow.log.LogPiece` says where the next piece begins.
 
-        With ``ids``, only the messages that have them.
+        With ``ids``, only the messages that have them; ``sealed`` says how payloads of encrypted queues are read.
         """
         from skep.arrow.log import LogRange
 
@@ -69,7 +70,7 @@ class Logs:
             wanted = LogRange(
                 first=Seq(max(first, 0)), last=last, max_rows=max_rows, max_bytes=max_bytes,
                 columns=None if columns is None else tuple(columns),
-                partitions=None if partitions is None else tuple(dict.fromkeys(partitions)),
+                partitions=None if partitions is None else tuple(dict.fromkeys(partitions)), sealed=sealed,
             )  # fmt: skip
             if ids is None or not ids.columns:
                 return await self._opened.read_log(key, wanted)

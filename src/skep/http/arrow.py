@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, LogIds, check_names, checked, is_plain, written_out
 from skep.engine import Engine
+from skep.engine.decryption import LogRow
 from skep.errors import Code, SkepError
 from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
 from skep.http.views import dead_letter_story
-from skep.model import DEFAULT_PARTITION, LOG_CHUNK, Delivery, NewMessage, QueueKey, Seq
+from skep.model import DEFAULT_PARTITION, LOG_CHUNK, SEALED_TYPE, Delivery, NewMessage, QueueKey, SealedPayloads, Seq
 from skep.wire.traceparent import with_context
 
 Data = bytes | memoryview
@@ -30,15 +31,18 @@ COLUMNS = frozenset({
 })  # fmt: skip
 """The columns that a pushed stream may have. All but payload are optional."""
 
+COPIED = frozenset({"partition", "message_id", "trace_id", "payload"})
+"""The columns of a stream of sealed messages that are to be opened. Ids are the text of a UUID."""
 
-def read_stream(body: bytes, most_bytes: int) -> pa.RecordBatch:
+
+def read_stream(body: bytes, most_bytes: int, columns: frozenset[str] = COLUMNS) -> pa.RecordBatch:
     """All batches of a stream as one batch; MALFORMED when the stream is not valid."""
     try:
         if sum(unpacked_bytes(body)) > most_bytes:
             raise SkepError(Code.PAYLOAD_TOO_LARGE, f"a stream has at most {most_bytes} bytes when it is unpacked")
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             schema = reader.schema
-            check_names(schema, COLUMNS)
+            check_names(schema, columns)
             batches = [checked(batch, most_bytes) for batch in islice(reader, BATCHES + 1)]
     except (pa.ArrowException, struct.error, OSError) as error:
         raise SkepError(Code.MALFORMED, f"the body is no Arrow stream: {error}") from None
@@ -60,6 +64,7 @@ class LogWish(Struct, frozen=True):
     partitions: Sequence[str] | None = None
     ids: LogIds | None = None
     compression: str | None = None
+    sealed: SealedPayloads = "open"
 
 
 async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[Data, None]:
@@ -101,6 +106,7 @@ async def _encoded(
         columns=wish.columns,
         partitions=wish.partitions,
         ids=wish.ids,
+        sealed=wish.sealed,
     )
     rows = piece.batch.num_rows
     if not rows:
@@ -112,6 +118,30 @@ async def _encoded(
         else await asyncio.to_thread(encoder.encoded, piece.batch)
     )
     return _ArrowPart(data, rows, piece.through)
+
+
+def copies_in(body: bytes, most_bytes: int, queue: QueueKey) -> list[LogRow]:
+    """The sealed messages of a stream, which somebody copied out of a log."""
+    batch = read_stream(body, most_bytes, COPIED)
+    if missing := COPIED - set(batch.schema.names):
+        raise SkepError(Code.INVALID_REQUEST, f"the column {min(missing)} is missing")
+    columns = [
+        _values(name, batch.column(name), most_bytes) for name in ("partition", "message_id", "trace_id", "payload")
+    ]
+    if any(None in column for column in columns):
+        raise SkepError(Code.INVALID_REQUEST, "a value of a sealed message is null")
+    return [
+        LogRow(queue, Seq(0), partition, parse_trace_id(id_), parse_trace_id(trace_id), SEALED_TYPE, payload)
+        for partition, id_, trace_id, payload in zip(*columns, strict=True)
+    ]
+
+
+def payloads_stream(payloads: Sequence[bytes | None]) -> bytes:
+    """Payloads as a stream of one column."""
+    column = pa.array(payloads, pa.large_binary())
+    encoder = StreamEncoder(pa.schema([("payload", column.type)]))
+    batch = pa.RecordBatch.from_arrays([column], ["payload"])
+    return b"".join((encoder.head, encoder.encoded(batch), encoder.end))
 
 
 def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> bytes:

@@ -28,7 +28,14 @@ from skep.engine.validate import (
     TRANSACTION_ID_CHARACTERS,
 )
 from skep.http.request.paging import PAGE_MAX
-from skep.http.request.parameters import COMPRESSIONS, POSITION_MAX, POSITION_PATTERN, PREVIEW_BYTES_MAX, SECONDS_MAX
+from skep.http.request.parameters import (
+    COMPRESSIONS,
+    POSITION_MAX,
+    POSITION_PATTERN,
+    PREVIEW_BYTES_MAX,
+    SEALED,
+    SECONDS_MAX,
+)
 from skep.http.scheduled import PLACE_PATTERN
 from skep.model import SEALED_TYPE
 from skep.model.queue_settings import LEASE_SECONDS_MAX, PRIORITY_MAX, PRIORITY_MIN, SETTINGS, Setting, SettingKind
@@ -158,6 +165,7 @@ PLACES: dict[str, Json] = {
     # Other things of the same name.
     "/api/v1/log/{queue} limit": COUNT,
     "/api/v1/log/{queue} compression": {"enum": list(COMPRESSIONS)},
+    "/api/v1/log/{queue} sealed": {"enum": list(SEALED)},
     "/api/v1/tables/{table} limit": COUNT,
     "/api/v1/scheduled after": {"pattern": PLACE_PATTERN},
     "/api/v1/keys/{key} key": {},

@@ -22,6 +22,7 @@ from skep.model.group import FROM_BEGINNING, FROM_NOW, NO_GROUP, QUEUE_MODE_GROU
 from skep.model.lease import WHOLE_LEASE, LeaseInfo, Renewal, RenewResult, Token
 from skep.model.message import (
     SEALED_ERROR,
+    SEALED_KEY,
     SEALED_TYPE,
     Appended,
     DeletedMessage,
@@ -34,6 +35,7 @@ from skep.model.message import (
     PushResult,
     PushStatus,
     QueuedOperation,
+    SealedPayloads,
     StoredMessage,
     StoredRange,
     Tried,
@@ -68,6 +70,7 @@ __all__ = [
     "NO_GROUP",
     "QUEUE_MODE_GROUP",
     "SEALED_ERROR",
+    "SEALED_KEY",
     "SEALED_TYPE",
     "WHOLE_LEASE",
     "WINDOW_CAP_FACTOR",
@@ -112,6 +115,7 @@ __all__ = [
     "ReplayStep",
     "Replayed",
     "Retry",
+    "SealedPayloads",
     "Seq",
     "SettleResult",
     "SettleStatus",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Literal
 
 from msgspec import Struct
 
@@ -15,6 +16,11 @@ from skep.model.record import Receipt
 
 SEALED_TYPE = "application/vnd.skep.sealed"
 """The content type of an encrypted payload (`skep.crypto.envelope`). A push with this type is refused."""
+SEALED_KEY = slice(1, 17)
+"""Where an encrypted payload has the id of its data key."""
+SealedPayloads = Literal["open", "keep", "blank"]
+"""How sealed (encrypted) payloads of a log are read: opened, and one that cannot be opened is an error; as the store has them; or opened,
+and one that cannot be opened is empty and has the content type of a sealed one."""
 SEALED_ERROR = "\x1fsealed:"
 """The prefix of a stored error text of an encrypted queue; an envelope in Base64 follows."""
 

@@ -31,6 +31,7 @@ from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
 from skep.errors import SkepError
+from skep.model import SealedPayloads
 from skep.spark.options import ServerConnection
 from skep.wire.forgetting import TombstoneView
 from skep.wire.log import ARROW, LogBoundsResponse
@@ -63,6 +64,7 @@ class Log(Struct, frozen=True, kw_only=True):
     transaction_ids: Sequence[str] = ()
     trace_ids: Sequence[str] = ()
     compression: str = "none"
+    sealed: SealedPayloads = "open"
 
 
 class SpreadCalls(LogCalls):
@@ -271,6 +273,15 @@ class Link:
             self._servers.failed(index, self._clock.steady())
         raise failure or self._servers.closed_to_all(self._clock.steady())
 
+    def open_sealed(self, queue: str, messages: pa.RecordBatch) -> pa.Array:
+        """The payloads of sealed messages that were copied out of a log; null where one cannot be opened."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, messages.schema) as stream:
+            stream.write_batch(messages)
+        body, about = bytes(sink.getvalue()), self.about(queue)
+        answer = self.patiently(lambda: about.open_sealed(queue, body))
+        return pa.ipc.open_stream(answer).read_all().column("payload").combine_chunks()
+
     def push(self, body: bytes, read: Callable[[ApiResponse], T], query: dict[str, str], about: SpreadCalls) -> T:
         """Push an Arrow stream that may be sent twice."""
         call = ApiCall(Request("POST", "/api/v1/push", body, query, headers={"Content-Type": ARROW}), read)
@@ -307,4 +318,6 @@ def _log_query(log: Log, first: int) -> list[tuple[str, str]]:
     query += [("traceId", one) for one in log.trace_ids]
     if log.compression != "none":
         query.append(("compression", log.compression))
+    if log.sealed != "open":
+        query.append(("sealed", log.sealed))
     return query

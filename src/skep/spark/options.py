@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from skep.client.settings import from_environment, split_urls
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_TENANT
+from skep.model import DEFAULT_TENANT, SealedPayloads
 from skep.spark.kafka import hint
 from skep.spark.offsets import LOGS
 from skep.spark.push_down import PushDown, parsed
@@ -34,7 +34,8 @@ INTERNAL = "pushDown"
 SOURCE = (
     "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "failOnDataLoss", "columns", "partitions", "transactionIds", "traceIds", "groupId",
-    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog", INTERNAL,
+    "fetchRows", "compression", "waitSeconds", "table", "offsetMeaning", "typed", "spec", "rejects", "lake", "catalog",
+    "failOnShredded", INTERNAL,
 )  # fmt: skip
 SINK = ("queue", "delivery", "writeId", "stageRows")
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname"})
@@ -113,6 +114,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     """How long a batch with fewer than `min_offsets` messages may be held back after the batch before it."""
     min_partitions: int | None
     fail_on_data_loss: bool
+    fail_on_shredded: bool
+    """Whether a message of an encrypted queue that cannot be opened is an error. If not, its payload is null."""
     columns: tuple[str, ...]
     partitions: tuple[str, ...]
     transaction_ids: tuple[str, ...]
@@ -128,6 +131,14 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     rejects: bool
     """Whether the messages are wanted that do not fit their type, and not those that do."""
     lake: LakeOptions | None = None
+    plain: frozenset[str] | None = None
+    """For the archive: the queues whose payloads are opened. Those of all others stay sealed."""
+
+    def sealed(self, queue: str) -> SealedPayloads:
+        """How sealed payloads of a queue are read from its log."""
+        if self.plain is not None and queue not in self.plain:
+            return "keep"
+        return "open" if self.fail_on_shredded else "blank"
 
     @property
     def described(self) -> str:
@@ -168,6 +179,7 @@ def source_options(given: Mapping[str, str], environment: Mapping[str, str] | No
         max_offsets=max_offsets, min_offsets=min_offsets,
         trigger_delay_seconds=said.duration("maxTriggerDelay", TRIGGER_DELAY), max_bytes=said.count("maxBytesPerTrigger"),
         min_partitions=said.count("minPartitions"), fail_on_data_loss=said.flag("failOnDataLoss", True),
+        fail_on_shredded=said.flag("failOnShredded", True),
         columns=said.names("columns"), partitions=said.names("partitions"), group=group,
         transaction_ids=said.names("transactionIds"), trace_ids=said.names("traceIds"),
         fetch_rows=said.count("fetchRows") or FETCH_ROWS,

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skep.errors import Code, SkepError
+from skep.model import SEALED_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -123,6 +125,15 @@ def rows_of(batch: pa.RecordBatch, queue: str, schema: pa.Schema) -> pa.RecordBa
     for field in schema:
         columns[field.name] = _column(batch, field, queue, columns)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def without_sealed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of the log whose payloads are null where the server could not open them (`SealedPayloads`: blank)."""
+    is_sealed = pc.fill_null(pc.equal(batch.column("content_type"), SEALED_TYPE), False)
+    if not pc.any(is_sealed).as_py():
+        return batch
+    place, payload = batch.schema.get_field_index("payload"), batch.column("payload")
+    return batch.set_column(place, pa.field("payload", payload.type), pc.if_else(is_sealed, None, payload))
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, queue: str, before: dict[str, pa.Array]) -> pa.Array:

@@ -16,7 +16,7 @@ from skep.spark.lake.united import LakeIndex, LakePart, lake_messages, split_at
 from skep.spark.link import Link, Log, link
 from skep.spark.offsets import QueueStretch, packed, split, stretches
 from skep.spark.options import SourceOptions
-from skep.spark.schema import rows_of
+from skep.spark.schema import rows_of, without_sealed
 from skep.wire.log import LogBoundsResponse as Bounds
 
 if TYPE_CHECKING:
@@ -133,11 +133,14 @@ def _messages(
     stretch = part.stretch
     expected = stretch.first
     columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
+    sealed = options.sealed(stretch.queue) if "payload" in columns else "open"
+    if sealed == "blank" and "content_type" not in columns:
+        columns += ("content_type",)
     for first in range(stretch.first, stretch.last + 1, options.fetch_rows):
         log = Log(
             queue=stretch.queue, first=first, last=min(stretch.last, first + options.fetch_rows - 1),
             columns=columns, partitions=options.partitions, transaction_ids=options.transaction_ids,
-            trace_ids=options.trace_ids, compression=options.compression,
+            trace_ids=options.trace_ids, compression=options.compression, sealed=sealed,
         )  # fmt: skip
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
@@ -145,7 +148,7 @@ def _messages(
                 for _, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
                     yield from _archived_since(options, schema, part, first_lost, last_lost)
             expected = batch.column("seq")[-1].as_py() + 1
-            yield rows_of(batch, stretch.queue, schema)
+            yield rows_of(batch if sealed != "blank" else without_sealed(batch), stretch.queue, schema)
     return expected
 
 

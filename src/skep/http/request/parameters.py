@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
 from skep.clock import Instant
 from skep.errors import Code, SkepError
+from skep.model import SealedPayloads
 from skep.wire.times import to_instant
 
 E = TypeVar("E", bound=StrEnum)
@@ -21,6 +22,7 @@ POSITION_PATTERN = f"[0-9]{{1,{len(str(POSITION_MAX)) - 1}}}"
 SECONDS_MAX = 100 * 365 * 86_400
 PREVIEW_BYTES_MAX = 64 * 1_024
 COMPRESSIONS = ("none", "lz4", "zstd")
+SEALED: tuple[SealedPayloads, ...] = get_args(SealedPayloads)
 
 _TRUE = frozenset({"true", "1", "yes"})
 _FALSE = frozenset({"false", "0", "no"})
@@ -100,6 +102,15 @@ def flag(query: dict[str, str], name: str) -> bool:
     if text in _FALSE:
         return False
     raise _unfit(name, text, "true or false")
+
+
+def sealed(query: dict[str, str]) -> SealedPayloads:
+    """How payloads of an encrypted queue are wanted: opened, when it is not given."""
+    text = query.get("sealed", "open")
+    for known in SEALED:
+        if text == known:
+            return known
+    raise _unfit("sealed", text, ", ".join(SEALED))
 
 
 def time(query: dict[str, str], name: str) -> Instant | None:

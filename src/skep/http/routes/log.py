@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import accumulate
@@ -17,12 +18,12 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.parameters import COMPRESSIONS
 from skep.http.request.permission import READ
 from skep.http.request.route import Media, Parameter
-from skep.http.routes.bulk import arrow_extra
+from skep.http.routes.bulk import arrow_extra, most_bytes
 from skep.http.routes.pop import DEFAULT_TIMEOUT_SECONDS
 from skep.http.routes.route_table import RouteTable, Served
 from skep.http.views import json_payload
 from skep.ids import id_text
-from skep.model import LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
+from skep.model import SEALED_TYPE, LogBounds, MessageFilter, QueueKey, Seq, StoredMessage
 from skep.wire.log import (
     ARROW,
     MOST_QUEUES,
@@ -53,6 +54,12 @@ PARAMETERS = (
     ),
     Parameter("traceId", list[str], "of an Arrow stream: only messages of these traces; may be given several times"),
     Parameter("compression", str, "of an Arrow stream: lz4, zstd or none, which is the default"),
+    Parameter(
+        "sealed",
+        str,
+        "of an Arrow stream of an encrypted queue: open, which is the default, keep for payloads as they are stored, with "
+        f"content_type {SEALED_TYPE}, or blank to open them and leave empty what cannot be opened",
+    ),
 )
 BOUNDS = (
     Parameter("after", int, "with wait: answer when the log goes beyond this seq"),
@@ -64,7 +71,7 @@ BOUNDS = (
         "maxBytes", int, "``throughSeq`` is then the last seq such that payloads from ``from`` on fit, at least one"
     ),
 )
-_ARROW_ONLY = ("columns", "partition", "transactionId", "traceId", "compression")
+_ARROW_ONLY = ("columns", "partition", "transactionId", "traceId", "compression", "sealed")
 
 _decode_queues = msgspec.json.Decoder(LogsBoundsRequest)
 
@@ -106,6 +113,7 @@ async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, las
     compression = call.query.get("compression", "none")
     if compression not in COMPRESSIONS:
         raise SkepError(Code.INVALID_REQUEST, "'compression' is lz4, zstd or none")
+    sealed = parameters.sealed(call.query)
     columns = call.query["columns"].split(",") if "columns" in call.query else None
     partitions = call.values("partition") or None
     served.engine.log.check_wanted(columns, partitions)
@@ -122,8 +130,31 @@ async def _read_arrow(served: Served, call: Call, key: QueueKey, first: int, las
             tuple(parse_trace_id(text) for text in call.values("traceId")) or None,
         ),
         None if compression == "none" else compression,
+        sealed,
     )
     return Answer(200, log_stream(served.engine, key, wish), ARROW.encode())
+
+
+@ROUTES.route(
+    "POST", "/api/v1/log/{queue}/open", READ, "Open sealed messages that were copied out of a log", request=Media(ARROW),
+    answers={200: Media(ARROW)},
+    description="The stream has the columns partition, message_id, trace_id and payload, as the log gives them with sealed=keep. The answer has "
+    "the payloads, in the same order, null where one cannot be opened: its key was destroyed, or it is not the one of that message. The caller "
+    "needs the permission for the queue whose key is needed: for a dead letter that is its source queue.",
+)  # fmt: skip
+async def open_copies(served: Served, call: Call) -> Answer:
+    key = call.queue(call.path("queue"))
+    with arrow_extra():
+        from skep.http.arrow import copies_in, payloads_stream
+
+    if call.header(b"content-type") != ARROW.encode():
+        raise SkepError(Code.UNSUPPORTED_MEDIA_TYPE, f"the body must be {ARROW}")
+    most = most_bytes(served.engine)
+    body = await call.body(most)
+    await call.hold(served.answers, len(body))
+    rows = await asyncio.to_thread(copies_in, body, most, key)
+    opened = await served.engine.encryption.open_copies(rows, call.check)
+    return Answer(200, payloads_stream(opened), ARROW.encode())
 
 
 @ROUTES.route(

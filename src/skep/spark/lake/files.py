@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from skep.spark.lake.place import Place
-from skep.spark.lake.rows import KEPT, by_folder
+from skep.spark.lake.rows import DATA_KEY, KEPT, by_folder
 
 TARGET_BYTES = 256 * 1024**2
 """About the size of a large file."""
@@ -26,9 +26,9 @@ ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 * 1024**2
 OPEN_FILES = 64
 """The most files that a task has open: those of a queue whose messages of many days come together."""
-DICTIONARIES = ("partition", "generation", "headers.key_value.key", "headers.key_value.value")
+DICTIONARIES = ("partition", "generation", DATA_KEY, "headers.key_value.key", "headers.key_value.value")
 """The columns with repeated values. A dictionary for the others would be a tenth of the work of writing, for nothing."""
-STATISTICS = ("queue", "generation", "partition", "seq", "transaction_id", "trace_id", "created_at")
+STATISTICS = ("queue", "generation", "partition", "seq", "transaction_id", "trace_id", "created_at", DATA_KEY)
 """The columns by whose smallest and largest values readers skip files."""
 COMPRESSION = "zstd"
 ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(0x20)))

@@ -43,7 +43,7 @@ from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint, s3_region
-from skep.spark.lake.rows import FIRST, KEPT
+from skep.spark.lake.rows import DATA_KEY, FIRST, KEPT
 from skep.spark.lake.table import MESSAGES, OWN, Folder, LakeChange
 
 CATALOG_FILE = "catalog.db"
@@ -64,6 +64,7 @@ SCHEMA = Schema(
     NestedField(9, "payload_bytes", BinaryType()),
     NestedField(10, "headers", MapType(11, StringType(), 12, StringType(), value_required=False)),
     NestedField(13, "created_at", TimestamptzType()),
+    NestedField(14, DATA_KEY, StringType()),
 )
 PARTITIONS = PartitionSpec(
     PartitionField(1, 1000, IdentityTransform(), "queue"), PartitionField(13, 1001, DayTransform(), "date")
@@ -125,6 +126,9 @@ class IcebergLake:
         old = [one for one in self._data_files(table) if one.file_path in removed] if removed else []
         try:
             with table.transaction() as transaction:
+                if any(name not in table.schema().column_names for name in COLUMNS):  # a table of an earlier version
+                    with transaction.update_schema() as evolved:
+                        evolved.union_by_name(SCHEMA)
                 transaction.set_properties({STATE: told})
                 update = transaction.update_snapshot()
                 with update.overwrite() if old else update.fast_append() as snapshot:

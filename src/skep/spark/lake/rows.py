@@ -12,8 +12,11 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep.spark.schema import HEADERS, INSTANT, MESSAGES
+from skep.model import SEALED_KEY, SEALED_TYPE
+from skep.spark.schema import HEADERS, INSTANT, MESSAGES, fitted, id_texts
 
+DATA_KEY = "data_key"
+"""The column with the id of the key that sealed (encrypted) the payload, and null otherwise."""
 KEPT = pa.schema(
     [
         ("generation", pa.int32()),
@@ -26,6 +29,7 @@ KEPT = pa.schema(
         ("payload_bytes", pa.binary()),
         ("headers", HEADERS),
         ("created_at", INSTANT),
+        (DATA_KEY, pa.string()),
     ]
 )
 """The columns of a file of messages. Queue and date are in its folder's name, or with Iceberg columns of the file, too."""
@@ -37,14 +41,33 @@ FIRST = 1
 
 
 def lake_rows(messages: pa.RecordBatch, generations: Mapping[str, int]) -> pa.RecordBatch:
-    """Messages, as a read of queues has them, as rows of the lake. A queue without a number is of the first generation."""
+    """Messages, as a read of queues has them, as rows of the lake. A queue without a number is of the first generation.
+
+    Where a column `content_type` says that a payload is sealed (encrypted), the row has it sealed.
+    """
     rows = {name: messages.column(name) for name in MESSAGES.names}
-    text, other = divided(rows["payload"])
+    text, other, key = _kept(messages)
     made = {
-        **rows, "payload": text, "payload_bytes": other,
+        **rows, "payload": text, "payload_bytes": other, DATA_KEY: key,
         "date": rows["created_at"].cast(INSTANT).cast(pa.date32()), "generation": _numbers(rows["queue"], generations),
     }  # fmt: skip
     return pa.RecordBatch.from_arrays([made[name].cast(LAKE.field(name).type) for name in LAKE.names], schema=LAKE)
+
+
+def _kept(messages: pa.RecordBatch) -> tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]:
+    """The payloads of messages: text, bytes, and the data keys of sealed ones, whose bytes are their envelopes."""
+    payload = messages.column("payload")
+    no_key = pa.nulls(len(payload), pa.string())
+    if "content_type" not in messages.schema.names:
+        return *divided(payload), no_key
+    is_sealed = pc.fill_null(pc.equal(messages.column("content_type"), SEALED_TYPE), False)
+    if not pc.any(is_sealed).as_py():
+        return *divided(payload), no_key
+    raw = pa.Array.from_buffers(pa.binary(), len(payload), payload.buffers(), payload.null_count, payload.offset)
+    envelope = pc.if_else(is_sealed, raw, None)
+    text, other = divided(fitted(pc.if_else(is_sealed, None, raw), pa.string()))
+    keys = pc.binary_slice(pc.fill_null(envelope, bytes(SEALED_KEY.stop)), SEALED_KEY.start, SEALED_KEY.stop)
+    return text, pc.coalesce(other, envelope), pc.if_else(is_sealed, id_texts(keys.cast(pa.binary(16))), None)
 
 
 def divided(payload: pa.StringArray) -> tuple[pa.StringArray, pa.BinaryArray]:

@@ -21,6 +21,7 @@ from skep.spark.lake.opening import view_of
 from skep.spark.lake.place import place_of
 from skep.spark.lake.reading import rows_of_file
 from skep.spark.lake.rows import LAKE
+from skep.spark.lake.sealed import Opening
 from skep.spark.lake.table import Archived, LakeView
 from skep.spark.options import LakeOptions, SourceOptions
 from skep.wire.log import LogBoundsResponse as Bounds
@@ -153,7 +154,8 @@ def _rows(
     names = [name for name in schema.names if name in LAKE.names]
     chosen = _chosen(options)
     read = dict.fromkeys([*names, "seq", "generation", *chosen, *(["payload_bytes"] if "payload" in names else [])])
-    for rows in rows_of_file(file, tuple(read), between=seqs):
+    opening = Opening(options.connection, options.fail_on_shredded)
+    for rows in rows_of_file(file, tuple(read), between=seqs, opening=opening):
         is_meant = pc.and_(
             pc.equal(rows.column("generation"), part.generation),
             pc.and_(pc.greater_equal(rows.column("seq"), seqs[0]), pc.less_equal(rows.column("seq"), seqs[1])),

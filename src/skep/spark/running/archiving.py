@@ -15,7 +15,6 @@ from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, s
 from skep.spark.running.failing import FailedQueues, is_of_a_queue
 from skep.spark.running.forgetting import forget_as_the_log
 from skep.spark.running.record import Stage
-from skep.spark.running.sealing import check_plain
 from skep.wire.log import LogBoundsResponse as Bounds
 
 ONCE = "every message is in the lake, once"
@@ -71,11 +70,10 @@ def run_archive(context: Context) -> None:
 def _work(context: Context, stage: Stage, failed: FailedQueues) -> PassWork:
     """The work of this pass. A queue that cannot be archived fails alone."""
     work = PassWork({}, {}, {})
-    hidden, together = context.hidden(), context.inputs.looked_at_together()
+    together = context.inputs.looked_at_together()
     check_same_server(context, together)
     for queue in list(context.inputs.queues):
         with failed.alone(queue):
-            check_plain(queue, hidden)
             held = together.get(queue) or context.inputs.bounds_of(queue)
             if held is None:
                 continue
@@ -159,7 +157,7 @@ def _append(
     logs = {queue: work.bounds[queue].log for queue in end}
     generations = {queue: work.generations[queue] for queue in end}
     try:
-        sources = context.inputs.log_rows(start, end, logs, generations)
+        sources = context.inputs.log_rows(start, end, logs, generations, context.wishes.plain)
         files = append(context.spark, context.lake, sources, end, logs, generations)
     except Exception as error:
         if not is_of_a_queue(error):

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from skep.spark.lake.place import Place
+from skep.spark.lake.sealed import Opening
 from skep.spark.lake.table import Lake
 from skep.spark.running.columns import columns_in, columns_of
 from skep.spark.running.inputs import Inputs
@@ -131,6 +132,10 @@ class Context(Struct, kw_only=True):
     def hidden(self) -> dict[str, SealedReason]:
         """The encrypted queues whose payloads must not be written to the lake."""
         return hidden(self.inputs.sealed(), self.wishes.plain)
+
+    def opening(self) -> Opening:
+        """How this run opens messages that are sealed in the lake. What cannot be opened has no payload."""
+        return Opening(self.inputs.connection, fails=False, queues=frozenset(self.inputs.sealed()))
 
     def check(self, stage: Stage, name: str, held: bool, figures: str = "", severity: Severity = "fail") -> None:
         """Note the result of a check; it replaces the result of an earlier pass."""

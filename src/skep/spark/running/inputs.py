@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from skep.errors import Code, SkepError
 from skep.spark.link import Link, link
 from skep.spark.offsets import packed, split, stretches
@@ -154,11 +156,18 @@ class Inputs:
         return reader.load()
 
     def log_rows(
-        self, start: Mapping[str, int], end: Mapping[str, int], logs: Mapping[str, int], generations: Mapping[str, int]
+        self,
+        start: Mapping[str, int],
+        end: Mapping[str, int],
+        logs: Mapping[str, int],
+        generations: Mapping[str, int],
+        plain: Sequence[str] = (),
     ) -> list[LogRows]:
-        """The messages after the seqs ``start`` up to the seqs ``end``, as the tasks of the archive fetch them."""
+        """The messages after the seqs ``start`` up to the seqs ``end``, as the tasks of the archive fetch them. Encrypted queues stay sealed,
+        but for the ``plain`` ones.
+        """
         given = {**options_of(self.connection), "subscribe": json.dumps(list(end)), "failOnDataLoss": str(self._fails)}
-        options, cores = source_options(given), _cores(self._spark)
+        options, cores = replace(source_options(given), plain=frozenset(plain)), _cores(self._spark)
         tasks = packed(split(stretches(start, end), None, cores), None, cores)
         return [
             LogRows(options, Portion([QueuePart(one, logs[one.queue]) for one in task]), generations) for task in tasks
@@ -183,7 +192,7 @@ class Inputs:
         from skep.spark.pipelines.journeys import expired
 
         bounds, began = self.bounds(), time.monotonic()
-        leases = self._table("leases", since).cache()
+        leases = self.leases(since).cache()
         of_leases: dict[str, list[Stretch]] = defaultdict(list)
         if since is not None:  # else all messages are read, whatever leases name
             for row in named_by(leases, MOST_STRETCHES).collect():
@@ -242,6 +251,10 @@ class Inputs:
             # What retention removes meanwhile is no loss for these tables.
             found = found.unionByName(self.messages(TRACED, start, end, fails=False))
         return found
+
+    def leases(self, since: datetime | None = None) -> DataFrame:
+        """How the leases of the queues ended, as far as the server remembers."""
+        return self._table("leases", since)
 
     def dead_letters(self, since: datetime | None = None) -> DataFrame:
         """The present dead letters of the queues."""

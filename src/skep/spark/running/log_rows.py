@@ -10,12 +10,14 @@ from msgspec import Struct
 from skep.spark.lake.rows import lake_rows
 from skep.spark.link import link
 from skep.spark.options import SourceOptions
-from skep.spark.schema import MESSAGES
+from skep.spark.schema import FURTHER, MESSAGES
 from skep.spark.source import Portion, messages
+
+LOGGED = pa.schema([*MESSAGES, *FURTHER])
 
 
 class LogRows(Struct, frozen=True):
-    """Messages of some logs."""
+    """Messages of some logs. Those of encrypted queues stay sealed, but for the queues that the options name as plain."""
 
     options: SourceOptions
     portion: Portion
@@ -23,5 +25,5 @@ class LogRows(Struct, frozen=True):
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         server = link(self.options.connection)
-        for batch in messages(server, self.options, MESSAGES, self.portion):
+        for batch in messages(server, self.options, LOGGED, self.portion):
             yield lake_rows(batch, self.generations)

@@ -39,7 +39,7 @@ class LakeMessages:
 
     @cached_property
     def _messages(self) -> DataFrame:
-        return frame_of(self._context.spark, self._context.lake.files())
+        return frame_of(self._context.spark, self._context.lake.files(), opening=self._context.opening())
 
     def end(self, queue: str) -> tuple[int, int] | None:
         """The last generation and seq of a queue; None when the lake has nothing of it."""

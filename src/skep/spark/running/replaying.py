@@ -27,6 +27,7 @@ from skep.spark.lake.table import MADE_BY, OWN
 from skep.spark.pipelines.replay import replay
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.record import Stage
+from skep.spark.running.sealing import check_plain
 from skep.spark.sink import encoded
 from skep.spec import Expression, ExpressionError, compile_expression, evaluate, evaluate_json
 from skep.spec.types import BOOL, INT, JSON, STRING, TIME, Type, map_of
@@ -47,6 +48,7 @@ PUSHED = ("payload", "partition", "transaction_id", "trace_id", "headers")
 KEPT, LEFT, FAILED = "kept", "left", "failed"
 Verdict = tuple[str, str | None, str | None]
 """The outcome of a row, its payload, and its error."""
+SEALED: Verdict = (FAILED, None, "the payload is sealed, and its key was destroyed")
 JUDGED, SORTED = "replay-judged", "replay-sorted"
 KEPT_COLUMNS = ("queue", "generation", "partition", "seq", "trace_id", "headers", "verdict", "mapped", "problem")
 
@@ -58,7 +60,9 @@ def run_replay(context: Context) -> None:
         files = context.lake.files(queues=context.inputs.queues)
         if not files and not context.lake.files():
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
-        rows = frame_of(context.spark, files)
+        for queue in sorted({file.queue for file in files}):
+            check_plain(queue, context.hidden())  # chosen rows lie aside in the lake while they are pushed
+        rows = frame_of(context.spark, files, opening=context.opening())
         if wishes.since is not None:
             rows = rows.where(F.col("created_at") >= F.lit(wishes.since).cast("timestamp"))
         if wishes.until is not None:
@@ -125,7 +129,9 @@ def _compiled(where: str | None, mapping: str | None) -> tuple[Expression | None
     )
 
 
-def _judge_payload(payload: bytes) -> Verdict:
+def _judge_payload(payload: bytes | None) -> Verdict:
+    if payload is None:
+        return SEALED
     try:
         msgspec.json.decode(payload, type=msgspec.Raw)
         return KEPT, payload.decode(), None
@@ -134,7 +140,9 @@ def _judge_payload(payload: bytes) -> Verdict:
 
 
 def _judge(row: dict[str, Any], choose: Expression | None, make: Expression | None) -> Verdict:
-    payload: bytes = row["payload"]
+    payload: bytes | None = row["payload"]
+    if payload is None:
+        return SEALED
     try:
         message, text = msgspec.json.decode(payload), payload.decode()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
