@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skep
-from skep.clock import ManualClock
+from skep.clock import MICROS_PER_SECOND, ManualClock
 from skep.errors import Code
 from skep.spark.options import ServerConnection
 from skep.spark.running.context import Wishes
@@ -41,13 +42,16 @@ class Shop:
     """Orders that become invoices, by workers who now and then fail, forget or come late; time moves when told to."""
 
     def __init__(self, url: str, clock: ManualClock, spark: SparkSession, folder: Path, seed: int = 1) -> None:
-        self.client, self._clock, self._spark, self._folder = skep.Client(url), clock, spark, folder
-        self._url, self.chance, self._number = url, random.Random(seed), 0
+        self.client, self._clock, self.spark, self._folder = skep.Client(url), clock, spark, folder
+        self.url, self.chance, self._number = url, random.Random(seed), 0
         for queue in QUEUES:
             self.client.configure(
                 queue, lease_seconds=LEASE_SECONDS, max_attempts=2, initial_backoff_ms=BACKOFF_SECONDS * 1000
             )
         self._late: list[skep.Message] = []
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now() / MICROS_PER_SECOND, UTC)
 
     def pass_time(self, seconds: float) -> None:
         self._clock.advance(seconds)
@@ -87,19 +91,19 @@ class Shop:
         self._late.clear()
 
     def run(
-        self, lake: str, *names: str, window: str = "30 seconds", queues: tuple[str, ...] = QUEUES
+        self, lake: str, *names: str, window: str = "30 seconds", queues: tuple[str, ...] = QUEUES, **wishes: Any
     ) -> dict[str, int]:
         """A pass; how many rows each stage read."""
         plan = RunPlan(
-            names=names, connection=ServerConnection((self._url,), "default", None, 20.0), lake=str(self._folder / lake),
-            queues=queues, master="local[2]", wishes=Wishes(window=window, buckets=2),
+            names=names, connection=ServerConnection((self.url,), "default", None, 20.0), lake=str(self._folder / lake),
+            queues=queues, master="local[2]", wishes=Wishes(window=window, buckets=2, **wishes),
         )  # fmt: skip
-        run = run_pipelines(plan, spark=self._spark).run
+        run = run_pipelines(plan, spark=self.spark).run
         assert run.error is None, run.error
         return {stage.name: stage.rows_in for stage in run.stages}
 
     def table(self, lake: str, name: str) -> list[dict[str, Any]]:
-        rows = self._spark.read.parquet(str(self._folder / lake / name)).collect()
+        rows = self.spark.read.parquet(str(self._folder / lake / name)).collect()
         return sorted((row.asDict(recursive=True) for row in rows), key=repr)
 
 

@@ -31,6 +31,7 @@ class Pipeline(Struct, frozen=True):
 
 PIPELINES = (
     Pipeline("archive", "Queues into the lake, each message once.", "archiving:run_archive", ("messages",)),
+    Pipeline("history", "How leases ended, and dead letters, into the lake.", "history:run_history", ("leases", "letters")),
     Pipeline("metrics", "Counts and latencies per window, queue and group.", "measuring:run_metrics", ("metrics",)),
     Pipeline("journeys", "Traces across queues, their critical path, the slowest and the broken.", "following:run_journeys", ("journeys",)),
     Pipeline("dead-letters", "What messages were given up for, and what sets them apart.", "deriving:run_dead_letters", ("dead_letters",)),

@@ -17,7 +17,8 @@ from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import TRACED, Activity
 from skep.spark.running.keeping import KeptTable, TableReach
 from skep.spark.running.measuring import groups_frame, note_read, since_of
-from skep.spark.running.record import Plot
+from skep.spark.running.past import SEQS, PastTime, journeys_in, past_time
+from skep.spark.running.record import Plot, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +39,10 @@ def run_journeys(context: Context) -> None:
     """Compute the outcome of each trace. A trace whose messages the server has deleted keeps its last known outcome."""
     with context.stage("journeys") as stage:
         table = KeptTable(context.spark, context.root, "journeys", "hour")
-        before = table.reach()
+        before, past = table.reach(), past_time(context)
+        if past is not None:
+            _compute_again(context, stage, table, past)
+            return
         happened, reach, through = _look(context, before)
         note_read(context, stage, happened)
         groups = groups_frame(context, reach)
@@ -64,12 +68,38 @@ def run_journeys(context: Context) -> None:
         table.replace(found.unionByName(others), changed, reach)
         known.unpersist()
         found.unpersist()
-        done = table.rows(like)
-        stage.rows_out = done.count()
-        stage.batches += 1
-        stage.note = untraced(done, stage.rows_out)
-        context.wrote(lake_dataset(context, "journeys", done, stage.rows_out))
-        _show_journeys(context, _newest(done) if context.wishes.every_seconds is not None else done)
+        _tell(context, stage, table.rows(like))
+
+
+def _compute_again(context: Context, stage: Stage, table: KeptTable, past: PastTime) -> None:
+    """Compute the journeys that began in a past time again, from the lake."""
+    happened = journeys_in(context, past)
+    note_read(context, stage, happened)
+    reach = (table.reach() or TableReach(made_with=MADE_WITH)).with_groups(happened)
+    groups = groups_frame(context, reach)
+    found = travelled.journeys(happened.messages, happened.leases, happened.dead_letters, groups=groups)
+    found = _timed(found.withColumns({name: _own_seqs(name) for name in ("hops", "critical_path")})).cache()
+    old = table.rows(found)
+    changed = {
+        row[0] for row in found.unionByName(old.where(past.has("started_at"))).select("hour").distinct().collect()
+    }
+    others = old.where(F.col("hour").isin(sorted(changed)) & ~past.has("started_at"))
+    table.replace(found.unionByName(others.join(found.select("trace_id"), "trace_id", "left_anti")), changed, reach)
+    found.unpersist()
+    _tell(context, stage, table.rows(found))
+
+
+def _own_seqs(steps: str) -> Column:
+    """Hops with the seqs of their own generation."""
+    return F.transform(steps, lambda step: step.withField("seq", F.pmod(step["seq"], F.lit(SEQS))))
+
+
+def _tell(context: Context, stage: Stage, done: DataFrame) -> None:
+    stage.rows_out = done.count()
+    stage.batches += 1
+    stage.note = untraced(done, stage.rows_out)
+    context.wrote(lake_dataset(context, "journeys", done, stage.rows_out))
+    _show_journeys(context, _newest(done) if context.wishes.every_seconds is not None else done)
 
 
 def untraced(journeys: DataFrame, count: int) -> str:

@@ -56,6 +56,10 @@ class TableReach(Struct, kw_only=True, frozen=True):
         seen = all(queue in self.through and queue in self.as_of for queue in queues)
         return bool(queues) and seen and self.made_with == made_with
 
+    def with_groups(self, seen: Activity) -> TableReach:
+        """The same reach, with the groups of a past time."""
+        return msgspec.structs.replace(self, known_groups=sorted({*self.known_groups, *seen.groups}))
+
     def grown(self, queues: Collection[str], seen: Activity, made_with: str) -> TableReach:
         """How far the table reaches after one more look at some queues."""
         instants = {} if seen.as_of is None else dict.fromkeys(queues, seen.as_of)

@@ -19,6 +19,7 @@ from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, s
 from skep.spark.running.figures import seconds_text
 from skep.spark.running.inputs import Activity
 from skep.spark.running.keeping import KeptTable, TableReach
+from skep.spark.running.past import PastTime, activity_in, past_time
 from skep.spark.running.record import Plot, Stage
 
 if TYPE_CHECKING:
@@ -60,21 +61,28 @@ def run_metrics(context: Context) -> None:
         wishes, queues = context.wishes, context.inputs.queues
         table = KeptTable(context.spark, context.root, "metrics", "date")
         made_with = f"{FORMAT}/{wishes.window}/{wishes.buckets}"
-        before = table.reach()
+        before, past = table.reach(), _past_windows(context)
         since = since_of(before, context, made_with)
-        happened = context.inputs.activity(since, {} if before is None or since is None else before.through)
+        if past is None:
+            happened = context.inputs.activity(since, {} if before is None or since is None else before.through)
+        else:
+            happened = activity_in(context, past)
         note_read(context, stage, happened)
-        reach = (before or TableReach(made_with=made_with)).grown(queues, happened, made_with)
+        reach = before or TableReach(made_with=made_with)
+        reach = reach.with_groups(happened) if past else reach.grown(queues, happened, made_with)
         groups = groups_frame(context, reach)
         both = measured.metrics(
             happened.messages, happened.leases, happened.dead_letters, window=wishes.window, buckets=wishes.buckets,
             totals=True, groups=groups,
         ).cache()  # fmt: skip
         windows = _dated(both.where(F.col("window_start").isNotNull()))
-        is_fresh = _is_fresh(context, since, before)
+        is_fresh = _is_fresh(context, since, before) if past is None else past.has("window_start")
         rows = windows.where(is_fresh)
         changed = _dates(rows)
         if table.has_rows():
+            if past is not None:
+                is_fresh = is_fresh & F.col("queue").isin(queues)
+                changed |= _dates(table.rows(windows).where(is_fresh))
             kept = table.rows(windows).where(~is_fresh)
             if before is None or reach.known_groups != before.known_groups:
                 kept = measured.with_groups(kept.drop("date"), groups).transform(_dated)
@@ -88,6 +96,12 @@ def run_metrics(context: Context) -> None:
         _show_totals(context, done, both.where(F.col("window_start").isNull()).collect())
         _plot_windows(context, done)
         both.unpersist()
+
+
+def _past_windows(context: Context) -> PastTime | None:
+    """The windows of a past time that the user wants to be computed again."""
+    past = past_time(context)
+    return None if past is None else past.widened(_width(context))
 
 
 def _late_seconds(context: Context) -> float:

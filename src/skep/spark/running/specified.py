@@ -23,6 +23,7 @@ from skep.spark.pipelines.archive import divided
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes
 from skep.spark.running.context import Context, lake_dataset, server_dataset
+from skep.spark.running.past import messages_in, past_time
 from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
 from skep.spec import App, to_json
@@ -106,14 +107,18 @@ def run_quality(context: Context) -> None:
     with context.stage("quality") as stage:
         queues = _queues(context, [queue for queue, spec in app.queues.items() if spec.checks], "checks")
         shown: list[tuple[str, str, str, int, int]] = []
-        bounds = context.inputs.bounds()
+        bounds, past = context.inputs.bounds(), past_time(context)
         for queue in [queue for queue in queues if queue in bounds]:  # the others were deleted during the run
             counting = Observation()
             end = {queue: bounds[queue].last_seq}
-            checked = quality(context.inputs.messages(end=end), app, queue, observe=counting)
-            target = context.root / "quarantine" / f"queue={escaped(queue)}"
-            quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
-            dropped = replace_rows(quarantined, target, context.root / OWN)
+            rows = context.inputs.messages(end=end) if past is None else messages_in(context, past, queue)
+            checked = quality(rows, app, queue, observe=counting)
+            if past is None:
+                target = context.root / "quarantine" / f"queue={escaped(queue)}"
+                quarantined = checked.quarantined.withColumns(divided(F.col("payload"))).drop("queue")
+                dropped = replace_rows(quarantined, target, context.root / OWN)
+            else:  # the table quarantine is that of the present log
+                dropped = checked.quarantined.count()
             found = results(app, queue, counting.get)
             for one in found:
                 severity = "fail" if one.on_fail is OnFail.FAIL else "warn"
