@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from skep.spark.lake.forgetting import PENDING, Seqs, forget_in_folders, forget_rows
+from skep.spark.lake.forgetting import PENDING, Seqs, TableFile, forget_in_file, forget_rows
 from skep.spark.lake.opening import Format, open_lake
 from skep.spark.lake.place import place_of
 from skep.spark.lake.table import OWN
@@ -122,6 +122,20 @@ def test_tables_with_a_folder_for_each_queue_lose_the_rows_of_these_messages(tmp
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"seq": [1, 2, 3, 9], "input": ["a", "b", "c", "d"]}), folder / "one.parquet")
 
-    assert forget_in_folders([place_of(str(tmp_path / "commands" / "queue=orders"))], FORGOTTEN["orders"]) == 2
-
+    file = TableFile(place_of(str(folder / "one.parquet")), "orders")
+    assert forget_in_file(file, {"others": [Seqs(1, 1, 9)], **FORGOTTEN}) == 2
     assert pq.read_table(folder / "one.parquet").to_pydict() == {"seq": [1, 2], "input": ["a", "b"]}
+
+
+def test_tables_with_rows_of_many_queues_lose_those_of_these_messages(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    path = tmp_path / "letters.parquet"
+    rows = {"queue": ["orders", "others", "orders", "orders"], "seq": [3, 3, 4, 5], "generation": [1, 1, 2, 1]}
+    pq.write_table(pa.table({**rows, "generation": pa.array(rows["generation"], pa.int32())}), path)
+    assert forget_in_file(TableFile(place_of(str(path)), None), FORGOTTEN) == 1
+    assert pq.read_table(path).to_pydict() == {
+        "queue": ["others", "orders", "orders"],
+        "seq": [3, 4, 5],
+        "generation": [1, 2, 1],
+    }

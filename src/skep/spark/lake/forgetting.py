@@ -7,9 +7,9 @@ not readable any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ from skep.spark.lake.table import OWN, Lake, LakeChange, check_seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 FILES_AT_ONCE = 256
 """The most files that are rewritten in one commit."""
@@ -150,27 +152,76 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def forget_in_folders(folders: Iterable[Place], seqs: Sequence[Seqs]) -> int:
-    """Take the rows of some messages out of tables of their queue that have a column `seq`; return their number.
+class TableFile(NamedTuple):
+    """A file of a table beside the messages, whose rows have the seq of a message."""
 
-    Tables without a column `generation` are of the present one. All of them are small beside the messages, so this process rewrites
-    their files.
-    """
-    return sum(_forget_in_file(found.place, seqs) for folder in folders for found in folder.below_it(".parquet"))
+    place: Place
+    queue: str | None
+    """The queue of all of its rows; None where they have a column `queue`."""
 
 
-def _forget_in_file(place: Place, seqs: Sequence[Seqs]) -> int:
-    with place.files.open_input_file(place.path) as source:
-        table = pq.read_table(source)
+def forget_in_tables(spark: SparkSession, files: Sequence[TableFile], forgotten: Mapping[str, Sequence[Seqs]]) -> int:
+    """Take the rows of some messages out of other tables; return their number. Spark's tasks rewrite the files that have such rows."""
+    return _in_tasks(
+        spark, files, partial(forget_in_file, forgotten={queue: list(forgotten[queue]) for queue in forgotten})
+    )
+
+
+def forget_traces(spark: SparkSession, files: Sequence[Place], traces: Sequence[Place]) -> int:
+    """Take the rows of some traces out of a table; return their number. The traces are in files with a column `trace_id`."""
+    return _in_tasks(spark, files, partial(_forget_traces_in_file, traces=list(traces)))
+
+
+def _in_tasks(spark: SparkSession, files: Sequence[T], forget: Callable[[T], int]) -> int:
+    """The sum of what a function returns for each file, called in a task of Spark."""
+    if not files:
+        return 0
+
+    def forgotten(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            counts = [forget(files[number]) for number in batch.column("id").to_pylist()]
+            yield pa.RecordBatch.from_pydict({"forgotten": pa.array(counts, pa.int64())})
+
+    tasks = spark.range(0, len(files), 1, len(files))
+    return sum(row["forgotten"] for row in tasks.mapInArrow(forgotten, "forgotten bigint").collect())
+
+
+def forget_in_file(file: TableFile, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
+    """Take the rows of some messages out of a file; return their number. A table without a column `generation` is of the present one."""
+    table = _table(file.place)
     if "seq" not in table.column_names or not table.num_rows:
         return 0
-    newest = pa.repeat(pa.scalar(max(one.generation for one in seqs), pa.int32()), table.num_rows)
-    generation = table.column("generation").combine_chunks() if "generation" in table.column_names else newest
-    seq = table.column("seq").combine_chunks().cast(pa.int64())
-    numbered = pa.RecordBatch.from_pydict({"seq": seq, "generation": generation})
-    is_gone = _is_forgotten(numbered, seqs)
-    count = pc.sum(is_gone).as_py() or 0
+    is_gone = np.zeros(table.num_rows, bool)
+    for queue, seqs in forgotten.items():
+        if file.queue not in (None, queue):
+            continue
+        newest = pa.repeat(pa.scalar(max(one.generation for one in seqs), pa.int32()), table.num_rows)
+        generation = table.column("generation").combine_chunks() if "generation" in table.column_names else newest
+        seq = table.column("seq").combine_chunks().cast(pa.int64())
+        mine = _is_forgotten(pa.RecordBatch.from_pydict({"seq": seq, "generation": generation}), seqs)
+        if file.queue is None:
+            mine = pc.and_(mine, pc.equal(table.column("queue").combine_chunks(), queue))
+        is_gone |= mine.to_numpy(zero_copy_only=False)
+    return _without(file.place, table, pa.array(is_gone))
+
+
+def _forget_traces_in_file(place: Place, traces: Sequence[Place]) -> int:
+    table = _table(place)
+    is_gone = pa.array(np.zeros(table.num_rows, bool))
+    for some in traces:
+        gone = _table(some).column("trace_id").combine_chunks()
+        is_gone = pc.or_(is_gone, pc.is_in(table.column("trace_id").combine_chunks(), gone))
+    return _without(place, table, is_gone)
+
+
+def _table(place: Place) -> pa.Table:
+    with place.files.open_input_file(place.path) as source:
+        return pq.read_table(source)
+
+
+def _without(place: Place, table: pa.Table, is_gone: pa.BooleanArray) -> int:
+    count = int(pc.sum(is_gone).as_py() or 0)
     if count:
         with place.writing() as file:
             pq.write_table(table.filter(pc.invert(is_gone)), file, store_schema=False)
-    return int(count)
+    return count

@@ -2,7 +2,7 @@
 
 Spark finds the messages in the lake, by their places and by an expression over their payloads. From then on only their queues,
 generations and seqs count: these are noted before anything is deleted, so that a run that is killed is finished by the next one,
-whatever that one is asked to forget. The note has no content of a message. The server forgets first, and keeps the seqs as tombstones;
+whatever that one is asked to forget. The note has no content of a message but its trace. The server forgets first, and keeps the seqs as tombstones;
 without any choice, the lake forgets what the server has forgotten.
 """
 
@@ -15,19 +15,19 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pyspark.sql.window import Window
 
 from skep.errors import Code, SkepError
 from skep.spark.lake.files import escaped
-from skep.spark.lake.forgetting import Seqs, forget_in_folders, forget_rows
+from skep.spark.lake.forgetting import Seqs, TableFile, forget_in_tables, forget_rows, forget_traces
+from skep.spark.lake.frames import write_frame
+from skep.spark.lake.place import Place
 from skep.spark.lake.reading import frame_of
 from skep.spark.lake.table import MADE_BY, OWN
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset
+from skep.spark.running.past import LETTERS
 from skep.spark.running.replaying import KEPT, judge
 from skep.spark.running.typed_table import REJECTS, ROWS, folder_of
 from skep.wire.log import LogBoundsResponse as Bounds
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from skep.spark.lake.files import LakeFile
 
 NOTE = "forget.json"
+TRACES = "forget-traces"
+"""The folder with the traces of the messages."""
 OBEYED = "forgotten.json"
 """The log of each queue, and the position of the last tombstone that the lake has obeyed."""
 RANGES_AT_ONCE = 5_000
@@ -50,10 +52,11 @@ JOURNEYS = "journeys"
 
 
 class Intent(Struct):
-    """What is being forgotten: the seqs of each queue, and the traces of these messages."""
+    """What is being forgotten: the seqs of each queue."""
 
     seqs: dict[str, list[Seqs]]
     traces: list[str]
+    """The files with the traces of these messages."""
 
 
 def run_forget(context: Context) -> None:
@@ -65,14 +68,21 @@ def run_forget(context: Context) -> None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
         if (left := _left(context)) is not None and not wishes.dry_run:
             stage.note = f"{_forget(context, left):,} messages that an earlier run had begun to forget are gone"
-        rows = _chosen(context, frame_of(context.spark, files)) if wishes.chooses else _forgotten_in_log(context, files)
+        rows = (
+            _chosen(context, frame_of(context.spark, files, opening=context.opening()))
+            if wishes.chooses
+            else _forgotten_in_log(context, files)
+        )
         found = _seqs(rows)
         _show(context, found)
         stage.rows_in = stage.rejected = sum(one.last - one.first + 1 for seqs in found.values() for one in seqs)
         context.read(lake_dataset(context, "messages", rows=stage.rows_in))
         if wishes.dry_run or not found:
             return
-        intent = Intent(found, sorted(row[0] for row in rows.select("trace_id").distinct().collect() if row[0]))
+        folder = context.root / OWN / TRACES
+        folder.delete_all()
+        traces = rows.where(F.col("trace_id").isNotNull()).select("trace_id").distinct()
+        intent = Intent(found, [part.uri for part in write_frame(traces, folder)])
         (context.root / OWN / NOTE).write_whole(msgspec.json.encode(intent))
         stage.rows_out = _forget(context, intent)
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
@@ -156,8 +166,10 @@ def _forget(context: Context, intent: Intent) -> int:
     count = forget_everywhere(context, intent.seqs)
     # The lake has the dead-letter queues, too, whose messages the server has forgotten with these.
     forget_as_the_log(context, context.inputs.link.bounds_of(sorted({file.queue for file in context.lake.files()})))
-    _forget_journeys(context, intent.traces)
+    journeys = [found.place for found in (context.root / JOURNEYS).below_it(".parquet")]
+    forget_traces(context.spark, journeys, [Place(uri) for uri in intent.traces])
     (context.root / OWN / NOTE).delete()
+    (context.root / OWN / TRACES).delete_all()
     return count
 
 
@@ -186,9 +198,12 @@ def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
 def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
     """Take messages out of the lake: out of the table of messages, and out of the tables that have a row for each."""
     count = forget_rows(context.spark, context.lake, forgotten)
-    for queue, seqs in forgotten.items():
-        named = [context.root / table / f"queue={escaped(queue)}" for table in BY_QUEUE]
-        forget_in_folders([*named, *(context.root / table / folder_of(queue) for table in (ROWS, REJECTS))], seqs)
+    folders: list[tuple[Place, str | None]] = [(context.root / LETTERS, None)]
+    for queue in forgotten:
+        folders += [(context.root / table / f"queue={escaped(queue)}", queue) for table in BY_QUEUE]
+        folders += [(context.root / table / folder_of(queue), queue) for table in (ROWS, REJECTS)]
+    files = [TableFile(found.place, queue) for folder, queue in folders for found in folder.below_it(".parquet")]
+    forget_in_tables(context.spark, files, forgotten)
     for table in COMPUTED_ANEW:
         (context.root / table).delete_all()
     return count
@@ -202,18 +217,6 @@ def _forget_in_log(context: Context, queue: str, seqs: Sequence[Seqs]) -> None:
     for first in range(0, len(ranges), RANGES_AT_ONCE):
         part = ranges[first : first + RANGES_AT_ONCE]
         link.patiently(partial(link.client.forget, queue, part, log=log))
-
-
-def _forget_journeys(context: Context, traces: Sequence[str]) -> None:
-    """Take the journeys of some traces out of their table, file by file."""
-    gone = pa.array(traces, pa.string())
-    for found in (context.root / JOURNEYS).below_it(".parquet"):
-        with found.place.files.open_input_file(found.place.path) as source:
-            table = pq.read_table(source)
-        kept = table.filter(pc.invert(pc.is_in(table.column("trace_id"), gone)))
-        if len(kept) < len(table):
-            with found.place.writing() as file:
-                pq.write_table(kept, file, store_schema=False)
 
 
 def _show(context: Context, found: Mapping[str, Sequence[Seqs]]) -> None:
