@@ -10,7 +10,7 @@ import pytest
 
 from skep.arrow.staged import plain_chunk, rich_chunk
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_PARTITION, NewMessage, Ordering
+from skep.model import DEFAULT_PARTITION, NewMessage, Ordering, PushStatus
 from skep.model.staging import Attempt, EpochKey, PublishedAnswer, StagedChunk
 from tests.contract.driver import Driver, payloads
 
@@ -36,9 +36,11 @@ class Stage:
         column = pa.array([text.encode() for text in texts], pa.large_binary())
         await self.put(partition, attempt, number, len(texts), plain_chunk(queue, column, column), queue)
 
-    async def rich(self, *messages: NewMessage, partition: int = 0, attempt: int = 0, number: int = 0) -> None:
+    async def rich(
+        self, *messages: NewMessage, partition: int = 0, attempt: int = 0, number: int = 0, audience: str | None = None
+    ) -> None:
         names = dict.fromkeys(message.queue.name for message in messages)
-        await self.put(partition, attempt, number, len(messages), rich_chunk(messages), *names)
+        await self.put(partition, attempt, number, len(messages), rich_chunk(messages, audience), *names)
 
     async def publish(self, *attempts: tuple[int, int, int], create_queues: bool = True) -> PublishedAnswer:
         """Publish (partition, attempt, messages) each."""
@@ -280,3 +282,30 @@ async def test_after_its_receipt_ran_out_an_epoch_is_unknown(driver: Driver, sta
     await stage.plain("1")
 
     assert await stage.staged() == [(0, 0, 1, 1)]
+
+
+async def test_I14_what_is_staged_for_a_group_comes_once_more_to_that_group_alone(driver: Driver, stage: Stage) -> None:
+    await driver.create()
+    await driver.push_messages(driver.message("1", transaction_id="t-1"), driver.message("2"))
+    for group in ("billing", "audit"):
+        await driver.ack(*await driver.pop(group=group))
+    await stage.rich(driver.message("1", transaction_id="t-1"), driver.message("2"), audience="billing")
+
+    answer = await stage.publish((0, 0, 2))
+
+    assert (answer.messages, answer.duplicates, answer.queues["q"].first_seq) == (2, 0, 3)
+    assert await driver.pop(group="audit") == []
+    again = await driver.pop(group="billing")
+    assert [(one.payload, one.transaction_id) for one in again] == [(b"1", "t-1"), (b"2", None)]
+    await driver.ack(*again)
+    # The transaction id is still that of the first push.
+    (repeat,) = (await driver.push_messages(driver.message("1", transaction_id="t-1"))).results
+    assert (repeat.status, repeat.seq) == (PushStatus.DUPLICATE, 1)
+
+
+async def test_what_is_staged_for_a_group_needs_the_group(driver: Driver, stage: Stage) -> None:
+    await driver.push("1")
+    await stage.rich(driver.message("1"), audience="billing")
+
+    assert await stage.refusal((0, 0, 1)) is Code.GROUP_NOT_FOUND
+    assert await log(driver) == ["1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -62,6 +63,23 @@ def test_publishing_wakes_who_waits_and_is_found_by_a_pop(api: Api) -> None:
     [message] = api.pop("q")
 
     assert (message["payload"], message["partition"]) == ({"n": 1}, "p")
+
+
+def test_what_is_staged_for_a_group_comes_to_that_group_alone(api: Api) -> None:
+    api.push("q", 1)
+    for group in ("billing", "audit"):
+        [first] = api.pop("q", query=f"&consumerGroup={group}")
+        assert api.ack(first).status == 200
+    stage(api, batch(payload=["1"]), query="queue=q&consumerGroup=billing")
+    publish(api, (0, 1, 1))
+
+    assert api.pop("q", query="&consumerGroup=audit") == []
+    assert [message["payload"] for message in api.pop("q", query="&consumerGroup=billing")] == [1]
+
+
+def test_what_is_staged_for_a_group_has_no_time_of_delivery(api: Api) -> None:
+    later = batch(payload=["1"], deliver_at=[datetime(2999, 1, 1, tzinfo=UTC)])
+    assert stage(api, later, query="queue=q&consumerGroup=billing").code == "INVALID_REQUEST"
 
 
 def test_an_abort_forgets_one_attempt_or_all(api: Api) -> None:

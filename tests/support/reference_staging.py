@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skep.arrow.staged import Unpacked
 from skep.clock import Instant
-from skep.ids import Id, id_after, ids_from
+from skep.ids import Id, id_after
 from skep.model import NewMessage, PushBatch, PushOutcome
 from skep.model.record import PipelineRun, Receipt
 from skep.model.staging import (
@@ -83,7 +83,7 @@ class ReferenceStaging(ReferenceRecords):
     ) -> None:
         unpacked = Unpacked(chunk.data, chunk.epoch.tenant)
         if unpacked.queue is None:
-            messages, ids = unpacked.messages(), ids_from(first_id, chunk.messages)
+            batch = unpacked.batch(first_id)
         else:
             rows = unpacked.rows(first_id)
             ids = [Id(bytes(id_)) for id_ in rows.ids()]
@@ -91,9 +91,10 @@ class ReferenceStaging(ReferenceRecords):
                 NewMessage(unpacked.queue, payload.as_py(), partition.as_py().decode(), headers=rows.headers)
                 for partition, payload in zip(rows.partition, rows.payload, strict=True)
             ]
-        self.check_order(PushBatch(messages, ids))
-        outcome = self._push(PushBatch(messages, ids), now, create_queues)
-        tally.pushed([message.queue.name for message in messages], outcome)
+            batch = PushBatch(messages, ids)
+        self.check_order(batch)
+        outcome = self._push(batch, now, create_queues)
+        tally.pushed([message.queue.name for message in batch.messages], outcome)
 
     async def abort(self, epoch: EpochKey, partition: int | None = None, attempt: int | None = None) -> int:
         meant = [at for at in self.chunks if at[0] == epoch and (partition is None or at[1:3] == (partition, attempt))]

@@ -56,6 +56,7 @@ from skep.model import (
     Token,
 )
 from skep.model.chores import Chore, Connections
+from skep.model.group import no_group
 from skep.model.operation import operations_ahead
 from skep.model.system_event import EventPosition, SystemEvents
 from skep.model.transaction import Transaction, TransactionOutcome
@@ -344,7 +345,16 @@ class ReferenceStore(
                     refused[message.queue] = Code.QUEUE_NOT_FOUND
                     continue
                 self.make(message.queue, QueueSettings(), now)
-            results.append(self._push_one(self.logs[message.queue], message, id_, now))
+            log = self.logs[message.queue]
+            if batch.audience is None:
+                results.append(self._push_one(log, message, id_, now))
+                continue
+            group = log.groups.get(batch.audience)
+            if group is None:
+                raise no_group(message.queue.name, batch.audience)
+            seq = Seq(self.append(log, message, id_, now, group.id).seq)
+            trace_id = message.trace_id or id_
+            results.append(PushResult(PushStatus.STORED, id_, seq, message.transaction_id, trace_id))
         for message in batch.messages:
             known = self.logs.get(message.queue)
             if known is not None and known.settings.encryption_enabled and message.content_type != SEALED_TYPE:

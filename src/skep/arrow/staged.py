@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from skep.arrow.log import NewRows
-from skep.ids import Id
-from skep.model import NewMessage, QueueKey
+from skep.ids import Id, ids_from
+from skep.model import NewMessage, PushBatch, QueueKey
 
 CODEC = "lz4"
 """The fastest codec: a chunk is written once and read once."""
@@ -20,6 +20,7 @@ SAMPLES, SAMPLE_BYTES = 4, 16 * 1024
 WORTH_IT = 0.8
 _QUEUE = b"queue"
 _HEADERS = b"headers"
+_AUDIENCE = b"audience"
 _RICH = pa.schema(
     [
         pa.field("queue", pa.string()),
@@ -44,15 +45,16 @@ def plain_chunk(
     return _written(pa.record_batch([partition, payload], schema=schema))
 
 
-def rich_chunk(messages: Sequence[NewMessage]) -> bytes:
-    """A chunk of messages with all their fields."""
+def rich_chunk(messages: Sequence[NewMessage], audience: str | None = None) -> bytes:
+    """A chunk of messages with all their fields, for all groups or for one."""
     columns = [
         [m.queue.name for m in messages], [m.payload for m in messages], [m.partition for m in messages],
         [m.transaction_id for m in messages], [m.trace_id for m in messages], [m.headers for m in messages],
         [m.content_type for m in messages], [m.deliver_at for m in messages], [m.priority for m in messages],
     ]  # fmt: skip
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _RICH, strict=True)]
-    return _written(pa.record_batch(arrays, schema=_RICH))
+    schema = _RICH if audience is None else _RICH.with_metadata({_AUDIENCE: audience.encode()})
+    return _written(pa.record_batch(arrays, schema=schema))
 
 
 def _written(batch: pa.RecordBatch) -> bytes:
@@ -91,13 +93,16 @@ class Unpacked:
         self._headers: bytes | None = about.get(_HEADERS)
         self.queue = None if named is None else QueueKey(named.decode(), tenant)
         """The queue of a plain chunk; None for a rich one."""
+        group = about.get(_AUDIENCE)
+        self._audience = None if group is None else group.decode()
 
     def rows(self, first_id: Id) -> NewRows:
         """The columns of a plain chunk, with ids from this one on."""
         return NewRows(self._batch.column("partition"), self._batch.column("payload"), first_id, self._headers)
 
-    def messages(self) -> list[NewMessage]:
-        """The messages of a rich chunk."""
+    def batch(self, first_id: Id) -> PushBatch:
+        """The messages of a rich chunk, with ids from this one on."""
         keys = {name: QueueKey(name, self._tenant) for name in self._batch.column("queue").unique().to_pylist()}
         columns = [column.to_pylist() for column in self._batch.columns]
-        return [NewMessage(keys[name], *rest) for name, *rest in zip(*columns, strict=True)]
+        messages = [NewMessage(keys[name], *rest) for name, *rest in zip(*columns, strict=True)]
+        return PushBatch(messages, ids_from(first_id, len(messages)), audience=self._audience)

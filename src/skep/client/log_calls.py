@@ -124,12 +124,15 @@ class LogCalls:
         *,
         chunk: int = 0,
         queue: str | None = None,
+        group: str | None = None,
     ) -> ApiCall[StagingResponse]:
         """Stage an Arrow IPC stream of messages under (query, epoch, partition, attempt), in no log until it is published.
 
-        An attempt may come in numbered chunks. A chunk that is sent again replaces the first.
+        An attempt may come in numbered chunks. A chunk that is sent again replaces the first. With ``group`` messages that were
+        pushed before come once more, to this group alone.
         """
-        path, parameters = f"{_epoch(query, epoch)}/{partition}/{attempt}", texts({"chunk": chunk, "queue": queue})
+        path = f"{_epoch(query, epoch)}/{partition}/{attempt}"
+        parameters = texts({"chunk": chunk, "queue": queue, "group": group})
         request = Request("POST", path, stream, query=parameters, headers={"Content-Type": ARROW})
         return ApiCall(request, post(path, StagingResponse).read)
 

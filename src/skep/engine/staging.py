@@ -92,23 +92,30 @@ class Staging:
             await self._stage(place, len(payload), [key.name], data)
             return len(payload)
 
-    async def stage_messages(self, place: StagedAt, messages: Sequence[NewMessage]) -> int:
-        """Stage messages with all their fields; returns their number."""
+    async def stage_messages(self, place: StagedAt, messages: Sequence[NewMessage], audience: str | None = None) -> int:
+        """Stage messages with all their fields; returns their number.
+
+        With ``audience`` they are messages that were pushed before, and now come once more to this group alone.
+        """
         with self._in_flight:
             _check_place(place)
             messages = list(messages)
+            if audience is not None:
+                validate.check_name(audience, "group")
+                if any(message.deliver_at is not None for message in messages):
+                    raise SkepError(Code.INVALID_REQUEST, "what is staged for a group has no time of delivery")
             declared = self._declared()
             if declared is not None:
                 messages = await declared.fit(messages)
             await asyncio.to_thread(self._check, messages)
-            return await self._stage_checked(place, messages)
+            return await self._stage_checked(place, messages, audience)
 
-    async def _stage_checked(self, place: StagedAt, messages: list[NewMessage]) -> int:
+    async def _stage_checked(self, place: StagedAt, messages: list[NewMessage], audience: str | None = None) -> int:
         from skep.arrow.staged import rich_chunk
 
         if any(self._encryption.seals(message.queue) for message in messages):
             messages = await self._sealed(messages)
-        data = await asyncio.to_thread(rich_chunk, messages)
+        data = await asyncio.to_thread(rich_chunk, messages, audience)
         await self._stage(place, len(messages), list({m.queue.name: None for m in messages}), data)
         return len(messages)
 

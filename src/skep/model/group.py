@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from skep.errors import Code, SkepError
+
 QUEUE_MODE_GROUP = "__QUEUE_MODE__"
 NO_GROUP = ""
 """The group of a dead letter that no group gave up, as the message never entered its queue. Its replay is for all groups."""
@@ -29,3 +31,8 @@ class Start(Struct, frozen=True):
 
 FROM_BEGINNING = Start(StartMode.ALL)
 FROM_NOW = Start(StartMode.NEW)
+
+
+def no_group(queue: str, group: str) -> SkepError:
+    """The error for a group that a queue does not have."""
+    return SkepError(Code.GROUP_NOT_FOUND, f"queue {queue!r} has no group {group!r}", queue=queue, group=group)

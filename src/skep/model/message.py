@@ -54,13 +54,16 @@ class PushBatch(Struct, frozen=True):
     """Messages that are stored whole or not at all, with the ids minted for them before the first try.
 
     With a receipt the batch is stored once: while a receipt with that key lives, it is not stored again. For a batch with ``tried``
-    the store first looks for its ids in the log, and does not store a batch that it finds there.
+    the store first looks for its ids in the log, and does not store a batch that it finds there. The messages of a batch with an
+    ``audience`` are delivered to this group alone, and their transaction ids are not deduplicated: it has messages that were pushed
+    before.
     """
 
     messages: list[NewMessage]
     ids: list[Id]
     receipt: Receipt | None = None
     tried: Tried | None = None
+    audience: str | None = None
 
 
 class PushStatus(StrEnum):

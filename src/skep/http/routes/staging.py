@@ -46,6 +46,9 @@ ROUTES: RouteTable[Served] = RouteTable("Staging")
         QUERY, EPOCH, PARTITION, ATTEMPT,
         Parameter("chunk", int, "the number of this part of the attempt, 0 by default; a part that is sent again replaces the earlier one"),
         Parameter("queue", str, "the queue of a stream without a column queue"),
+        Parameter(
+            "consumerGroup", str, "messages that were pushed before come once more, to this group alone; their transaction ids are not deduplicated"
+        ),
     ),
     answers={201: StagingResponse},
     description="The body is an Arrow stream as for a push. 409 when the epoch is published already.",
@@ -56,9 +59,10 @@ async def stage(served: Served, call: Call) -> Answer:
         parameters.whole(call.query, "chunk", 0),
     )  # fmt: skip
     engine = served.engine
+    audience = call.query.get("consumerGroup")
     batch, key = await bulk.read_stream(engine, call, await bulk.read_body(engine, call))
-    if key is None:
-        messages = await engine.staging.stage_messages(place, await bulk.read_messages(engine, call, batch))
+    if key is None or audience is not None:
+        messages = await engine.staging.stage_messages(place, await bulk.read_messages(engine, call, batch), audience)
     else:
         messages = await engine.staging.stage_columns(place, key, batch, stamp(call.principal))
     told = StagingResponse(place.epoch.query, place.epoch.epoch, place.partition, place.attempt, place.chunk, messages)

@@ -12,7 +12,6 @@ import asyncpg
 import msgspec
 
 from skep.clock import Instant
-from skep.errors import Code, SkepError
 from skep.ids import Id, minted_at
 from skep.model import (
     QUEUE_MODE_GROUP,
@@ -25,6 +24,7 @@ from skep.model import (
     Seq,
     StoredMessage,
 )
+from skep.model.group import no_group
 from skep.store.postgres import queues
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.rows import struct_of
@@ -69,7 +69,7 @@ async def messages(connection: Connection, wanted: MessageFilter, now: Instant) 
     if group is not None:
         group_id = await connection.fetchval(SQL["group_id"], queue.id, group)
         if group_id is None:
-            raise SkepError(Code.GROUP_NOT_FOUND, f"queue {wanted.queue.name!r} has no group {group!r}")
+            raise no_group(wanted.queue.name, group)
     bounds = await connection.fetchrow(
         SQL["bounds"], queue.id, wanted.since, wanted.until, wanted.state is not None or wanted.cleared
     )

@@ -29,6 +29,7 @@ from skep.model import (
     Seq,
     StoredRange,
 )
+from skep.model.group import no_group
 from skep.model.queue import no_queue
 from skep.store.postgres import queues, receipts
 from skep.store.postgres.connection import Connection
@@ -210,7 +211,7 @@ async def push_batches(
     waiting = set[Place]() if in_turn else await waiting_partitions(connection, logs, batches)
     known = await _known_keys(connection, batches, logs, now)
     stored = await _stored_ids(connection, batches, logs, now)
-    writer = _Appender(logs, known, now, waiting)
+    writer = _Appender(logs, known, now, waiting, await _audiences(connection, logs, batches))
     outcomes = [_add_once(writer, taken, stored, batch) for batch in batches]
     if taken is not None:
         await taken.write(connection)
@@ -244,7 +245,7 @@ def _in_one_partition(batch: PushBatch, logs: dict[QueueKey, OpenLog]) -> PushBa
         else m
         for m in batch.messages
     ]
-    return PushBatch(messages, batch.ids, batch.receipt, batch.tried)
+    return msgspec.structs.replace(batch, messages=messages)
 
 
 async def waiting_partitions(
@@ -274,6 +275,7 @@ async def _known_keys(
     wanted = [
         (logs[m.queue].queue_id, m.transaction_id, m.partition)
         for batch in batches
+        if batch.audience is None
         for m in batch.messages
         if m.transaction_id is not None and m.queue in logs and logs[m.queue].dedup_window
     ]
@@ -284,6 +286,21 @@ async def _known_keys(
     return {
         (r["queue_id"], r["transaction_id"], r["partition"]): (r["message_id"], r["seq"], r["trace_id"]) for r in rows
     }
+
+
+async def _audiences(
+    connection: Connection, logs: dict[QueueKey, OpenLog], batches: Sequence[PushBatch]
+) -> dict[tuple[QueueKey, str], int]:
+    """The groups that batches are for alone, by queue and name."""
+    wanted = {(m.queue, batch.audience) for batch in batches if batch.audience is not None for m in batch.messages}
+    found: dict[tuple[QueueKey, str], int] = {}
+    for key, name in sorted(wanted):
+        if key in logs:
+            id_ = await connection.fetchval(SQL["group_id"], logs[key].queue_id, name)
+            if id_ is None:
+                raise no_group(key.name, name)
+            found[key, name] = id_
+    return found
 
 
 async def _stored_ids(
@@ -318,11 +335,13 @@ class _Appender:
         known: dict[Key, Known],
         now: Instant,
         waiting: set[Place],
+        audiences: dict[tuple[QueueKey, str], int],
     ) -> None:
         self._logs = logs
         self._known = known
         self._now = now
         self._waiting = waiting
+        self._audiences = audiences
         self._messages: list[MessageRow] = []
         self._scheduled: list[Row] = []
         self._keys: list[Row] = []
@@ -344,14 +363,14 @@ class _Appender:
         elif (log := self._plain(batch)) is not None:
             results = self._append_plain(batch, log)
         else:
-            results = [self._append(m, id_) for m, id_ in zip(batch.messages, batch.ids, strict=True)]
+            results = [self._append(m, id_, batch.audience) for m, id_ in zip(batch.messages, batch.ids, strict=True)]
         depths = {key: depth_of(log) for key in {m.queue for m in batch.messages} if (log := self._logs.get(key))}
         return PushOutcome(results, depths)
 
     def _plain(self, batch: PushBatch) -> OpenLog | None:
         """The log of a plain batch, as in `is_small`, but of any size; None for any other batch."""
         first = batch.messages[0].queue
-        plain = all(
+        plain = batch.audience is None and all(
             m.queue is first and m.transaction_id is None and m.trace_id is None and m.deliver_at is None
             for m in batch.messages
         )
@@ -385,10 +404,10 @@ class _Appender:
         stored = PushStatus.STORED
         return [PushResult(stored, id_, Seq(seq), None, id_) for seq, _, id_ in numbered]
 
-    def _append(self, message: NewMessage, id_: Id) -> PushResult:
+    def _append(self, message: NewMessage, id_: Id, audience: str | None) -> PushResult:
         log = self._logs[message.queue]
         trace_id = message.trace_id or id_
-        named = message.transaction_id is not None and log.dedup_window > 0
+        named = message.transaction_id is not None and log.dedup_window > 0 and audience is None
         key = (log.queue_id, message.transaction_id or "", message.partition) if named else None
         if key is not None and (first := self._known.get(key)) is not None:
             return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, first[2])
@@ -405,7 +424,8 @@ class _Appender:
             seq = Seq(log.last_seq)
             written = message.trace_id or (id_ if is_late(id_, log.created_at) else None)
             self._messages.append((
-                seq, log.created_at, id_, written, log.queue_id, None, message.priority, message.partition,
+                seq, log.created_at, id_, written, log.queue_id,
+                None if audience is None else self._audiences[message.queue, audience], message.priority, message.partition,
                 message.transaction_id, message.content_type, message.headers, message.payload,
             ))  # fmt: skip
         if key is not None:
@@ -428,7 +448,8 @@ class _Appender:
                 limited.setdefault(message.queue, []).append(i)
         for key, indexes in limited.items():
             log = self._logs[key]
-            fresh = self._fresh(log, (batch.messages[i] for i in indexes))
+            messages = [batch.messages[i] for i in indexes]
+            fresh = self._fresh(log, messages) if batch.audience is None else len(messages)
             if log.depth + fresh > log.max_depth:
                 reason = queue_full_reason(key.name, log.depth, log.max_depth, fresh)
                 refused |= dict.fromkeys(indexes, (Code.QUEUE_FULL, reason))

@@ -25,6 +25,9 @@ DELETE FROM dedup d
 USING unnest($1::integer[], $2::text[], $3::text[]) AS k (queue_id, transaction_id, partition)
 WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition
 
+-- name: group_id
+SELECT g.id FROM consumer_group g WHERE g.queue_id = $1 AND g.name = $2
+
 -- name: count_scheduled
 -- The schedule's length, so that a queue's depth is known without counting. Under the queue's lock.
 UPDATE queue SET scheduled_count = scheduled_count + $2 WHERE id = $1

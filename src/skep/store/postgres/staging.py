@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from skep.clock import Instant
-from skep.ids import Id, id_after, ids_from
-from skep.model import PushBatch, QueueKey
+from skep.ids import Id, id_after
+from skep.model import QueueKey
 from skep.model.operation import operations_ahead
 from skep.model.record import Receipt
 from skep.model.staging import (
@@ -109,12 +109,11 @@ async def _append(
         appended, watched = await bulk.append(connection, chunk.queue, rows, now, create_queues)
         tally.appended(chunk.queue.name, len(rows), appended)
         return watched
-    messages = await asyncio.to_thread(chunk.messages)
-    batch = PushBatch(messages, ids_from(first_id, len(messages)))
+    batch = await asyncio.to_thread(chunk.batch, first_id)
     (outcome,), watched = await push.push_batches(connection, [batch], now, create_queues, holds_logs=True)
     if outcome.held:
         raise operations_ahead()
-    tally.pushed([m.queue.name for m in messages], outcome)
+    tally.pushed([m.queue.name for m in batch.messages], outcome)
     return watched
 
 

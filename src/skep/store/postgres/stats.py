@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.errors import Code, SkepError
 from skep.model import ArchiveStats, GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
+from skep.model.group import no_group
 from skep.model.history import RetentionPass
 from skep.model.queue import no_queue
 from skep.store.archives import archive_stats
@@ -84,7 +84,7 @@ async def group_stats(connection: Connection, key: QueueKey, group: str, now: In
     last_seq = await connection.fetchval(SQL["last_seq"], queue.id)
     row = await connection.fetchrow(SQL["group_figures"], [queue.id], now, rates_since(now), group)
     if row is None:
-        raise SkepError(Code.GROUP_NOT_FOUND, f"queue {key.name!r} has no group {group!r}", queue=key.name, group=group)
+        raise no_group(key.name, group)
     return _group_stats(row, queue, last_seq, now)
 
 

@@ -55,4 +55,4 @@ def as_stored(session: Session, batch: PushBatch) -> PushBatch:
         else m
         for m in batch.messages
     ]
-    return PushBatch(messages, batch.ids, batch.receipt, batch.tried)
+    return msgspec.structs.replace(batch, messages=messages)

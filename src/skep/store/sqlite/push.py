@@ -164,7 +164,7 @@ def push_batch(session: Session, batch: PushBatch, now: Instant, create_queues: 
     """Append one batch, or refuse it whole."""
     if not batch.messages:
         return PushOutcome([], {})
-    if (queue := _plain_queue(session, batch.messages)) is not None:
+    if batch.audience is None and (queue := _plain_queue(session, batch.messages)) is not None:
         stored, depth = _append_plain(session, queue, batch, now)
         return PushOutcome(stored, {queue.key: depth})
     return _Batch(session, batch, now, create_queues).push()
@@ -247,6 +247,7 @@ class _Batch:
         self.session = session
         self.messages = batch.messages
         self.ids = batch.ids
+        self.audience = batch.audience
         self.now = now
         self.create_queues = create_queues
         self.plans: dict[QueueKey, _Planned] = {}
@@ -304,6 +305,8 @@ class _Batch:
         return plan
 
     def _dedup_window(self, plan: _Planned) -> int:
+        if self.audience is not None:
+            return 0
         settings = QueueSettings() if plan.queue is None else plan.queue.settings
         return seconds(settings.dedup_window_seconds)
 
@@ -362,6 +365,7 @@ class _Batch:
                 self.session, plan.key, QueueSettings(), self.now
             )
         queue = plan.queue
+        audience = None if self.audience is None else self.session.group(queue, self.audience).id
         at, seq = next_place(queue, self.now)
         rows: list[tuple[Any, ...]] = []
         waiting: list[tuple[Any, ...]] = []
@@ -397,7 +401,7 @@ class _Batch:
                         queue.id,
                         at,
                         m.priority,
-                        None,
+                        audience,
                         id_,
                         partition,
                         m.transaction_id,

@@ -15,8 +15,8 @@ import apsw
 from msgspec import Struct
 
 from skep.clock import Instant, seconds
-from skep.errors import Code, SkepError
 from skep.model import DEFAULT_PARTITION, Ordering, Queue, QueueKey, QueueSettings
+from skep.model.group import no_group
 from skep.model.queue import no_queue
 from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.store.lease import AttemptRow
@@ -331,12 +331,7 @@ class Session:
         """The group; GROUP_NOT_FOUND when there is none."""
         group = self.find_group(queue, name)
         if group is None:
-            raise SkepError(
-                Code.GROUP_NOT_FOUND,
-                f"queue {queue.key.name!r} has no group {name!r}",
-                queue=queue.key.name,
-                group=name,
-            )
+            raise no_group(queue.key.name, name)
         return group
 
     def make_group(self, queue: QueueRow, name: str, after_seq: int, now: Instant, external: bool = False) -> GroupRow:

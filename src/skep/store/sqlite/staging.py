@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from skep.clock import Instant
-from skep.ids import Id, id_after, ids_from
+from skep.ids import Id, id_after
 from skep.model import PushBatch, QueueKey
 from skep.model.record import Receipt
 from skep.model.staging import (
@@ -113,8 +113,7 @@ def _prepare(data: bytes, tenant: str, first_id: Id) -> _Prepared:
     chunk = Unpacked(data, tenant)
     if chunk.queue is not None:
         return chunk.queue, bulk.pack(chunk.rows(first_id))
-    messages = chunk.messages()
-    return PushBatch(messages, ids_from(first_id, len(messages)))
+    return chunk.batch(first_id)
 
 
 def _append(session: Session, chunk: _Prepared, tally: PublishTally, now: Instant, create_queues: bool) -> None:
