@@ -386,7 +386,7 @@ class Caller:
         await self.note("delete_message", (queue, seq), asked, lambda _: None)
 
     async def forget(self, queue: QueueKey, seq: int) -> None:
-        await self.note("forget", (queue, seq), self.once.forget(wire_name(queue), [seq]), lambda _: None)
+        await self.note("forget_message", (queue, seq), self.once.forget(wire_name(queue), [seq]), lambda _: None)
 
 
 def wire_name(queue: QueueKey) -> str:

@@ -358,7 +358,7 @@ class History:
     def forgotten(self) -> dict[tuple[QueueKey, int], list[Call]]:
         """Messages that were erased with their dead letters and transaction ids, each by the calls that did it."""
         index = defaultdict(list)
-        for call in self.verb("forget"):
+        for call in self.verb("forget_message"):
             index[call.request].append(call)
         return index
 

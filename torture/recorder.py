@@ -128,7 +128,7 @@ class Recorder:
 
     async def forget(self, key: QueueKey, seq: Seq, now: Instant) -> None:
         step = self.store.forget(key, None, [SeqRange(seq, seq)], Seq(seq - 1), 1, now)
-        await self._record("forget", now, (key, seq), step)
+        await self._record("forget_message", now, (key, seq), step)
 
     async def release(self, delivery: Delivery, now: Instant) -> None:
         request = (delivery.queue, delivery.group, delivery.partition, delivery.token)

@@ -45,7 +45,7 @@ SPARK = {
         "test_running.py::test_commands_of_a_spec_go_to_a_table_and_a_queue_and_rejects_to_the_dead_letters"
     ),
     "test_encrypted_queues.py::test_a_queue_whose_encryption_was_turned_off": (
-        "test_encrypted_queues.py::test_encrypted_queues_are_refused_by_default_and_plain_only_when_named"
+        "test_encrypted_queues.py::test_encrypted_queues_are_sealed_in_the_lake_and_plain_only_when_named"
     ),
     "test_expressions_guide.py::test_the_samples_print_what_the_guide_says": "test_columns.py::test_messages_without_a_type",
     "test_generations.py::test_messages_of_all_generations_can_be_replayed": (

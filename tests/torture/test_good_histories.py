@@ -346,13 +346,13 @@ async def test_I3_I7_I11_what_is_forgotten_takes_its_transaction_id_and_its_dead
 
     assert [outcome.results[0].status for outcome in (first, second)] == [PushStatus.STORED] * 2
     assert check(session.history()) == []
-    without = History([call for call in calls if call.verb != "forget"], {Q: SETTINGS}, drained=True)
+    without = History([call for call in calls if call.verb != "forget_message"], {Q: SETTINGS}, drained=True)
     assert {violation.promise for violation in check(without)} >= {"I1", "I3", "I11"}
     again = structs.replace(calls[-1], verb="pop", request=[PopRequest(Q, Token(b"again"), "h")])
     again = structs.replace(again, answer=[PopResult([structs.replace(held[0], group="h", token=Token(b"again"))])])
     broken = [one for one in check(History([*calls, again], {Q: SETTINGS})) if one.promise == "I7"]
     assert [(one.text, [call.verb for call in one.witness]) for one in broken] == [
-        ("seq 1 was deleted and is seen again", ["forget", "pop"])
+        ("seq 1 was deleted and is seen again", ["forget_message", "pop"])
     ]
 
 
@@ -367,6 +367,6 @@ async def test_I2_a_message_that_was_forgotten_may_be_of_an_earlier_try_of_its_p
 
     assert later.results[0].seq == 2
     assert check(session.history()) == []
-    forgotten = [call for call in session.recorder.calls if call.verb == "forget"]
+    forgotten = [call for call in session.recorder.calls if call.verb == "forget_message"]
     unknown = [call for call in session.recorder.calls if call not in forgotten]
     assert {violation.promise for violation in check(History(unknown, {Q: SETTINGS}))} == {"I2"}
