@@ -8,6 +8,7 @@ import pytest
 
 from skep.clock import Instant, seconds
 from skep.config import EngineSettings, Limits
+from skep.engine import polls
 from skep.engine.polls import ALONE_SECONDS, SPREAD
 from skep.errors import Code, SkepError
 from skep.ids import IdMint
@@ -441,6 +442,32 @@ class TestSharedStore:
         for poll in polls:
             poll.cancel()
 
+    async def test_very_many_lines_do_not_keep_the_store_busy_with_their_safety_polls(
+        self, driver: EngineDriver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(polls, "LOOKS_PER_SECOND", 2)
+        waiting = []
+        for key in (QueueKey(f"q{number}") for number in range(50)):
+            await driver.engine.create_queue(key)
+            waiting.append(await self.waiting(driver, key))
+        first = len(driver.store.calls["pop"])
+        await self.let_pass(driver, 5, len(waiting))  # those that came first had few before them
+        before = len(driver.store.calls["pop"])
+        await self.let_pass(driver, 50, len(waiting))
+        looks = [request.queue for asked in driver.store.calls["pop"][before:] for request in asked]
+
+        assert before - first <= len(waiting)
+        assert len(set(looks)) == len(waiting), "each looked"
+        assert len(looks) <= 2 * 50 / (1 - SPREAD) + 1
+        for poll in waiting:
+            poll.cancel()
+
+    async def let_pass(self, driver: EngineDriver, seconds: int, waiting: int) -> None:
+        """Let time pass, in steps after which all polls sleep again."""
+        for _ in range(seconds * 10):
+            await driver.advance(0.1)
+            await until(lambda: driver.engine.parked_polls == waiting and not driver.engine._in_flight._background)
+
     async def waiting(self, driver: EngineDriver, queue: QueueKey = ORDERS) -> asyncio.Task[PopResult]:
         """A pop that has looked for the last time before it sleeps: other servers know that it waits."""
         parked = driver.engine.parked_polls
@@ -458,6 +485,26 @@ class TestSharedStore:
         await driver.push("1")
         assert await answer(poll) == ["1"]
         second.cancel()
+
+
+class TestShortWatches:
+    @pytest.fixture
+    def settings(self) -> EngineSettings:
+        return EngineSettings(shared=True, watch_seconds=20, safety_poll_seconds=9)
+
+    async def test_a_watch_that_goes_on_needs_no_look(
+        self, driver: EngineDriver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(polls, "SPREAD", 0.0)
+        shared = TestSharedStore()
+        poll = await shared.waiting(driver)
+        looks, watches = len(driver.store.calls["pop"]), len(driver.store.calls["watch"])
+        await shared.let_pass(driver, 90, 1)
+        looks, watches = len(driver.store.calls["pop"]) - looks, len(driver.store.calls["watch"]) - watches
+        poll.cancel()
+
+        assert 90 / 20 - 1 <= watches <= 90 / 10
+        assert looks == 90 / 9, "each watch would have brought one more"
 
 
 class TestWithoutSafetyPoll:

@@ -214,16 +214,14 @@ async def test_a_clean_restart_is_survived_without_reopening(mortal: PostgresSer
 async def test_news_come_again_after_a_restart(mortal: PostgresServer, dsn: str, driver: Driver) -> None:
     other = PostgresStore(dsn)
     await other.open()
-    heard = asyncio.Event()
-    other.on_news(lambda _key: heard.set())
+    heard, missed = asyncio.Event(), asyncio.Event()
+    other.on_news(lambda _key: heard.set(), missed.set)
     await driver.push("1")
-    until = driver.later(1000)
-    await other.watch([driver.key()], until)
+    await other.watch([driver.key()], driver.later(1000))
     await asyncio.to_thread(mortal.restart)
 
-    await other.watch([driver.key()], until)
-    await driver.push("2")
-
     async with asyncio.timeout(30):
+        await missed.wait()  # without a call of this server
+        await driver.push("2")
         await heard.wait()
     await other.close()

@@ -138,7 +138,7 @@ class ReferenceStore(
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There are no other servers."""
 
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+    def on_news(self, callback: Callable[[QueueKey], None], missed: Callable[[], None]) -> None:
         """There are no other servers."""
 
     def announce_operations(self) -> None:

@@ -234,13 +234,13 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float,
         Meta(
             gt=0,
-            description="a waiting pop looks again after this long at the latest, even if nothing woke it; after 50 seconds if no "
-            "other server uses the store",
+            description="a waiting pop looks again after this long at the latest, even if nothing woke it; after up to 50 seconds if "
+            "no other server uses the store, or if pops wait for so many queues that all would look more than 50 times a second",
         ),
     ] = 5.0
     watch_seconds: Annotated[
         float, Meta(gt=0, description="how long other servers are asked to announce pushes, each time")
-    ] = 30.0
+    ] = 120.0
     matching_seconds: Annotated[
         float, Meta(gt=0, description="how long the list of a namespace's or task's queues is cached")
     ] = 5.0

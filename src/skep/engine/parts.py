@@ -190,7 +190,7 @@ class Parts:
 
     async def start(self) -> None:
         """Start the timers, the spool, the operations, and the follower of other servers' changes."""
-        self._store.on_news(self._wake)
+        self._store.on_news(self._wake, self._registry.look_anew)
         self._store.on_operations(self.operations.wake)
         if self.settings.shared:
             # Before the keys are loaded: else the news of a key that is destroyed meanwhile would be missed.

@@ -28,21 +28,29 @@ ALONE_SECONDS = 50.0
 use, which it notes each minute (`ACTIVE_EVERY_MICROS`)."""
 SPREAD = 0.5
 """A safety poll comes early by up to this share, so that the polls of many lines spread out."""
+LOOKS_PER_SECOND = 50
+"""The safety polls of all lines together, about: with many lines each comes later, up to `ALONE_SECONDS`."""
 
 
 class Safety:
     """The time until a line looks again without a signal, in case a signal was lost."""
 
-    __slots__ = ("_longest", "_random")
+    __slots__ = ("_latest", "_longest", "_random", "lines")
 
     def __init__(self, random: Random, settings: EngineSettings) -> None:
-        longest = settings.safety_poll_seconds
-        self._longest = seconds(longest if settings.shared else max(longest, ALONE_SECONDS))
+        asked = settings.safety_poll_seconds
+        longest = asked if settings.shared else max(asked, ALONE_SECONDS)
+        # A look renews the queue's watch, and must come before that ends: else pushes to other servers would not be announced.
+        latest = min(ALONE_SECONDS, settings.watch_seconds / 2) if settings.shared else ALONE_SECONDS
+        self._longest, self._latest = seconds(longest), max(seconds(longest), seconds(latest))
         self._random = random
+        self.lines = 0
+        """How many lines have a look before them."""
 
     def next(self) -> int:
         """The time until the next look, in microseconds."""
-        return round(self._longest * (1 - SPREAD * self._random.random()))
+        longest = min(max(self._longest, seconds(self.lines / LOOKS_PER_SECOND)), self._latest)
+        return round(longest * (1 - SPREAD * self._random.random()))
 
 
 class ClaimOrder(Protocol):
@@ -223,11 +231,13 @@ class Waiters(Generic[Place]):
         if self._timer is not None:
             if self._timer.callback is not None and self._timer.deadline <= deadline:
                 return
-            self._timer.cancel()
+            self.close()
+        self._safety.lines += 1
         self._timer = self._timers.at(deadline, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
+        self._safety.lines -= 1
         if self.polls:
             self.ready_at(None)
         self.wake()
@@ -237,6 +247,7 @@ class Waiters(Generic[Place]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._safety.lines -= 1
 
 
 class Parking(Generic[Place]):

@@ -94,7 +94,7 @@ async def open_engine(
     settings = settings or EngineSettings()
     if (is_shared(url) or owner is not None) and not settings.shared:
         settings = msgspec.structs.replace(settings, shared=True)
-    store = open_store(url, clock, connections, log_cache_bytes) if owner is None else remote_store(owner, clock)
+    store = open_store(url, clock, connections, log_cache_bytes) if owner is None else remote_store(owner)
     await store.open()
     try:
         engine = Engine(store, clock, IdMint(clock), random or SystemRandom(), settings, spool_folder, masters)

@@ -355,20 +355,22 @@ class Dispenser:
         """Ask other servers to announce pushes to a queue with waiting polls."""
         if not self._settings.shared:
             return
-        watch = seconds(self._settings.watch_seconds)
-        if queue.watched_until > self._clock.steady() + watch // 2:
+        watch, now = seconds(self._settings.watch_seconds), self._clock.steady()
+        if queue.watched_until > now + watch // 2:
             return
-        queue.watched_until = Instant(self._clock.steady() + watch)
-        self._in_flight.spawn(self._watch_one(queue), "watch a queue for news")
+        was_watched = queue.watched_until > now
+        queue.watched_until = Instant(now + watch)
+        self._in_flight.spawn(self._watch_one(queue, was_watched), "watch a queue for news")
 
-    async def _watch_one(self, queue: LogicalQueue) -> None:
+    async def _watch_one(self, queue: LogicalQueue, was_watched: bool) -> None:
+        """Watch a queue. Look once if it was not watched: earlier pushes to other servers were not announced."""
         try:
             await self._watch_lane.submit(queue.key)
         except SkepError:
             queue.watched_until = Instant(0)
             raise
-        # Look once: earlier pushes to other servers were not announced.
-        queue.wake()
+        if not was_watched:
+            queue.wake()
 
     async def _watch_all(self, keys: list[QueueKey]) -> list[None]:
         await self._store.watch(keys, Instant(self._clock.now() + seconds(self._settings.watch_seconds)))

@@ -22,6 +22,8 @@ OPERATIONS_CHANNEL = "skep_operations"
 COALESCE_SECONDS = 0.01
 PATIENCE_SECONDS = 5.0
 """How long the connection may take to open, to answer, or to close. After that it is given up, and another is opened."""
+AGAIN_SECONDS = 1.0
+"""Between two tries to open the connection again."""
 
 NOTIFY = """
 SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
@@ -41,14 +43,17 @@ class News:
         self._opening = asyncio.Lock()
         self._using = asyncio.Lock()
         self._callback: Callable[[QueueKey], None] | None = None
+        self._missed: Callable[[], None] | None = None
         self._on_operations: Callable[[], None] | None = None
+        self._closed = False
+        self._catching_up: asyncio.Task[None] | None = None
         self._pending: set[int] = set()
         self._operations_pending = False
         self._sender: asyncio.Task[None] | None = None
 
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
-        """Call back for every queue that another server pushed to."""
-        self._callback = callback
+    def on_news(self, callback: Callable[[QueueKey], None], missed: Callable[[], None]) -> None:
+        """Call back for every queue that another server pushed to, and ``missed`` when the connection was lost and is back."""
+        self._callback, self._missed = callback, missed
 
     def on_operations(self, callback: Callable[[], None]) -> None:
         """Call back when another server has operations that wait."""
@@ -66,6 +71,7 @@ class News:
                 )
                 await self._connection.add_listener(CHANNEL, self._heard)
                 await self._connection.add_listener(OPERATIONS_CHANNEL, self._heard_operations)
+                self._connection.add_termination_listener(self._lost)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
@@ -93,6 +99,9 @@ class News:
 
     async def close(self) -> None:
         """Send pending notices and disconnect."""
+        self._closed = True
+        if self._catching_up is not None:
+            self._catching_up.cancel()
         if self._sender is not None:
             await self._sender
         if self._connection is not None:
@@ -100,6 +109,24 @@ class News:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await self._connection.close()
             self._connection.terminate()
+
+    def _lost(self, _connection: object) -> None:
+        if not self._closed and (self._catching_up is None or self._catching_up.done()):
+            self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Listen again, and then let all who wait look once: pushes meanwhile were announced to nobody."""
+        while True:
+            try:
+                await self.listen()
+                break
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.warning("news not heard", error=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
+        if self._missed is not None:
+            self._missed()
+        if self._on_operations is not None:
+            self._on_operations()
 
     def _send_soon(self) -> None:
         if self._sender is None or self._sender.done():

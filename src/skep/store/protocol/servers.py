@@ -22,8 +22,8 @@ class ServerVerbs(Protocol):
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """Register that this server waits for messages of these queues, so that other servers announce pushes to them."""
 
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
-        """Call ``callback`` when another server pushed to a watched queue."""
+    def on_news(self, callback: Callable[[QueueKey], None], missed: Callable[[], None]) -> None:
+        """Call ``callback`` when another server pushed to a watched queue, and ``missed`` when such news may have been lost."""
 
     def announce_operations(self) -> None:
         """Tell other servers, soon, that operations wait."""

@@ -15,14 +15,12 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from skep.clock import Clock, Instant
 from skep.errors import Code, SkepError
 from skep.model import QueueKey
 from skep.model.chores import Connections
 from skep.store.protocol import Store
 from skep.store.remote.frames import ANNOUNCE, FAILED, HELLO, NEWS, OPERATIONS, RESULT, BadFrameError, Frames
 from skep.store.remote.verbs import VERBS, VERSION, RemoteVerb, decoder, error_of
-from skep.store.remote.watched import Watched
 
 PATIENCE_SECONDS = 10.0
 """How long the owner may take to answer a new connection: it may be restarting."""
@@ -96,19 +94,16 @@ class OwnerConnection:
 class RemoteStore:
     """Calls to the owner of a store. `remote_store` makes one, typed as `Store`."""
 
-    def __init__(self, socket: Path, clock: Clock) -> None:
+    def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._clock = clock
         self._line: OwnerConnection | None = None
         self._connecting = asyncio.Lock()
         self._room = asyncio.Semaphore(CALLS_MAX)
-        self._watched = Watched()
         self._on_news: Callable[[QueueKey], None] = lambda _: None
+        self._missed: Callable[[], None] = lambda: None
         self._on_operations: Callable[[], None] = lambda: None
         self._closed = False
-        own = self._calls("")
-        self._tell_watched = own.pop("watch")
-        vars(self).update(own)
+        vars(self).update(self._calls(""))
         self.access = SimpleNamespace(**self._calls("access"))
         self.refusals = SimpleNamespace(**self._calls("refusals"))
         self.records = SimpleNamespace(**self._calls("records"))
@@ -146,8 +141,10 @@ class RemoteStore:
                 raise SkepError(Code.STOPPING, "the store is being closed")
             if self._line is not None and not self._line.frames.closed:
                 return self._line
+            was_connected = self._line is not None
             line = self._line = await self._connect()
-        await self._watch_again()
+        if was_connected:  # nobody was told of pushes meanwhile, and the owner does not know any more who watches
+            self._missed()
         return line
 
     async def _connect(self) -> OwnerConnection:
@@ -165,14 +162,6 @@ class RemoteStore:
                 raise SkepError(Code.STORE_UNAVAILABLE, AWAY) from None
             raise
         return line
-
-    async def _watch_again(self) -> None:
-        """Renew all watches at a restarted owner, and wake polls: pushes meanwhile were not announced."""
-        watched = self._watched.live(self._clock.now())
-        for until in set(watched.values()):
-            await self._tell_watched([key for key, then in watched.items() if then == until], until)
-        for key in watched:
-            self._on_news(key)
 
     # verbs that are no calls
 
@@ -200,14 +189,9 @@ class RemoteStore:
 
     # other workers
 
-    async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
-        """Watch these queues, also after a restart of the owner."""
-        self._watched.add(keys, until, self._clock.now())
-        await self._tell_watched(list(keys), until)
-
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
-        """Call ``callback`` when another worker made messages ready in a watched queue."""
-        self._on_news = callback
+    def on_news(self, callback: Callable[[QueueKey], None], missed: Callable[[], None]) -> None:
+        """Call ``callback`` when another worker made messages ready in a watched queue, and ``missed`` when the owner was away."""
+        self._on_news, self._missed = callback, missed
 
     def announce_operations(self) -> None:
         """Tell the other workers that operations wait."""
@@ -219,7 +203,7 @@ class RemoteStore:
         self._on_operations = callback
 
 
-def remote_store(socket: Path, clock: Clock) -> Store:
+def remote_store(socket: Path) -> Store:
     """A store over a socket, not opened yet."""
     # Its verbs are made from the protocol, which the type checker does not see.
-    return cast(Store, RemoteStore(socket, clock))
+    return cast(Store, RemoteStore(socket))

@@ -277,7 +277,7 @@ class SqliteStore(Database):
     async def watch(self, keys: Sequence[QueueKey], until: Instant) -> None:
         """There is no other server that could announce a push."""
 
-    def on_news(self, callback: Callable[[QueueKey], None]) -> None:
+    def on_news(self, callback: Callable[[QueueKey], None], missed: Callable[[], None]) -> None:
         """There is no other server that could bring news."""
 
     def announce_operations(self) -> None:

@@ -48,7 +48,7 @@ async def socket(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Path]:
 @pytest.fixture
 async def stores(socket: Path, clock: ManualClock) -> AsyncIterator[tuple[Store, Store]]:
     """Those of two workers."""
-    here, there = remote_store(socket, clock), remote_store(socket, clock)
+    here, there = remote_store(socket), remote_store(socket)
     for store in (here, there):
         await store.open()
     await here.create_queue(ORDERS, QueueSettings(), clock.now())
@@ -112,8 +112,8 @@ async def test_news_reach_the_others_that_watch_and_not_who_made_them(
         heard.append(f"there {key.name}")
         told.set()
 
-    here.on_news(lambda key: heard.append(f"here {key.name}"))
-    there.on_news(hear)
+    here.on_news(lambda key: heard.append(f"here {key.name}"), told.set)
+    there.on_news(hear, told.set)
     for store in (here, there):
         await store.watch([ORDERS], Instant(clock.now() + seconds(60)))
     await here.push([batch(clock, "1")], clock.now())
@@ -126,7 +126,7 @@ async def test_news_reach_the_others_that_watch_and_not_who_made_them(
 async def test_a_watch_that_is_over_is_told_nothing(stores: tuple[Store, Store], clock: ManualClock) -> None:
     here, there = stores
     heard: list[QueueKey] = []
-    there.on_news(heard.append)
+    there.on_news(heard.append, heard.clear)
     await there.watch([ORDERS], Instant(clock.now() + seconds(60)))
     clock.advance(60)
     await here.push([batch(clock, "1")], clock.now())
@@ -169,15 +169,17 @@ async def test_an_owner_that_goes_away_fails_what_is_under_way_and_is_found_agai
     tmp_path: Path, clock: ManualClock
 ) -> None:
     at = socket_path()
-    store, other = remote_store(at, clock), remote_store(at, clock)
+    store, other = remote_store(at), remote_store(at)
     told = asyncio.Event()
-    store.on_news(lambda _: told.set())
+    missed = asyncio.Event()
+    store.on_news(lambda _: told.set(), missed.set)
     async with AsyncExitStack() as first:
         await first.enter_async_context(owned(tmp_path / "skep.db", clock, at))
         await store.open()
         position = (await store.system_events(None)).position
         await store.create_queue(ORDERS, QueueSettings(), clock.now())
         await store.watch([ORDERS], Instant(clock.now() + seconds(600)))
+    assert not missed.is_set()
     with pytest.raises(SkepError) as caught:
         await store.get_queue(ORDERS)
     assert caught.value.code is Code.STORE_UNAVAILABLE
@@ -185,10 +187,12 @@ async def test_an_owner_that_goes_away_fails_what_is_under_way_and_is_found_agai
     async with owned(tmp_path / "skep.db", clock, at):
         events = await store.system_events(position)
         assert not events.complete, "what was remembered of the one before may be wrong"
-        await told.wait()  # what was pushed meanwhile was told to nobody, so a look is due
-        told.clear()
+        await (
+            missed.wait()
+        )  # what was pushed meanwhile was told to nobody, so a look is due, and a watch at the new one
+        await store.watch([ORDERS], Instant(clock.now() + seconds(600)))
         await other.push([batch(clock, "1")], clock.now())
-        await told.wait()  # and it waits on at the new one
+        await told.wait()
         await store.close()
         await other.close()
 
@@ -196,7 +200,7 @@ async def test_an_owner_that_goes_away_fails_what_is_under_way_and_is_found_agai
 async def test_a_socket_that_was_deleted_is_said_to_be(clock: ManualClock) -> None:
     """Nobody listens there again, so it would not help to wait."""
     with pytest.raises(SkepError, match="has been deleted") as caught:
-        await remote_store(socket_path(), clock).open()
+        await remote_store(socket_path()).open()
     assert caught.value.code is Code.STORE_UNAVAILABLE
 
 
@@ -204,7 +208,7 @@ async def test_a_call_that_waits_fails_when_its_owner_goes(tmp_path: Path, clock
     """Nothing hangs: the answer will never come."""
     at = socket_path()
     server = await asyncio.start_unix_server(_greets_and_leaves, at)
-    store = RemoteStore(at, clock)
+    store = RemoteStore(at)
     await store.open()
     try:
         with pytest.raises(SkepError) as caught:
