@@ -492,6 +492,24 @@ class TestShortWatches:
     def settings(self) -> EngineSettings:
         return EngineSettings(shared=True, watch_seconds=20, safety_poll_seconds=9)
 
+    async def test_very_many_lines_are_watched_all_the_time(
+        self, driver: EngineDriver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(polls, "LOOKS_PER_SECOND", 0.01)
+        shared, keys = TestSharedStore(), [QueueKey(f"q{number}") for number in range(3)]
+        waiting = []
+        for key in keys:
+            await driver.engine.create_queue(key)
+            waiting.append(await shared.waiting(driver, key))
+        left: list[int] = []
+        for _ in range(120):
+            await shared.let_pass(driver, 1, len(waiting))
+            left += [driver.engine._registry.get(key).watched_until - driver.clock.steady() for key in keys]
+        for poll in waiting:
+            poll.cancel()
+
+        assert min(left) > 0
+
     async def test_a_watch_that_goes_on_needs_no_look(
         self, driver: EngineDriver, monkeypatch: pytest.MonkeyPatch
     ) -> None:

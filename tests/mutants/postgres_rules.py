@@ -391,6 +391,20 @@ MUTANTS = [
         "tests/contract/test_groups.py tests/contract/test_unordered.py -k postgres",
     ),
     Mutant(
+        "news: a connection that is lost is not opened again before the next call",
+        "store/postgres/news.py",
+        "                self._connection.add_termination_listener(self._lost)\n",
+        "",
+        "tests/fault/test_postgres_death.py -k news_come_again",
+    ),
+    Mutant(
+        "news: those who wait are not told that news were lost",
+        "store/postgres/news.py",
+        "        if self._missed is not None:\n            self._missed()\n",
+        "",
+        "tests/fault/test_postgres_death.py -k news_come_again",
+    ),
+    Mutant(
         "push: other servers that wait are not told",
         "store/postgres/push.py",
         "    db.news.announce(watched)\n",

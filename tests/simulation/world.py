@@ -143,7 +143,7 @@ class SessionStore(RemoteStore):
     """The store for workers, with sessions as PostgreSQL has them: what was asked in a session takes no effect once that was ended."""
 
     def __init__(self, machine: ServerMachine, clock: SystemClock) -> None:
-        super().__init__(SOCKET, clock)
+        super().__init__(SOCKET)
         self._world = machine.world
         self._process = machine.process
 

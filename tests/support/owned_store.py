@@ -43,8 +43,8 @@ class OwnedStore(RemoteStore):
 
     def __init__(self, database: Path, clock: Clock) -> None:
         self._at = socket_path()
-        super().__init__(self._at, clock)
-        self._database = database
+        super().__init__(self._at)
+        self._database, self._clock = database, clock
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
