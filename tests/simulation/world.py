@@ -142,7 +142,7 @@ class OwnerMachine(Machine):
 class SessionStore(RemoteStore):
     """The store for workers, with sessions as PostgreSQL has them: what was asked in a session takes no effect once that was ended."""
 
-    def __init__(self, machine: ServerMachine, clock: SystemClock) -> None:
+    def __init__(self, machine: ServerMachine) -> None:
         super().__init__(SOCKET)
         self._world = machine.world
         self._process = machine.process
@@ -173,7 +173,7 @@ class ServerMachine(Machine):
 
     async def run(self) -> None:
         clock = self.clock()
-        store = SessionStore(self, clock)
+        store = SessionStore(self)
         while self.engine is None:
             self._begun = engine = Engine(
                 cast(Store, store),
