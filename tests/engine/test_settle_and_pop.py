@@ -100,7 +100,7 @@ async def test_with_a_wait_the_ack_is_made_at_once_and_a_push_brings_the_message
     held = await driver.pop()
     task = going_on(driver, held, 60)
     await until(lambda: len(driver.store.calls["settle"]) + len(driver.store.calls["settle_and_pop"]) == 1)
-    await driver.quiet()
+    await driver.engine._registry.drained()
     assert await pending(driver) == 0
     assert not task.done()
     await driver.push("2")
