@@ -66,14 +66,21 @@ def store_socket() -> Iterator[socket.socket]:
 
 
 @pytest.fixture(scope="session")
-def spark(store_socket: socket.socket) -> Iterator[SparkSession]:
+def catalog_socket() -> Iterator[socket.socket]:
+    """The address of a REST catalog of Iceberg."""
+    with s3.reserved() as bound:
+        yield bound
+
+
+@pytest.fixture(scope="session")
+def spark(store_socket: socket.socket, catalog_socket: socket.socket) -> Iterator[SparkSession]:
     """The session of all tests, with the settings for few rows: stop it in none."""
     # The Python workers find this checkout as the tests do.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(FOLDER.parents[1] / "src"), str(FOLDER.parents[1]), os.environ.get("PYTHONPATH", "")]
     )
     # They inherit the address of an S3, too, which only the tests that use it start.
-    os.environ |= s3.environment(store_socket)
+    os.environ |= s3.environment(store_socket, catalog_socket)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = start_session(
@@ -115,6 +122,15 @@ def object_store(spark: SparkSession, store_socket: socket.socket) -> Iterator[s
     spark.range(1)  # its start told the workers the address
     with s3.serving(store_socket) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def rest_catalog(
+    object_store: s3.Store, catalog_socket: socket.socket, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[s3.Store]:
+    """A REST catalog on this machine, whose tables are in the S3."""
+    with s3.running(catalog_socket, "tests.support.rest_catalog", str(tmp_path_factory.mktemp("catalog"))) as catalog:
+        yield catalog
 
 
 @pytest.fixture

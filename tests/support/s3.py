@@ -25,6 +25,9 @@ ROOT = Path(__file__).parents[2]
 CONTROL = "/-/faults"
 BUCKET = "lake"
 CATALOG = "tests"
+"""A catalog of AWS Glue, which that S3 has, too."""
+REST = "rest"
+"""A REST catalog, which is a program of its own: `tests.support.rest_catalog`."""
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
@@ -54,11 +57,12 @@ def reserved() -> socket.socket:
     return bound
 
 
-def environment(bound: socket.socket) -> dict[str, str]:
-    """The variables by which tools find that S3, and pyiceberg a catalog of AWS Glue there. It reads them when it is imported."""
+def environment(bound: socket.socket, rest: socket.socket) -> dict[str, str]:
+    """The variables by which tools find that S3, and pyiceberg its catalogs. It reads them when it is imported."""
     of_catalog = f"PYICEBERG_CATALOG__{CATALOG.upper()}__"
     glue = {"TYPE": "glue", "GLUE__ENDPOINT": address(bound), "GLUE__REGION": CREDENTIALS["AWS_REGION"]}
     named = {f"{of_catalog}{name}": value for name, value in glue.items()}
+    named |= {f"PYICEBERG_CATALOG__{REST.upper()}__URI": address(rest)}
     return CREDENTIALS | named | {"AWS_ENDPOINT_URL": address(bound)}
 
 
@@ -69,15 +73,22 @@ def address(bound: socket.socket) -> str:
 @contextmanager
 def serving(bound: socket.socket) -> Iterator[Store]:
     """An S3 with an empty bucket at an address that was reserved."""
+    with running(bound, "tests.support.s3") as store:
+        # The socket listens already, so this waits for the server.
+        urlopen(Request(f"{store.url}/{BUCKET}", method="PUT"), timeout=60).close()
+        yield store
+
+
+@contextmanager
+def running(bound: socket.socket, module: str, *arguments: str) -> Iterator[Store]:
+    """A program of the tests that serves at an address that was reserved."""
     bound.listen(128)
     bound.set_inheritable(True)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.s3", str(bound.fileno())], pass_fds=[bound.fileno()], cwd=ROOT,
+        [sys.executable, "-m", module, str(bound.fileno()), *arguments], pass_fds=[bound.fileno()], cwd=ROOT,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **CREDENTIALS},
     )  # fmt: skip
     try:
-        # The socket listens already, so this waits for the server.
-        urlopen(Request(f"{address(bound)}/{BUCKET}", method="PUT"), timeout=60).close()
         yield Store(address(bound))
     finally:
         process.kill()

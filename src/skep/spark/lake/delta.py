@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
@@ -64,6 +65,8 @@ class DeltaLake:
         table = self._table()
         if any(self._through(table, queue) != self._known.get(queue) for queue in change.through):
             raise self._taken()
+        if not self._still_has(change.removed):  # compacted by another process, in files that this commit would leave
+            raise self._taken()
         marks = CommitProperties(app_transactions=self._marks(table, change), max_commit_retries=0)
         actions: list[Any] = [self._add(file, is_new=not change.is_rewrite) for file in change.added]
         now = int(time.time() * 1_000)
@@ -89,15 +92,24 @@ class DeltaLake:
 
     def _has(self, change: LakeChange) -> bool:
         """Whether a commit took effect though it seemed to fail: its answer was lost, and tried again it met itself."""
+        table = self._table()
         there = {file.uri for file in self.files()}
-        return bool(change.added) and all(file.uri in there for file in change.added)
+        return (
+            all(self._through(table, queue) == seq for queue, seq in change.through.items())
+            and all(file.uri in there for file in change.added)
+            and not any(file.uri in there for file in change.removed)
+        )
+
+    def _still_has(self, files: Collection[LakeFile]) -> bool:
+        if not files:
+            return True
+        return {file.uri for file in files} <= {file.uri for file in self.files(queues={file.queue for file in files})}
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
         table = self._table()
-        found = [] if table is None else [_file(self._place, row) for row in _actions(table)]
-        if folders is not None:
-            return [file for file in found if file.folder in folders]
-        return found if queues is None else [file for file in found if file.queue in queues]
+        wanted = queues if folders is None else {queue for queue, _ in folders}
+        found = [] if table is None else [_file(self._place, row) for row in _actions(table, wanted)]
+        return found if folders is None else [file for file in found if file.folder in folders]
 
     def earlier(self) -> list[LakeFile]:
         """None: old rows have null in the columns that came later."""
@@ -182,8 +194,11 @@ def storage_options(place: Place) -> dict[str, str] | None:
     return None
 
 
-def _actions(table: DeltaTable) -> Iterator[dict[str, Any]]:
+def _actions(table: DeltaTable, queues: Collection[str] | None) -> Iterator[dict[str, Any]]:
+    """What the table knows of the files of some queues, or of all."""
     found = pa.table(table.get_add_actions(flatten=True))
+    if queues is not None:
+        found = found.filter(pc.is_in(found.column("partition.queue"), pa.array(list(queues), pa.string())))
     wanted = (
         "path", "size_bytes", "num_records", "partition.queue", "partition.date", "min.seq", "max.seq", "min.generation",
         "max.generation", "min.created_at", "max.created_at",

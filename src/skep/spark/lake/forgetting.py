@@ -67,10 +67,14 @@ def finish(lake: Lake) -> None:
     if not pending.exists():
         return
     there = {file.uri for file in lake.files()}
-    for uri in msgspec.json.decode(pending.read_bytes(), type=list[str]):
-        if uri not in there:  # the commit took effect
-            Place(uri).delete()
-    pending.delete()
+    noted = msgspec.json.decode(pending.read_bytes(), type=list[str])
+    _delete(lake, [uri for uri in noted if uri not in there])  # where the commit took effect
+
+
+def _delete(lake: Lake, uris: Sequence[str]) -> None:
+    for uri in uris:
+        Place(uri).delete()
+    (lake.root / OWN / PENDING).delete()
 
 
 def _rewrite(
@@ -92,7 +96,7 @@ def _rewrite(
         old = [one.old for one in changed]
         (lake.root / OWN / PENDING).write_whole(msgspec.json.encode([file.uri for file in old]))
         lake.commit(LakeChange(added=made, removed=old))
-        finish(lake)
+        _delete(lake, [file.uri for file in old])
     return sum(one.forgotten for one in changed)
 
 

@@ -7,8 +7,11 @@ is in the table whole or not at all, and once. A lake in a folder has a catalog 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, field
@@ -23,12 +26,12 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue, In, Reference
 from pyiceberg.expressions.literals import literal
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, TableProperties
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.table import CommitTableResponse, Table, TableProperties, Transaction
+from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform, VoidTransform, YearTransform
 from pyiceberg.types import (
     BinaryType,
     IntegerType,
@@ -48,7 +51,12 @@ from skep.spark.lake.table import MESSAGES, OWN, Folder, LakeChange
 
 CATALOG_FILE = "catalog.db"
 NAMESPACE = "skep"
-STATE = "skep.state"
+STATE, ROOT = "skep.state", "skep.lake"
+"""Properties of the table: how far it is, and the lake that it belongs to."""
+CATALOG_NOTE = "catalog.json"
+"""The named catalog that knows the table of a lake."""
+FOOTERS_AT_ONCE = 16
+"""How many new files are opened at a time, for what the table keeps of each."""
 COLUMNS = ("queue", *KEPT.names)
 """The columns of a file. The day is not one of them: Iceberg has it from `created_at`."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,6 +77,8 @@ SCHEMA = Schema(
 PARTITIONS = PartitionSpec(
     PartitionField(1, 1000, IdentityTransform(), "queue"), PartitionField(13, 1001, DayTransform(), "date")
 )
+FITTING = {"queue": (IdentityTransform,), "created_at": (DayTransform, MonthTransform, YearTransform)}
+"""The partitions that a file of a queue and a day is always in one of."""
 UNMEASURED = ("message_id", "payload", "payload_bytes", "headers.key", "headers.value")
 """The columns without smallest and largest values."""
 PROPERTIES = {
@@ -95,8 +105,9 @@ class IcebergLake:
     def __init__(self, root: Place, tenant: str, catalog: str | None = None) -> None:
         self.root = root
         self._tenant = tenant
-        self._name = f"{_names(catalog)[1]}.{MESSAGES}"
-        self._catalog = _catalog(root, catalog)
+        self._named = _chosen(root, catalog)
+        self._name = f"{_names(self._named)[1]}.{MESSAGES}"
+        self._catalog = _catalog(root, self._named)
         self._opened: Table | None = None
         self._state = TableState(tenant=tenant)
         self._look()
@@ -111,42 +122,50 @@ class IcebergLake:
         return self._state.generations.get(queue, FIRST)
 
     def plan(self) -> FilePlan:
+        if self._opened is not None:
+            _check_partitions(self._opened)
         return FilePlan(self._data(), "part", COLUMNS)
 
     def commit(self, change: LakeChange) -> None:
         """Commit files together with the last seqs. Refused when another process has written meanwhile."""
-        table = self._opened or self._made()
         state = TableState(
             tenant=self._tenant, through=self._state.through | dict(change.through),
             logs=self._state.logs | dict(change.logs),
             generations=self._state.generations | {q: n for q, n in change.generations.items() if n != FIRST},
         )  # fmt: skip
-        told = msgspec_json.encode(state).decode()
+        with closing(self._catalog):
+            table = self._opened or self._made()
+            transaction, snapshot_id = self._prepared(table, change, state)
+            try:
+                transaction.commit_transaction()
+            except Exception as error:  # the clients of catalogs have errors of their own
+                table.refresh()
+                if table.snapshot_by_id(snapshot_id) is None:
+                    raise self._taken() if isinstance(error.__cause__, CommitFailedException) else error from None
+        self._opened, self._state = table, _state(table)
+
+    def _prepared(self, table: Table, change: LakeChange, state: TableState) -> tuple[Transaction, int]:
+        """A transaction to be committed, and the snapshot that the table has then."""
         removed = {file.uri for file in change.removed}
         old = [one for one in self._data_files(table) if one.file_path in removed] if removed else []
-        try:
-            with table.transaction() as transaction:
-                if any(name not in table.schema().column_names for name in COLUMNS):  # a table of an earlier version
-                    with transaction.update_schema() as evolved:
-                        evolved.union_by_name(SCHEMA)
-                transaction.set_properties({STATE: told})
-                update = transaction.update_snapshot()
-                with update.overwrite() if old else update.fast_append() as snapshot:
-                    added = iter([file.uri for file in change.added])
-                    for one in parquet_files_to_data_files(table.io, transaction.table_metadata, added):
-                        snapshot.append_data_file(one)
-                    for one in old:
-                        snapshot.delete_data_file(one)
-        except (CommitFailedException, CommitStateUnknownException) as error:
-            table.refresh()
-            if table.properties.get(STATE) != told or not self._has(table, change):
-                raise self._taken() if isinstance(error, CommitFailedException) else error from None
-        self._opened, self._state = table, state
-
-    def _has(self, table: Table, change: LakeChange) -> bool:
-        """Whether a commit took effect though its answer was lost."""
-        there = {one.file_path for one in self._data_files(table, {file.queue for file in change.added})}
-        return all(file.uri in there for file in change.added)
+        if _state(table) != self._state or len(old) != len(removed):
+            raise self._taken()
+        transaction = table.transaction()
+        if any(name not in table.schema().column_names for name in COLUMNS):  # a table of an earlier version
+            with transaction.update_schema() as evolved:
+                evolved.union_by_name(SCHEMA)
+        noted = {STATE: msgspec_json.encode(state).decode()}
+        if TableProperties.DEFAULT_NAME_MAPPING not in table.properties:
+            # Our files have names of columns, and no numbers.
+            noted[TableProperties.DEFAULT_NAME_MAPPING] = table.schema().name_mapping.model_dump_json()
+        transaction.set_properties(noted)
+        update = transaction.update_snapshot()
+        with update.overwrite() if old else update.fast_append() as snapshot:
+            for one in _described(table, transaction, [file.uri for file in change.added]):
+                snapshot.append_data_file(one)
+            for one in old:
+                snapshot.delete_data_file(one)
+        return transaction, snapshot.snapshot_id
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
         if self._opened is None:
@@ -167,14 +186,11 @@ class IcebergLake:
         table = self._opened
         if table is None:
             return 0
-        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(seconds=older_seconds)).commit()
-        table.refresh()
-        kept = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
-        for snapshot in table.snapshots():
-            kept.add(snapshot.manifest_list)
-            for manifest in snapshot.manifests(table.io):
-                kept.add(manifest.manifest_path)
-                kept |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
+        oldest_kept = datetime.now(UTC) - timedelta(seconds=older_seconds)
+        with closing(self._catalog):
+            table.maintenance.expire_snapshots().older_than(oldest_kept).commit()
+            table.refresh()
+        kept = _named(table)
         oldest = time.time() - older_seconds
         gone = [
             found.place for found in (self.root / MESSAGES).below_it()
@@ -186,37 +202,52 @@ class IcebergLake:
 
     def _look(self) -> None:
         """Read the table, if there is one."""
-        try:
-            table = self._catalog.load_table(self._name)
-        except NoSuchTableError:
-            return
-        kept = table.properties.get(STATE)
-        if kept is None:
+        with closing(self._catalog):
+            try:
+                table = self._catalog.load_table(self._name)
+            except NoSuchTableError:
+                return
+        self._check(table)
+        self._opened, self._state = table, _state(table)
+
+    def _check(self, table: Table) -> None:
+        """Check that the table is that of this lake and tenant."""
+        if STATE not in table.properties:
             raise SkepError(
                 Code.INVALID_REQUEST, f"the Iceberg table {self._name} is not one of Skep's: name another --catalog"
             )
-        self._opened, self._state = table, msgspec_json.decode(kept, type=TableState)
-        if self._state.tenant != self._tenant:
+        lake = Place(table.properties.get(ROOT, Place(table.location()).parent.uri))
+        if lake != self.root:
             raise SkepError(
                 Code.INVALID_REQUEST,
-                f"{self.root} is the lake of tenant {self._state.tenant!r}, not of {self._tenant!r}: name another",
+                f"the Iceberg table {self._name} belongs to the lake {lake}, not to {self.root}: name another namespace of the catalog, "
+                f"--catalog {_names(self._named)[0]}.NAMESPACE",
+            )
+        tenant = _state(table).tenant
+        if tenant != self._tenant:
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"{self.root} is the lake of tenant {tenant!r}, not of {self._tenant!r}: name another",
             )
 
     def _made(self) -> Table:
         """Make the table."""
+        if self._named is not None:
+            noted = ".".join(_names(self._named))
+            (self.root / OWN / CATALOG_NOTE).write_whole(msgspec_json.encode({"catalog": noted}))
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        first = {STATE: msgspec_json.encode(self._state).decode()}
+        first = {STATE: msgspec_json.encode(self._state).decode(), ROOT: self.root.uri}
         try:
-            table = self._catalog.create_table(
+            return self._catalog.create_table(
                 self._name, SCHEMA, location=(self.root / MESSAGES).uri, partition_spec=PARTITIONS,
                 properties=PROPERTIES | first,
             )  # fmt: skip
-        except TableAlreadyExistsError:
-            raise self._taken() from None
-        with table.transaction() as transaction:  # our files have names of columns, and no numbers
-            names = table.schema().name_mapping.model_dump_json()
-            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
-        return table
+        except TableAlreadyExistsError:  # by another run, or by this one, whose request was repeated
+            table = self._catalog.load_table(self._name)
+            self._check(table)
+            if _state(table) != self._state:
+                raise self._taken() from None
+            return table
 
     def _data(self) -> Place:
         return self.root / MESSAGES / "data"
@@ -225,7 +256,14 @@ class IcebergLake:
         chosen = (
             AlwaysTrue() if queues is None else In(term=Reference("queue"), values={literal(queue) for queue in queues})
         )
-        return [task.file for task in table.scan(row_filter=chosen).plan_files()]
+        tasks = list(table.scan(row_filter=chosen).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"another program has deleted single rows of {self._name} without rewriting their files, and Skep would bring them back. "
+                "Rewrite these files first, for example with Spark's rewrite_data_files, and delete with skep lake forget",
+            )
+        return [task.file for task in tasks]
 
     def _taken(self) -> SkepError:
         return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
@@ -237,13 +275,50 @@ def _names(catalog: str | None) -> tuple[str, str]:
     return name, namespace or NAMESPACE
 
 
+def _chosen(root: Place, named: str | None) -> str | None:
+    """The catalog of a lake: that which its table was made in, or else the named one; None is the lake's own."""
+    try:
+        noted = msgspec_json.decode((root / OWN / CATALOG_NOTE).read_bytes(), type=dict[str, str])["catalog"]
+    except FileNotFoundError:
+        if named is not None and root.is_local and (root / OWN / CATALOG_FILE).local.exists():
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"the lake {root} has a catalog of its own: leave out --catalog, or name another --lake",
+            ) from None
+        return named
+    if named is not None and ".".join(_names(named)) != noted:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the lake {root} is in the catalog {noted}: use --catalog {noted}, or name another --lake",
+        )
+    return noted
+
+
+def _careful(catalog: Catalog) -> Catalog:
+    """A catalog whose refusals do not count as certain.
+
+    When the answer to a commit is lost, its client may send it again, and it is refused because of itself. pyiceberg would then
+    delete the files of the snapshot that the table has.
+    """
+    commit = catalog.commit_table
+
+    def commit_table(table: Table, requirements: tuple[Any, ...], updates: tuple[Any, ...]) -> CommitTableResponse:
+        try:
+            return commit(table, requirements, updates)
+        except CommitFailedException as error:
+            raise CommitStateUnknownException(str(error)) from error
+
+    catalog.commit_table = commit_table  # type: ignore[method-assign]
+    return catalog
+
+
 def _catalog(root: Place, named: str | None) -> Catalog:
     """The named catalog, as pyiceberg is configured (its file, or PYICEBERG_CATALOG__NAME__URI); else that of the lake's folder."""
     found = {"s3.endpoint": s3_endpoint(), "s3.region": s3_region()}
     options: dict[str, Any] = {name: value for name, value in found.items() if value}
     if named is not None:
         try:
-            return load_catalog(_names(named)[0], **options)
+            return _careful(load_catalog(_names(named)[0], **options))
         except ValueError as error:
             raise SkepError(
                 Code.INVALID_REQUEST,
@@ -257,7 +332,43 @@ def _catalog(root: Place, named: str | None) -> Catalog:
         )
     make_folder((root / OWN).local)
     file = (root / OWN / CATALOG_FILE).local
-    return load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{file}", warehouse=root.uri, **options)
+    return _careful(load_catalog(NAMESPACE, type="sql", uri=f"sqlite:///{file}", warehouse=root.uri, **options))
+
+
+def _state(table: Table) -> TableState:
+    return msgspec_json.decode(table.properties[STATE], type=TableState)
+
+
+def _described(table: Table, transaction: Transaction, added: Sequence[str]) -> Iterable[DataFile]:
+    """What the table keeps of new files, which is at their ends."""
+    describe = partial(parquet_file_to_data_file, table.io, transaction.table_metadata)
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+        return list(pool.map(describe, added))
+
+
+def _named(table: Table) -> set[str]:
+    """The files that the snapshots of a table name."""
+    about = table.metadata
+    named = {table.metadata_location, *(one.metadata_file for one in about.metadata_log)}
+    named |= {one.statistics_path for one in (*about.statistics, *about.partition_statistics)}
+    for snapshot in table.snapshots():
+        named.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            named.add(manifest.manifest_path)
+            named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
+    return named
+
+
+def _check_partitions(table: Table) -> None:
+    """Check that a file of a queue and a day can only be in one partition, as Iceberg requires."""
+    for one in table.spec().fields:
+        column = table.schema().find_column_name(one.source_id)
+        if not isinstance(one.transform, (*FITTING.get(column or "", ()), VoidTransform)):
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"{'.'.join(table.name())} has partitions by {one.transform}({column}), and a file of Skep, which has messages of a queue and a day, "
+                "may be in several of them. Partition it by queue, day(created_at), month(created_at) or year(created_at)",
+            )
 
 
 def _file(table: Table, one: DataFile) -> LakeFile:

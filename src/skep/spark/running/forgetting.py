@@ -191,8 +191,15 @@ def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
         ]
         for queue in news
     }
+    through = {queue: context.lake.through(queue) or 0 for queue in news}
     forget_everywhere(context, seqs)
-    note.write_whole(msgspec.json.encode(known | {queue: (one.log, one.forgotten) for queue, one in news.items()}))
+    # In an object store another run may be about to add messages that it read before they were forgotten: those of later seqs.
+    obeyed = {
+        queue: (one.log, one.forgotten)
+        for queue, one in news.items()
+        if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]
+    }
+    note.write_whole(msgspec.json.encode(known | obeyed))
 
 
 def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
