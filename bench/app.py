@@ -52,6 +52,9 @@ Cases = Annotated[
     ],
     Parameter(help="Which cases to measure; all, when not given.", negative=()),
 ]
+Queues = Annotated[int, Parameter(help="How many queues have messages that night.")]
+NightMessages = Annotated[int, Parameter(name="--messages", help="How many messages have come since the last night.")]
+Gigabytes = Annotated[int, Parameter(help="How large their payloads are together.")]
 Stores = Annotated[Literal["sqlite", "postgres", "both"], Parameter(help="Which store to measure.")]
 
 
@@ -142,6 +145,23 @@ def size(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both
     from bench.size import run as bench
 
     _measure(lambda: bench.run(_stores(store), quick, case), bench.TARGETS, as_json)
+
+
+@bench_app.command
+def night(
+    *,
+    quick: Quick = False,
+    as_json: AsJson = False,
+    queues: Queues = 10_000,
+    messages: NightMessages = 10**9,
+    gigabytes: Gigabytes = 10_000,
+) -> None:
+    """What the archive of a night takes on 1, 10 and 100 executors: a simulation of what is measured here on PostgreSQL."""
+    from bench.night import run as bench
+    from bench.night.model import Night
+
+    meant = Night(queues, messages, gigabytes * 10**9)
+    _measure(lambda: bench.run(meant, quick), bench.TARGETS, as_json, bench.table_of_nights)
 
 
 def _stores(store: str) -> list[str]:

@@ -402,15 +402,17 @@ def drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def stream(messages: int = STREAM_MESSAGES, partitions: int = PARTITION_KEYS) -> bytes:
+def stream(
+    messages: int = STREAM_MESSAGES, partitions: int = PARTITION_KEYS, payload_bytes: int = PAYLOAD_BYTES
+) -> bytes:
     """An Arrow stream of messages that all differ, so that no file format can make light of them."""
     random = np.random.default_rng(7)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     head, tail = np.frombuffer(b'{"x":"', np.uint8), np.frombuffer(b'"}', np.uint8)
-    width = PAYLOAD_BYTES - len(head) - len(tail)
+    width = payload_bytes - len(head) - len(tail)
     middle_part = digits[random.integers(0, 16, (messages, width), dtype=np.uint8)]
     whole = np.hstack([np.tile(head, (messages, 1)), middle_part, np.tile(tail, (messages, 1))])
-    offsets = np.arange(messages + 1, dtype=np.int32) * PAYLOAD_BYTES
+    offsets = np.arange(messages + 1, dtype=np.int32) * payload_bytes
     payload = pa.StringArray.from_buffers(messages, pa.py_buffer(offsets), pa.py_buffer(whole))
     partition = pa.array([f"customer-{number % partitions:06d}" for number in range(messages)])
     batch = pa.record_batch({"payload": payload, "partition": partition})
