@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Literal
 
+import pyarrow as pa
+
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.environment import cure
@@ -118,12 +120,9 @@ def _check_reached(root: Place) -> None:
         root.folders()
     except FileNotFoundError:
         return  # the lake is not there yet
-    except OSError as error:
-        raise SkepError(
-            Code.INVALID_REQUEST,
-            f"{root} cannot be listed: {error}. Look at the name of the bucket, the credentials and the address of the store: they come from "
-            "the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
-        ) from None
+    except (OSError, pa.ArrowException) as error:
+        told = str(error).partition("\n")[0]
+        raise SkepError(Code.INVALID_REQUEST, f"{root} cannot be listed: {told}. {root.cure}") from None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,17 @@ S3_TRIES = 10
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 """The longest silence of a request to S3. Without it a lost answer would be waited for without end."""
+GCS_RETRY_SECONDS = 60.0
+CURES = {
+    "s3": "Look at the name of the bucket, the credentials and the address of the store: they come from the environment "
+    "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
+    "gs": "Look at the name of the bucket and the credentials: gcloud auth application-default login, or the file that "
+    "GOOGLE_APPLICATION_CREDENTIALS names",
+    "abfss": "Look at container, account and credentials: az login, or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET. "
+    "The account needs the hierarchical namespace",
+    "hdfs": "Hadoop's client must be on this machine, and on the executors: JAVA_HOME, HADOOP_HOME, and CLASSPATH=$(hadoop classpath --glob)",
+}
+"""What a user can do when a place cannot be reached."""
 
 
 class FoundFile(NamedTuple):
@@ -79,6 +91,11 @@ class Place(Struct, frozen=True):
             container, _, below = rest.partition("/")
             return f"{container.partition('@')[0]}/{below}"
         return "/" + rest.partition("/")[2] if scheme == "hdfs" else rest
+
+    @property
+    def cure(self) -> str:
+        """What to look at when it cannot be reached."""
+        return CURES[self.uri.partition("://")[0]]
 
     def below(self, found: Place) -> str:
         """The name of a place below this one."""
@@ -232,6 +249,8 @@ def _file_system(root: str, process: int) -> pafs.FileSystem:  # noqa: ARG001 - 
                 connect_timeout=CONNECT_SECONDS, request_timeout=REQUEST_SECONDS,
                 retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=S3_TRIES),
             )  # fmt: skip
+        case "gs":  # without a bucket it has no URI
+            return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=GCS_RETRY_SECONDS))
         case _:
             found, _ = pafs.FileSystem.from_uri(f"{root}/")
             return found

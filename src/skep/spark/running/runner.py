@@ -155,9 +155,18 @@ def _miss(context: Context, lost: Sequence[str]) -> None:
 
 def _end(run: Run, folder: Place, teller: Teller | None) -> None:
     run.settle(datetime.now(UTC))
-    write_down(run, folder)
+    try:
+        write_down(run, folder)
+    except OSError as error:
+        log.warning("%s", _no_record(folder, error))
+        run.error = run.error or _no_record(folder, error)
+        run.settle(datetime.now(UTC))
     if teller is not None:
         teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
+
+
+def _no_record(folder: Place, error: OSError) -> str:
+    return f"the record of the run cannot be written to {folder}: {told(error)}"
 
 
 def write_down(run: Run, folder: Place) -> None:
@@ -175,9 +184,11 @@ def _spark_log(folder: Place) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="skep-run-") as aside:
         log_file = Path(aside) / SPARK_LOG
-        yield log_file
-        if log_file.exists():
-            (folder / SPARK_LOG).write_whole(log_file.read_bytes())
+        try:
+            yield log_file
+        finally:
+            if log_file.exists():
+                _append(folder / SPARK_LOG, log_file.read_bytes())
 
 
 def _note_error(error: Exception, file: Place) -> None:
@@ -185,8 +196,15 @@ def _note_error(error: Exception, file: Place) -> None:
     if file.is_local:
         write_whole_error(error, file.local)
         return
-    before = file.read_bytes() if file.exists() else b""
-    file.write_whole(before + "".join(traceback.format_exception(error)).encode())
+    _append(file, "".join(traceback.format_exception(error)).encode())
+
+
+def _append(file: Place, more: bytes) -> None:
+    """Write more to a file of an object store. Where that fails, it must not hide how the run ended."""
+    try:
+        file.write_whole((file.read_bytes() if file.exists() else b"") + more)
+    except OSError as error:
+        log.warning("%s", _no_record(file, error))
 
 
 def _new_run(plan: RunPlan) -> Run:
