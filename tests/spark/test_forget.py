@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from skep.spark.lake.forgetting import PENDING, Seqs, TableFile, forget_in_file, forget_rows
+from skep.spark.lake.forgetting import PENDING, TableFile, forget_in_file, forget_rows
 from skep.spark.lake.opening import Format, open_lake
-from skep.spark.lake.place import place_of
-from skep.spark.lake.table import OWN
+from skep.spark.lake.place import OWN, place_of
+from skep.spark.lake.tombstones import Seqs
 from tests.spark.conftest import Lake
 from tests.spark.lake_rows import Rows, add, seqs
 from tests.spark.test_lake import USUAL_FIRST, KilledError
@@ -100,6 +100,38 @@ def test_what_is_chosen_by_its_payload_is_gone_from_lake_log_and_dead_letters(la
     assert sorted(letter.source_seq for letter in lake.client.dead_letters("orders")) == [1, 3, 4, 6]
     again = ran(lake, "archive", audit=True).run
     assert (again.error, again.failed_checks(), told(lake)) == (None, [], {0, 2, 3, 5})
+
+
+def test_what_is_not_archived_yet_is_found_by_its_payload_too(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number, "customer": f"c{number % 2}"} for number in range(4)])
+    lake.client.push("others", [{"n": 10, "customer": "c1"}])
+    assert ran(lake, "archive", queues=("orders",), verify=False).run.error is None
+    lake.client.push("orders", [{"n": number, "customer": f"c{number % 2}"} for number in range(4, 8)])
+
+    tried = ran(lake, "forget", where="message.customer == 'c1'", dry_run=True).run
+    assert (tried.error, tried.stages[0].rejected) == (None, 5)
+    done = ran(lake, "forget", where="message.customer == 'c1'").run
+
+    assert (done.error, told(lake)) == (None, {0, 2})
+    assert [json.loads(bytes(one.payload))["n"] for one in lake.client.messages("orders")] == [0, 2, 4, 6]
+    assert list(lake.client.messages("others")) == []
+    again = ran(lake, "archive", audit=True).run
+    assert (again.error, again.failed_checks(), told(lake)) == (None, [], {0, 2, 4, 6})
+
+
+@pytest.mark.slow
+def test_what_is_forgotten_in_a_queue_made_anew_leaves_the_lake_s_generation_alone(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": number, "customer": "c1"} for number in range(2)])
+    assert ran(lake, "archive", verify=False).run.error is None
+    lake.client.delete_queue("orders")
+    lake.client.push("orders", [{"n": number, "customer": f"c{number}"} for number in range(2, 4)])
+
+    assert ran(lake, "forget", queues=("orders",), seqs=[(2, 2)], where="generation == 2").run.error is None
+
+    assert [json.loads(bytes(one.payload))["n"] for one in lake.client.messages("orders")] == [2]
+    assert told(lake) == {0, 1}
+    assert ran(lake, "archive", verify=False, all_remade=True).run.error is None
+    assert told(lake) == {0, 1, 2}
 
 
 @pytest.mark.slow

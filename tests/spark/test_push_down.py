@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from tests.spark.conftest import Lake
+from tests.spark.test_united import Both
 
 TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
 QUERIES = {
@@ -216,3 +217,23 @@ def test_a_queue_that_was_made_anew_is_not_taken_for_the_one_before(filled: Lake
     with pytest.raises(Exception, match="was deleted and made anew"):
         frame.where("seq > 3").count()
     assert filled.read("orders").count() == 40
+
+
+def test_lake_and_log_are_filtered_alike(filled: Lake) -> None:
+    """The first 20 messages come from the lake, the others from the log; each condition is pushed down to both."""
+    both = Both(filled.client, filled.url, filled.tenant, filled.folder / "lake")
+    both.archive(20)
+    frame = filled.read("orders", lake=str(both.root))
+    kept = filled.spark.createDataFrame(frame.collect(), frame.schema)
+
+    filtered = [frame.where(query).select(F.lit(place).alias("query"), "seq") for place, query in enumerate(FEW)]
+    rows, counts = sent(reduce(DataFrame.union, filtered))
+
+    judged = kept.selectExpr("seq", *(f"{query} AS q{place}" for place, query in enumerate(FEW))).collect()
+    assert sorted(map(tuple, rows)) == [
+        (place, row.seq) for place in range(len(FEW)) for row in judged if row[f"q{place}"]
+    ]
+    assert dict(zip(FEW, counts, strict=True)) == {query: QUERIES[query] for query in FEW}
+    told = explained(frame.where("partition IN ('p-1', 'p-2') AND seq > 3 AND payload <> 'x'").select("seq"))
+    assert "PushedFilters: [partition IN ('p-1', 'p-2'), seq >= 4], " in told
+    assert "ReadSchema: struct<partition:string,seq:bigint,payload:string> " in told

@@ -49,9 +49,9 @@ class Both(Struct, frozen=True):
         own = {"url": self.url, "tenant": self.tenant, "retrySeconds": "20", "waitSeconds": "0.1", "subscribe": QUEUE}
         return {**own, "lake": str(self.root), **more}
 
-    def archive(self, through: int) -> None:
+    def archive(self, through: int, **more: str) -> None:
         """Bring messages up to a seq into the lake, as a run of the archive does."""
-        options = source_options({**self.options(), "lake": ""})
+        options = source_options({**self.options(), "lake": "", **more})
         log = self.client.log_bounds(QUEUE).log
         with open_lake(str(self.root), self.tenant, self.kind) as lake:
             is_new = lake.log_of(QUEUE) not in (None, log)
@@ -147,6 +147,41 @@ def test_time_is_found_in_the_lake_too(both: Both) -> None:
     assert both.read(startingTimestamp="2001-01-01T00:00:00Z", endingTimestamp=times[0].isoformat()) == []
 
 
+def test_time_and_seq_travel_ends_where_it_says_also_in_the_lake(both: Both) -> None:
+    times = []
+    for number in range(1, 7):
+        both.push(number, number)
+        times.append(next(iter(both.client.messages(QUEUE, descending=True))).created_at.isoformat())
+    both.archive(4)
+    for first in range(6):
+        for last in range(first, 6):
+            wanted = list(range(first + 1, last + 1))
+            assert both.read(startingTimestamp=times[first], endingTimestamp=times[last]) == wanted
+            seqs = {"startingOffsets": f'{{"orders": {first}}}', "endingOffsets": f'{{"orders": {last}}}'}
+            assert both.read(**seqs) == wanted
+
+
+def test_the_lake_of_another_tenant_is_refused(both: Both) -> None:
+    both.push(1, 3)
+    both.archive(3)
+    with skep.Client(both.url, tenant=f"{both.tenant}-2") as client:
+        other = Both(client, both.url, f"{both.tenant}-2", both.root, both.kind)
+        other.push(1, 2)
+        with pytest.raises(SkepError, match=r"the lake of (tenant|another tenant)"):
+            other.read()
+
+
+def test_what_was_forgotten_is_not_read_before_the_lake_obeys(both: Both) -> None:
+    both.push(1, 6)
+    both.archive(4)
+    both.client.forget(QUEUE, [2, 5])
+    assert both.read() == [1, 3, 4, 6]
+    both.archive(6)
+    both.client.clear(QUEUE)
+    both.client.forget(QUEUE, [(3, 4)])
+    assert both.read() == [1, 6]
+
+
 def test_files_that_compaction_deletes_after_the_plan_are_found_again(plain: Both) -> None:
     for number in range(1, 5):
         plain.push(number, number)
@@ -175,7 +210,13 @@ def test_what_was_gone_before_it_was_archived_is_a_loss(plain: Both) -> None:
     reader, planned = plain.stream(), begin(plain.stream())
     with pytest.raises(SkepError, match=r"messages 1 to 4 of orders have been removed|messages 3 to 4"):
         batch(reader, {**planned, QUEUE: 0})
-    assert plain.read(**GOES_ON) == [5]
+    with pytest.raises(SkepError, match="messages 3 to 4"):
+        plain.read()
+    assert plain.read(**GOES_ON) == [1, 2, 5]
+    plain.client.clear(QUEUE)
+    with pytest.raises(SkepError, match="messages 3 to 5"):
+        plain.read()
+    assert plain.read(**GOES_ON) == [1, 2]
 
 
 def test_of_a_queue_made_anew_only_the_present_log_is_meant(plain: Both) -> None:

@@ -191,9 +191,9 @@ class Link:
             call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page}, archived=archived)
             self.patiently(partial(self.about(page[0]).run, call))
 
-    def forgotten(self, queue: str) -> list[TombstoneView]:
-        """The seqs of a queue that were forgotten."""
-        return self.patiently(lambda: list(self.client.forgotten(queue)))
+    def forgotten(self, queue: str, after: int = 0) -> list[TombstoneView]:
+        """The seqs of a queue that were forgotten, those after a position of the list."""
+        return self.patiently(lambda: list(self.client.forgotten(queue, after=after)))
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
         """The batches of a range, in order, each part from its server. A stream that breaks is requested again from where it broke."""

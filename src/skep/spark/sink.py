@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,9 +22,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from skep.errors import Code, SkepError
-from skep.model import DEFAULT_PARTITION
 from skep.spark.link import Link, SpreadCalls, link
 from skep.spark.options import SinkOptions
+from skep.spark.portions import STAGE_BYTES, encoded, gathered, without_nulls
 from skep.wire.staging import Attempt, PublishedAnswer
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ TYPES = {
 """The columns of a row and their types. All but the payload may be missing or null."""
 PUSH_ROWS, PUSH_BYTES = 10_000, 4 * 1024 * 1024
 """The most of one push: the server's limit of messages, and half of its limit of bytes, since headers are longer as JSON."""
-STAGE_BYTES = 16 * 1024 * 1024
-"""The bytes that a task gathers before it sends them; less than the server's limit."""
 QUERY_PROPERTY, EPOCH_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 """Spark's properties of a streaming task: its query and its batch, the same after restarts. The writer is told neither."""
 
@@ -280,48 +277,3 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """On the driver: drop them."""
         self._writing.forget(messages)
-
-
-def gathered(batches: Iterator[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches in portions of at most so many rows and bytes. A batch that is too large by itself is cut."""
-    portion: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        starts = range(0, batch.num_rows, most_rows)
-        for piece in chain.from_iterable(_halves(batch.slice(start, most_rows), most_bytes) for start in starts):
-            if portion and (rows + piece.num_rows > most_rows or size + piece.nbytes > most_bytes):
-                yield portion
-                portion, rows, size = [], 0, 0
-            portion.append(piece)
-            rows += piece.num_rows
-            size += piece.nbytes
-    if portion:
-        yield portion
-
-
-def _halves(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Halve a batch until each piece fits or is one row. Long rows may lie side by side, so the mean length says nothing."""
-    if batch.nbytes <= most_bytes or batch.num_rows == 1:
-        yield batch
-        return
-    middle = batch.num_rows // 2
-    yield from _halves(batch.slice(0, middle), most_bytes)
-    yield from _halves(batch.slice(middle), most_bytes)
-
-
-def without_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the default partition in place of null."""
-    index = batch.schema.get_field_index("partition")
-    if index < 0 or not batch.column(index).null_count:
-        return batch
-    filled = batch.column(index).fill_null(DEFAULT_PARTITION)
-    return batch.set_column(index, "partition", filled)
-
-
-def encoded(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches as the bytes of one Arrow stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())

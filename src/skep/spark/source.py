@@ -84,20 +84,20 @@ def portions(
         for first, last, _ in split_at(one.first, one.last, archived.get(one.queue))
     ]
     tasks = packed(split(cut, at_least), at_least)
-    return [
-        Portion([_part(one, bounds[one.queue].log, archived.get(one.queue), lake) for one in task]) for task in tasks
-    ]
+    return [Portion([_part(one, bounds[one.queue], archived.get(one.queue), lake) for one in task]) for task in tasks]
 
 
-def _part(stretch: QueueStretch, log: int, archived: Archived | None, lake: LakeIndex | None) -> QueuePart:
+def _part(stretch: QueueStretch, bounds: Bounds, archived: Archived | None, lake: LakeIndex | None) -> QueuePart:
     if lake is None or archived is None or stretch.last > archived.through:
-        return QueuePart(stretch, log)
-    return QueuePart(stretch, log, lake.part(stretch.queue, archived.generation, stretch.first, stretch.last))
+        return QueuePart(stretch, bounds.log)
+    return QueuePart(stretch, bounds.log, lake.part(bounds, archived.generation, stretch.first, stretch.last))
 
 
 def lake_index(options: SourceOptions) -> LakeIndex | None:
     """The lake of a read of lake and log, as it is now."""
-    return None if options.lake is None else LakeIndex(options.lake, options.connection.tenant)
+    if options.lake is None:
+        return None
+    return LakeIndex(options.lake, options.connection.tenant, link(options.connection).forgotten)
 
 
 def widened(bounds: Mapping[str, Bounds], lake: LakeIndex | None) -> dict[str, Bounds]:
@@ -122,8 +122,8 @@ def messages(server: Link, options: SourceOptions, schema: pa.Schema, portion: P
             yield from lake_messages(options, schema, part.in_lake)
         else:
             unread[part] = yield from _messages(server, options, schema, part)
-    for part, first, last in _lost(server, options, unread, None):
-        yield from _archived_since(options, schema, part, first, last)
+    for bounds, first, last in _lost(server, options, unread, None):
+        yield from _archived_since(options, schema, bounds, first, last)
 
 
 def _messages(
@@ -145,32 +145,31 @@ def _messages(
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
             if found > expected:
-                for _, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
-                    yield from _archived_since(options, schema, part, first_lost, last_lost)
+                for bounds, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
+                    yield from _archived_since(options, schema, bounds, first_lost, last_lost)
             expected = batch.column("seq")[-1].as_py() + 1
             yield rows_of(batch if sealed != "blank" else without_sealed(batch), stretch.queue, schema)
     return expected
 
 
 def _archived_since(
-    options: SourceOptions, schema: pa.Schema, part: QueuePart, first: int, last: int
+    options: SourceOptions, schema: pa.Schema, bounds: Bounds, first: int, last: int
 ) -> Iterator[pa.RecordBatch]:
     """Messages that retention removed from the log before they were read: from the lake, which had them before."""
     lake = lake_index(options)
-    bounds = Bounds(part.stretch.queue, first, last, None, part.log)
     archived = None if lake is None else lake.archived(bounds)
     there = 0 if archived is None else min(archived.through, last)
     if lake is not None and archived is not None and first <= there:
-        yield from lake_messages(options, schema, lake.part(part.stretch.queue, archived.generation, first, there))
+        yield from lake_messages(options, schema, lake.part(bounds, archived.generation, first, there))
     if there < last:
-        offset_ranges.lose(options, offset_ranges.lost(part.stretch.queue, max(first, there + 1), last))
+        offset_ranges.lose(options, offset_ranges.lost(bounds.queue, max(first, there + 1), last))
 
 
 def _lost(
     server: Link, options: SourceOptions, unread: Mapping[QueuePart, int], through: int | None
-) -> Iterator[tuple[QueuePart, int, int]]:
-    """The parts of which messages were removed before they were read, because the log now begins after the first unread seq, and the
-    first and the last of these messages. It is an error, or a warning, when the whole log is gone. ``through`` is the last seq that is meant; by default it is the last one of the part.
+) -> Iterator[tuple[Bounds, int, int]]:
+    """The bounds of the logs of which messages were removed before they were read, because the log now begins after the first unread
+    seq, and the first and the last of these messages. It is an error, or a warning, when the whole log is gone. ``through`` is the last seq that is meant; by default it is the last one of the part.
 
     Other missing seqs are no loss: they belong to other partitions, or were removed one by one, as a replay does with dead letters.
     All parts are checked together, so that thousands of small queues need only a few requests.
@@ -184,4 +183,4 @@ def _lost(
         elif bounds.log != part.log:
             offset_ranges.lose(options, offset_ranges.remade(queue, first - 1))
         elif first <= last and bounds.first_seq > first:
-            yield part, first, min(bounds.first_seq - 1, last)
+            yield bounds, first, min(bounds.first_seq - 1, last)

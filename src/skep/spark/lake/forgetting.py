@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from skep.spark.lake.files import FilePlan, LakeFile, write_files
-from skep.spark.lake.place import Place
+from skep.spark.lake.place import OWN, Place
 from skep.spark.lake.reading import rows_of_file
-from skep.spark.lake.table import OWN, Lake, LakeChange, check_seen
+from skep.spark.lake.table import Lake, LakeChange, check_seen
+from skep.spark.lake.tombstones import Seqs, is_forgotten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,14 +34,6 @@ FILES_AT_ONCE = 256
 PENDING = "forgetting.json"
 """The files that are deleted after a commit. It is written before the commit."""
 OUTCOME = "old string, made string, forgotten bigint"
-
-
-class Seqs(NamedTuple):
-    """Seqs of one generation of a queue, both ends inclusive."""
-
-    generation: int
-    first: int
-    last: int
 
 
 class _Rewritten(Struct):
@@ -111,7 +104,7 @@ def _rewrite_task(
             file = files[number]
             seqs = forgotten[file.queue]
             count = sum(
-                pc.sum(_is_forgotten(rows, seqs)).as_py() or 0
+                pc.sum(is_forgotten(rows, seqs)).as_py() or 0
                 for rows in rows_of_file(file, ("generation", "seq"), between=_span(seqs))
             )
             made = list(write_files(_kept(file, seqs), plan)) if count else []
@@ -123,22 +116,9 @@ def _rewrite_task(
 
 def _kept(file: LakeFile, seqs: Sequence[Seqs]) -> Iterator[pa.RecordBatch]:
     for rows in rows_of_file(file):
-        kept = rows.filter(pc.invert(_is_forgotten(rows, seqs)))
+        kept = rows.filter(pc.invert(is_forgotten(rows, seqs)))
         if kept.num_rows:
             yield kept
-
-
-def _is_forgotten(rows: pa.RecordBatch, seqs: Sequence[Seqs]) -> pa.BooleanArray:
-    """Whether each row is one of some seqs."""
-    numbers = rows.column("seq").to_numpy()
-    generations = rows.column("generation").to_numpy(zero_copy_only=False)
-    found = np.zeros(len(numbers), bool)
-    for generation in {one.generation for one in seqs}:
-        mine = sorted((one.first, one.last) for one in seqs if one.generation == generation)
-        firsts, lasts = np.array([first for first, _ in mine]), np.array([last for _, last in mine])
-        place = np.searchsorted(firsts, numbers, side="right") - 1
-        found |= (place >= 0) & (numbers <= lasts[np.maximum(place, 0)]) & (generations == generation)
-    return pa.array(found)
 
 
 def _concerned(file: LakeFile, seqs: Sequence[Seqs]) -> bool:
@@ -202,7 +182,7 @@ def forget_in_file(file: TableFile, forgotten: Mapping[str, Sequence[Seqs]]) -> 
         newest = pa.repeat(pa.scalar(max(one.generation for one in seqs), pa.int32()), table.num_rows)
         generation = table.column("generation").combine_chunks() if "generation" in table.column_names else newest
         seq = table.column("seq").combine_chunks().cast(pa.int64())
-        mine = _is_forgotten(pa.RecordBatch.from_pydict({"seq": seq, "generation": generation}), seqs)
+        mine = is_forgotten(pa.RecordBatch.from_pydict({"seq": seq, "generation": generation}), seqs)
         if file.queue is None:
             mine = pc.and_(mine, pc.equal(table.column("queue").combine_chunks(), queue))
         is_gone |= mine.to_numpy(zero_copy_only=False)

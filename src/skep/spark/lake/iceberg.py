@@ -45,9 +45,9 @@ from pyiceberg.types import (
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile
-from skep.spark.lake.place import Place, s3_endpoint, s3_region
+from skep.spark.lake.place import OWN, Place, s3_endpoint, s3_region
 from skep.spark.lake.rows import DATA_KEY, FIRST, KEPT
-from skep.spark.lake.table import MESSAGES, OWN, Folder, LakeChange
+from skep.spark.lake.table import MESSAGES, Folder, LakeChange
 
 CATALOG_FILE = "catalog.db"
 NAMESPACE = "skep"

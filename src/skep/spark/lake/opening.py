@@ -14,8 +14,8 @@ from skep.runtime.private_files import make_folder
 from skep.spark.environment import cure
 from skep.spark.lake.files import LakeFile
 from skep.spark.lake.parquet import ParquetLake, ParquetView, is_parquet
-from skep.spark.lake.place import Place, place_of
-from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Folder, Lake, LakeView
+from skep.spark.lake.place import OWN, Place, place_of
+from skep.spark.lake.table import MADE_BY, MESSAGES, Archived, Folder, Lake, LakeView
 
 Format = Literal["parquet", "delta", "iceberg"]
 
@@ -73,7 +73,7 @@ def view_of(root: Place, tenant: str, catalog: str | None = None) -> LakeView:
     kind = "iceberg" if catalog is not None else existing_format(root)
     if kind is None:
         raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {root} yet; {MADE_BY}")
-    return ParquetView(root) if kind == "parquet" else _OpenedLake(lake_of(root, tenant, kind, catalog))
+    return ParquetView(root, tenant) if kind == "parquet" else _OpenedLake(lake_of(root, tenant, kind, catalog))
 
 
 def format_of(root: Place, kind: Format | None = None, catalog: str | None = None) -> Format:

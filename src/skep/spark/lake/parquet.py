@@ -22,9 +22,9 @@ from msgspec import Struct, field
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile, folder_name
-from skep.spark.lake.place import Place, sync
+from skep.spark.lake.place import OWN, Place, sync
 from skep.spark.lake.rows import FIRST
-from skep.spark.lake.table import MADE_BY, MESSAGES, OWN, Archived, Folder, LakeChange
+from skep.spark.lake.table import MADE_BY, MESSAGES, Archived, Folder, LakeChange
 
 FORMAT = 2
 """The present format. The first one had a VARIANT, which only Spark reads, and no generations."""
@@ -65,7 +65,7 @@ class ParquetLake:
         self._table = root / MESSAGES
         self._own = root / OWN
         make_folder(self._own.local)
-        self._state = _load(root, tenant)
+        self._state = _checked(root, tenant) or State(tenant=tenant)
         self._finish()
 
     def through(self, queue: str) -> int | None:
@@ -141,8 +141,9 @@ class ParquetLake:
 class ParquetView:
     """A table of Parquet files as a reader sees it, while another process may be writing to it. It changes nothing."""
 
-    def __init__(self, root: Place) -> None:
+    def __init__(self, root: Place, tenant: str) -> None:
         self.root = root
+        self._tenant = tenant
         self._table = root / MESSAGES
 
     def archived(self, queue: str) -> Archived | None:
@@ -169,7 +170,7 @@ class ParquetView:
         return sorted(found.values(), key=lambda file: (file.folder, file.first_seq))
 
     def _read(self) -> State:
-        state = state_of(self.root)
+        state = _checked(self.root, self._tenant)
         if state is None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {self.root} yet; {MADE_BY}")
         return state
@@ -188,7 +189,8 @@ def state_of(root: Place) -> State | None:
         return None
 
 
-def _load(root: Place, tenant: str) -> State:
+def _checked(root: Place, tenant: str) -> State | None:
+    """The state of the lake of a tenant; None when there is none."""
     try:
         state = state_of(root)
     except msgspec.DecodeError as error:
@@ -196,7 +198,7 @@ def _load(root: Place, tenant: str) -> State:
             Code.INVALID_REQUEST, f"{root / OWN / 'state.json'} is damaged ({error}); restore it from a backup"
         ) from None
     if state is None:
-        return State(tenant=tenant)
+        return None
     if state.format > FORMAT:
         raise SkepError(Code.INVALID_REQUEST, f"{root} was written by another version of Skep (format {state.format})")
     if state.tenant != tenant:

@@ -26,6 +26,8 @@ from skep.errors import Code, SkepError
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+OWN = "_skep"
+"""The folder of our own files in a lake. Spark and other readers skip names that begin with an underscore."""
 SCHEMES = ("file", "s3", "gs", "abfss", "hdfs")
 S3_TRIES = 10
 """How often a request to S3 is sent when the store is busy (SlowDown) or the answer is lost; the pauses grow."""

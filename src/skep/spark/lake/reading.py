@@ -6,16 +6,24 @@ by the same library that wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
+from skep.errors import Code, SkepError
 from skep.spark.lake.files import LakeFile, folder_name
 from skep.spark.lake.rows import DATA_KEY, FIRST, KEPT, LAKE, divided
 from skep.spark.lake.sealed import OPENED_BY, Opening, has_sealed
+from skep.spark.lake.tombstones import Seqs, is_forgotten
+from skep.spark.push_down import LAST_MICROS
+from skep.wire.times import to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,43 +40,147 @@ READ_TASK_BYTES = 128 * 1024**2
 """About how much of the files one task reads."""
 
 
+class RowChoice(Struct, frozen=True, kw_only=True):
+    """The rows that a read wants of a file: those of one generation between two seqs that have one of the values of each column."""
+
+    generation: int
+    first: int
+    last: int
+    values: Mapping[str, Sequence[str]] = {}
+    forgotten: Sequence[Seqs] = ()
+    """Rows that are not wanted: their messages were forgotten, and the lake still has them."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return ("generation", "seq", *self.values)
+
+    def has(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Whether each row is wanted."""
+        seq = rows.column("seq")
+        found = pc.and_(pc.greater_equal(seq, self.first), pc.less_equal(seq, self.last))
+        found = pc.and_(found, pc.equal(rows.column("generation"), self.generation))
+        for name, values in self.values.items():
+            found = pc.and_(found, pc.is_in(rows.column(name), pa.array(values, pa.string())))
+        return pc.and_not(found, is_forgotten(rows, self.forgotten)) if self.forgotten else found
+
+    def may_be_in(self, about: pq.RowGroupMetaData) -> bool:
+        """Whether a row group may have such rows, as its statistics say."""
+        seqs = _ends(about, "seq")
+        if seqs is not None and (seqs[0] > self.last or seqs[1] < self.first):
+            return False
+        ends = {name: _ends(about, name) for name in self.values}
+        return all(
+            found is None or any(found[0] <= value <= found[1] for value in self.values[name])
+            for name, found in ends.items()
+        )
+
+
 def rows_of_file(
     file: LakeFile,
     columns: Sequence[str] = tuple(LAKE.names),
     *,
     between: tuple[int, int] | None = None,
+    since: int | None = None,
     opening: Opening | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file with some columns of the lake. Columns that files of earlier versions lack have their defaults.
 
-    At least the rows ``between`` two seqs are read. Sealed payloads are opened if there is a way (``opening``).
+    At least the rows ``between`` two seqs that were pushed ``since`` an instant are read. Sealed payloads are opened if there is a
+    way (``opening``).
     """
-    with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
-        there = set(opened.schema_arrow.names)
-        is_sealed = opening is not None and "payload" in columns and has_sealed(opened.metadata)
-        made = tuple(dict.fromkeys((*columns, *OPENED_BY))) if is_sealed else columns
-        wanted = {*made, "seq"}
-        read = [name for name in KEPT.names if name in there and name in wanted]
-        groups = None if between is None else _groups(opened.metadata, *between)
-        for batch in opened.iter_batches(READ_ROWS, row_groups=groups, columns=read):
-            rows = batch if "payload_bytes" in there or "payload" not in wanted else _divided(batch)
-            if not rows.num_rows:
+    with _opened(file) as opened:
+        groups = [
+            group for group in range(opened.metadata.num_row_groups)
+            if between is None or _reaches(opened.metadata.row_group(group), *between)
+            if since is None or _last_instant(opened.metadata.row_group(group)) >= since
+        ]  # fmt: skip
+        yield from _rows(file, opened, groups, columns, opening)
+
+
+def chosen_rows(
+    file: LakeFile, columns: Sequence[str], chosen: RowChoice, opening: Opening | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The chosen rows of a file with some columns. Row groups without such rows are not read, as far as their statistics and the
+    columns that decide tell.
+    """
+    wanted = tuple(dict.fromkeys((*columns, *chosen.columns)))
+    with _opened(file) as opened:
+        for group in range(opened.metadata.num_row_groups):
+            if not chosen.may_be_in(opened.metadata.row_group(group)):
                 continue
-            found = pa.RecordBatch.from_arrays(
-                [_column(rows, file, name) for name in made], schema=pa.schema([LAKE.field(one) for one in made])
-            )
+            if chosen.values and not any(
+                pc.any(chosen.has(rows)).as_py() for rows in _rows(file, opened, [group], chosen.columns)
+            ):
+                continue
+            for rows in _rows(file, opened, [group], wanted, opening, chosen):
+                yield rows.select(list(columns))
+
+
+@contextmanager
+def _opened(file: LakeFile) -> Iterator[pq.ParquetFile]:
+    """An open file; an error with its name when it is damaged."""
+    try:
+        with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
+            yield opened
+    except FileNotFoundError:
+        raise  # compaction may have deleted it
+    except (pa.ArrowException, OSError) as error:
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"the lake's file {file.place} cannot be read, or is damaged ({error}): look at the store, or restore the file from a backup",
+        ) from error
+
+
+def _rows(
+    file: LakeFile,
+    opened: pq.ParquetFile,
+    groups: Sequence[int],
+    columns: Sequence[str],
+    opening: Opening | None = None,
+    chosen: RowChoice | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups, or those of them that are chosen."""
+    there = set(opened.schema_arrow.names)
+    is_sealed = opening is not None and "payload" in columns and has_sealed(opened.metadata)
+    made = tuple(dict.fromkeys((*columns, *OPENED_BY))) if is_sealed else tuple(columns)
+    wanted = {*made, "seq"}
+    read = [name for name in KEPT.names if name in there and name in wanted]
+    schema = pa.schema([LAKE.field(one) for one in made])
+    for batch in opened.iter_batches(READ_ROWS, row_groups=list(groups), columns=read):
+        rows = batch if "payload_bytes" in there or "payload" not in wanted else _divided(batch)
+        found = pa.RecordBatch.from_arrays([_column(rows, file, name) for name in made], schema=schema)
+        if chosen is not None and not pc.all(is_wanted := chosen.has(found)).as_py():
+            found = found.filter(is_wanted)
+        if found.num_rows:
             yield opening.opened(found).select(list(columns)) if is_sealed and opening is not None else found
 
 
-def _groups(about: pq.FileMetaData, first: int, last: int) -> list[int]:
-    """The row groups that may have some seqs."""
-    place = next(n for n in range(about.num_columns) if about.schema.column(n).path == "seq")
-    found = []
-    for group in range(about.num_row_groups):
-        ends = about.row_group(group).column(place).statistics
-        if ends is None or not ends.has_min_max or (ends.min <= last and ends.max >= first):
-            found.append(group)
-    return found
+def _reaches(about: pq.RowGroupMetaData, first: int, last: int) -> bool:
+    """Whether a row group may have some seqs."""
+    seqs = _ends(about, "seq")
+    return seqs is None or (seqs[0] <= last and seqs[1] >= first)
+
+
+def last_instant(file: LakeFile) -> int:
+    """When the last message of a file was pushed, in microseconds, or later. Only the end of the file is read, if that."""
+    if file.last_at is not None:
+        return file.last_at
+    with _opened(file) as opened:
+        about = opened.metadata
+        return max((_last_instant(about.row_group(group)) for group in range(about.num_row_groups)), default=0)
+
+
+def _last_instant(about: pq.RowGroupMetaData) -> int:
+    ends = _ends(about, "created_at")
+    return LAST_MICROS if ends is None else to_instant(ends[1].replace(tzinfo=UTC))
+
+
+def _ends(about: pq.RowGroupMetaData, name: str) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a column in a row group; None when they are not known."""
+    found = next((about.column(n) for n in range(about.num_columns) if about.column(n).path_in_schema == name), None)
+    ends = None if found is None else found.statistics
+    return (ends.min, ends.max) if ends is not None and ends.has_min_max else None
 
 
 def _divided(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MESSAGES = "messages"
-OWN = "_skep"
-"""The folder of our own files. Spark and other readers skip names that begin with an underscore."""
 SMALL_BYTES = 32 * 1024**2
 MANY_FILES = 8
 """From so many small files on, a folder is compacted."""

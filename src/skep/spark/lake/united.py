@@ -7,24 +7,29 @@ quicker, looks for them in the lake, which had them before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skep.spark.columns.instants import micros_of
+from skep.errors import Code, SkepError
 from skep.spark.lake.files import LakeFile
 from skep.spark.lake.opening import view_of
 from skep.spark.lake.place import place_of
-from skep.spark.lake.reading import rows_of_file
+from skep.spark.lake.reading import RowChoice, chosen_rows, last_instant, rows_of_file
 from skep.spark.lake.rows import LAKE
 from skep.spark.lake.sealed import Opening
 from skep.spark.lake.table import Archived, LakeView
+from skep.spark.lake.tombstones import Seqs, obeyed
 from skep.spark.options import LakeOptions, SourceOptions
+from skep.wire.forgetting import TombstoneView
 from skep.wire.log import LogBoundsResponse as Bounds
+from skep.wire.times import to_instant
 
 TRIES = 5
 """How often the files of some seqs are looked up anew when one of them is gone."""
@@ -38,18 +43,40 @@ class LakePart(NamedTuple):
     first: int
     last: int
     files: tuple[LakeFile, ...]
+    forgotten: tuple[Seqs, ...] = ()
+    """Those of them whose messages were forgotten, as far as the lake still has them."""
 
 
 class LakeIndex:
-    """The lake as it was when this was made: how far each queue is in it, and the files of each."""
+    """The lake as it was when this was made: how far each queue is in it, and the files of each.
 
-    def __init__(self, lake: LakeOptions, tenant: str) -> None:
-        self._view: LakeView = view_of(place_of(lake.uri), tenant, lake.catalog)
+    ``forgotten`` asks the server for the seqs of a queue that were forgotten after a position.
+    """
+
+    def __init__(
+        self, lake: LakeOptions, tenant: str, forgotten: Callable[[str, int], Sequence[TombstoneView]]
+    ) -> None:
+        place = place_of(lake.uri)
+        self._open = partial(view_of, place, tenant, lake.catalog)
+        self._view: LakeView = self._open()
         self._files: dict[str, list[LakeFile]] = {}
+        self._obeyed = obeyed(place)
+        self._ask_forgotten = forgotten
+        self._forgotten: dict[tuple[str, int], list[Seqs]] = {}
+
+    def queues(self) -> list[str]:
+        """The queues with messages in the lake."""
+        return sorted({file.queue for file in self._view.files()})
 
     def archived(self, bounds: Bounds) -> Archived | None:
         """How far the lake has the present log of a queue; None when it has nothing of it."""
         found = self._view.archived(bounds.queue)
+        if found is None and self._view.files(queues=[bounds.queue]):
+            raise SkepError(
+                Code.INVALID_REQUEST,
+                f"the lake has messages of {bounds.queue}, and does not say how far they go: it is the lake of another tenant, or one "
+                "that an earlier version wrote. Correct the tenant, or run the archive once: skep pipeline run archive",
+            )
         return found if found is not None and found.log == bounds.log else None
 
     def is_behind(self, bounds: Bounds) -> bool:
@@ -58,9 +85,9 @@ class LakeIndex:
         return found is not None and found.through + 1 < bounds.first_seq
 
     def widened(self, bounds: Bounds) -> Bounds:
-        """The bounds of lake and log together. When messages between the two are gone, the log's own."""
+        """The bounds of lake and log together. Messages between the two may be gone: whoever reads them finds that out."""
         found = self.archived(bounds)
-        if found is None or self.is_behind(bounds):
+        if found is None:
             return bounds
         first = min((file.first_seq for file in self.files(bounds.queue, found.generation)), default=bounds.first_seq)
         return msgspec.structs.replace(bounds, first_seq=min(first, bounds.first_seq))
@@ -71,10 +98,25 @@ class LakeIndex:
             self._files[queue] = sorted(self._view.files(queues=[queue]), key=lambda file: file.first_seq)
         return [file for file in self._files[queue] if file.generation in (generation, None)]
 
-    def part(self, queue: str, generation: int, first: int, last: int) -> LakePart:
+    def part(self, bounds: Bounds, generation: int, first: int, last: int) -> LakePart:
         """Some seqs of a queue, and the files that have them."""
-        found = [file for file in self.files(queue, generation) if file.first_seq <= last and file.last_seq >= first]
-        return LakePart(queue, generation, first, last, tuple(found))
+        found = [
+            file for file in self.files(bounds.queue, generation) if file.first_seq <= last and file.last_seq >= first
+        ]
+        forgotten = [one for one in self._left(bounds, generation) if one.first <= last and one.last >= first]
+        return LakePart(bounds.queue, generation, first, last, tuple(found), tuple(forgotten))
+
+    def _left(self, bounds: Bounds, generation: int) -> list[Seqs]:
+        """What the server has forgotten, and the lake not yet."""
+        log, position = self._obeyed.get(bounds.queue, (bounds.log, 0))
+        after = position if log == bounds.log else 0
+        if bounds.forgotten <= after:
+            return []
+        key = (bounds.queue, bounds.forgotten)
+        if key not in self._forgotten:
+            told = self._ask_forgotten(bounds.queue, after)
+            self._forgotten[key] = [Seqs(generation, one.first_seq, one.last_seq) for one in told]
+        return self._forgotten[key]
 
     def last_seq_within(self, bounds: Bounds, first: int, most_bytes: int) -> int | None:
         """The last seq of the lake up to which the files, from some seq on, have about so many bytes, at least that seq. None when
@@ -100,11 +142,20 @@ class LakeIndex:
         archived = self.archived(bounds)
         if archived is None:
             return None
-        micros, day, generation = micros_of(at), at.astimezone(UTC).date().isoformat(), archived.generation
-        for file in self.files(bounds.queue, generation):
-            if file.date < day or (file.last_at is not None and file.last_at < micros):
-                continue
-            for rows in rows_of_file(file, ("generation", "seq", "created_at")):
+        for _ in range(TRIES):
+            try:
+                return self._first_seq_at(bounds.queue, archived.generation, to_instant(at))
+            except FileNotFoundError:  # compaction has deleted it
+                self._view, self._files = self._open(), {}
+        return self._first_seq_at(bounds.queue, archived.generation, to_instant(at))
+
+    def _first_seq_at(self, queue: str, generation: int, micros: int) -> int | None:
+        found = self.files(queue, generation)
+        # `created_at` never falls along a log. A file of several generations says nothing of one of them.
+        plain = all(file.generation is not None for file in found)
+        begin = bisect_left(found, True, key=lambda file: last_instant(file) >= micros) if plain else 0
+        for file in found[begin:]:
+            for rows in rows_of_file(file, ("generation", "seq", "created_at"), since=micros):
                 is_later = pc.greater_equal(rows.column("created_at").cast(pa.int64()), micros)
                 later = rows.filter(pc.and_(is_later, pc.equal(rows.column("generation"), generation)))
                 if later.num_rows:
@@ -112,10 +163,10 @@ class LakeIndex:
         return None
 
 
-def _chosen(options: SourceOptions) -> Mapping[str, pa.Array]:
+def _values(options: SourceOptions) -> Mapping[str, Sequence[str]]:
     """The values that the rows of a read must have."""
     wanted = {"partition": options.partitions, "transaction_id": options.transaction_ids, "trace_id": options.trace_ids}
-    return {name: pa.array(values, pa.string()) for name, values in wanted.items() if values}
+    return {name: values for name, values in wanted.items() if values}
 
 
 def lake_messages(options: SourceOptions, schema: pa.Schema, part: LakePart) -> Iterator[pa.RecordBatch]:
@@ -151,21 +202,15 @@ def _rows(
     options: SourceOptions, schema: pa.Schema, part: LakePart, file: LakeFile, seqs: tuple[int, int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows that are meant, each batch with its last seq."""
+    chosen = RowChoice(
+        generation=part.generation, first=seqs[0], last=seqs[1], values=_values(options), forgotten=part.forgotten
+    )
     names = [name for name in schema.names if name in LAKE.names]
-    chosen = _chosen(options)
-    read = dict.fromkeys([*names, "seq", "generation", *chosen, *(["payload_bytes"] if "payload" in names else [])])
+    read = dict.fromkeys([*names, "seq", *(["payload_bytes"] if "payload" in names else [])])
     opening = Opening(options.connection, options.fail_on_shredded)
-    for rows in rows_of_file(file, tuple(read), between=seqs, opening=opening):
-        is_meant = pc.and_(
-            pc.equal(rows.column("generation"), part.generation),
-            pc.and_(pc.greater_equal(rows.column("seq"), seqs[0]), pc.less_equal(rows.column("seq"), seqs[1])),
-        )
-        for name, values in chosen.items():
-            is_meant = pc.and_kleene(is_meant, pc.is_in(rows.column(name), values))
-        meant = rows.filter(is_meant)
-        if meant.num_rows:
-            last = int(meant.column("seq")[-1].as_py())
-            yield last, pa.RecordBatch.from_arrays([_column(meant, field) for field in schema], schema=schema)
+    for rows in chosen_rows(file, tuple(read), chosen, opening):
+        last = int(rows.column("seq")[-1].as_py())
+        yield last, pa.RecordBatch.from_arrays([_column(rows, field) for field in schema], schema=schema)
 
 
 def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:

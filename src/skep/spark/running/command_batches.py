@@ -19,8 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from skep.errors import Code, SkepError
 from skep.spark.lake.files import escaped
 from skep.spark.lake.frames import replace_rows
-from skep.spark.lake.place import Place, place_of
-from skep.spark.lake.table import OWN
+from skep.spark.lake.place import OWN, Place, place_of
 from skep.spark.link import link
 from skep.spark.options import ServerConnection
 from skep.spark.pipelines.commands import commands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.spark.lake.frames import read_table, replace_rows
-from skep.spark.lake.table import OWN
+from skep.spark.lake.place import OWN
 from skep.spark.pipelines import dead_letters as letters
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.record import Cell, Stage

@@ -1,6 +1,6 @@
 """Run `forget`: messages that a user chooses leave the log and the lake for good, with what computed tables have of them.
 
-Spark finds the messages in the lake, by their places and by an expression over their payloads. From then on only their queues,
+Spark finds the messages in the lake, and in the logs what is not in the lake yet, by their places and by an expression over their payloads. From then on only their queues,
 generations and seqs count: these are noted before anything is deleted, so that a run that is killed is finished by the next one,
 whatever that one is asked to forget. The note has no content of a message but its trace. The server forgets first, and keeps the seqs as tombstones;
 without any choice, the lake forgets what the server has forgotten.
@@ -21,11 +21,12 @@ from pyspark.sql.window import Window
 
 from skep.errors import Code, SkepError
 from skep.spark.lake.files import escaped
-from skep.spark.lake.forgetting import Seqs, TableFile, forget_in_tables, forget_rows, forget_traces
+from skep.spark.lake.forgetting import TableFile, forget_in_tables, forget_rows, forget_traces
 from skep.spark.lake.frames import write_frame
-from skep.spark.lake.place import Place
+from skep.spark.lake.place import OWN, Place
 from skep.spark.lake.reading import frame_of
-from skep.spark.lake.table import MADE_BY, OWN
+from skep.spark.lake.table import MADE_BY
+from skep.spark.lake.tombstones import Seqs, note_obeyed, obeyed
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset
 from skep.spark.running.past import LETTERS
 from skep.spark.running.replaying import KEPT, judge
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 NOTE = "forget.json"
 TRACES = "forget-traces"
 """The folder with the traces of the messages."""
-OBEYED = "forgotten.json"
-"""The log of each queue, and the position of the last tombstone that the lake has obeyed."""
 RANGES_AT_ONCE = 5_000
 """The most ranges of seqs in one request."""
 BY_QUEUE = ("commands", "quarantine")
@@ -51,12 +50,25 @@ COMPUTED_ANEW = ("dead_letters",)
 JOURNEYS = "journeys"
 
 
+class PresentLog(Struct, frozen=True):
+    """The present log of a queue, and how much of it is in the lake."""
+
+    log: int
+    generation: int
+    """Its number in the lake, or the one that it will have there."""
+    archived: int
+    """The last seq that is in the lake, or was deleted from the log before it could be."""
+    last: int
+
+
 class Intent(Struct):
     """What is being forgotten: the seqs of each queue."""
 
     seqs: dict[str, list[Seqs]]
     traces: list[str]
     """The files with the traces of these messages."""
+    logs: dict[str, PresentLog] = {}
+    """The logs of these queues when the messages were found. A queue that was made anew since has none of them."""
 
 
 def run_forget(context: Context) -> None:
@@ -68,10 +80,9 @@ def run_forget(context: Context) -> None:
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
         if (left := _left(context)) is not None and not wishes.dry_run:
             stage.note = f"{_forget(context, left):,} messages that an earlier run had begun to forget are gone"
+        logs = _logs(context)
         rows = (
-            _chosen(context, frame_of(context.spark, files, opening=context.opening()))
-            if wishes.chooses
-            else _forgotten_in_log(context, files)
+            _chosen(context, _everywhere(context, files, logs)) if wishes.chooses else _forgotten_in_log(context, files)
         )
         found = _seqs(rows)
         _show(context, found)
@@ -82,10 +93,39 @@ def run_forget(context: Context) -> None:
         folder = context.root / OWN / TRACES
         folder.delete_all()
         traces = rows.where(F.col("trace_id").isNotNull()).select("trace_id").distinct()
-        intent = Intent(found, [part.uri for part in write_frame(traces, folder)])
+        named = [part.uri for part in write_frame(traces, folder)]
+        intent = Intent(found, named, {queue: one for queue, one in logs.items() if queue in found})
         (context.root / OWN / NOTE).write_whole(msgspec.json.encode(intent))
         stage.rows_out = _forget(context, intent)
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
+
+
+def _logs(context: Context) -> dict[str, PresentLog]:
+    """The present logs of the queues."""
+    found = {}
+    for queue, bounds in context.inputs.bounds().items():
+        log, generation = context.lake.log_of(queue), context.lake.generation_of(queue)
+        before = bounds.first_seq - 1
+        archived = max(before, context.lake.through(queue) or 0) if log == bounds.log else before
+        number = generation + 1 if log not in (None, bounds.log) else generation
+        found[queue] = PresentLog(bounds.log, number, archived, bounds.last_seq)
+    return found
+
+
+def _everywhere(context: Context, files: Sequence[LakeFile], logs: Mapping[str, PresentLog]) -> DataFrame:
+    """The messages of the lake, and those of the logs that are not in the lake yet."""
+    lake = frame_of(context.spark, files, opening=context.opening())
+    new = {queue: one for queue, one in logs.items() if one.archived < one.last}
+    if not new:
+        return lake
+    start = {queue: one.archived for queue, one in new.items()}
+    end = {queue: one.last for queue, one in new.items()}
+    # What retention removes meanwhile need not be forgotten any more.
+    rows = context.inputs.messages((), start, end, fails=False, fails_on_shredded=False)
+    numbers = context.spark.createDataFrame(
+        [(queue, one.generation) for queue, one in new.items()], "queue string, generation int"
+    )
+    return lake.unionByName(rows.join(F.broadcast(numbers), "queue"), allowMissingColumns=True)
 
 
 def _chosen(context: Context, rows: DataFrame) -> DataFrame:
@@ -161,8 +201,8 @@ def _left(context: Context) -> Intent | None:
 
 
 def _forget(context: Context, intent: Intent) -> int:
-    for queue, seqs in intent.seqs.items():
-        _forget_in_log(context, queue, seqs)
+    for queue, log in (intent.logs or _logs(context)).items():
+        _forget_in_log(context, queue, log, intent.seqs.get(queue, []))
     count = forget_everywhere(context, intent.seqs)
     # The lake has the dead-letter queues, too, whose messages the server has forgotten with these.
     forget_as_the_log(context, context.inputs.link.bounds_of(sorted({file.queue for file in context.lake.files()})))
@@ -175,8 +215,7 @@ def _forget(context: Context, intent: Intent) -> int:
 
 def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
     """Take out of the lake what the server has forgotten since the last time: the bounds of a log say whether there is anything."""
-    note = context.root / OWN / OBEYED
-    known = msgspec.json.decode(note.read_bytes(), type=dict[str, tuple[int, int]]) if note.exists() else {}
+    known = obeyed(context.root)
     news = {
         queue: one
         for queue, one in bounds.items()
@@ -199,7 +238,7 @@ def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
         for queue, one in news.items()
         if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]
     }
-    note.write_whole(msgspec.json.encode(known | obeyed))
+    note_obeyed(context.root, known | obeyed)
 
 
 def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
@@ -216,14 +255,18 @@ def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]])
     return count
 
 
-def _forget_in_log(context: Context, queue: str, seqs: Sequence[Seqs]) -> None:
-    """Let the server forget the messages of the present log, and all that stems from them."""
-    generation, link = _present(context, queue), context.inputs.link
-    ranges = [(one.first, one.last) for one in seqs if one.generation == generation]
-    log = context.lake.log_of(queue)
+def _forget_in_log(context: Context, queue: str, log: PresentLog, seqs: Sequence[Seqs]) -> None:
+    """Let the server forget the messages of a log, and all that stems from them. A log that is gone took its messages along."""
+    link = context.inputs.link
+    ranges = [(one.first, one.last) for one in seqs if one.generation == log.generation]
     for first in range(0, len(ranges), RANGES_AT_ONCE):
         part = ranges[first : first + RANGES_AT_ONCE]
-        link.patiently(partial(link.client.forget, queue, part, log=log))
+        try:
+            link.patiently(partial(link.client.forget, queue, part, log=log.log))
+        except SkepError as error:
+            if error.code not in (Code.LOG_REPLACED, Code.QUEUE_NOT_FOUND):
+                raise
+            return
 
 
 def _show(context: Context, found: Mapping[str, Sequence[Seqs]]) -> None:

@@ -143,10 +143,15 @@ class Inputs:
         end: Mapping[str, int] | None = None,
         *,
         fails: bool | None = None,
+        fails_on_shredded: bool = True,
     ) -> DataFrame:
-        """The messages after the seqs ``start`` up to the seqs ``end``; without them, all messages."""
+        """The messages after the seqs ``start`` up to the seqs ``end``; without them, all messages.
+
+        What cannot be opened, since its key was destroyed, is an error, or has no payload.
+        """
         queues = list(end if end is not None else self.queues)
         reader = self._reader(self._fails if fails is None else fails).option("subscribe", json.dumps(queues))
+        reader = reader.option("failOnShredded", str(fails_on_shredded))
         if columns:
             reader = reader.option("columns", ",".join(columns))
         if start is not None:
@@ -162,12 +167,13 @@ class Inputs:
         logs: Mapping[str, int],
         generations: Mapping[str, int],
         plain: Sequence[str] = (),
+        cores: int | None = None,
     ) -> list[LogRows]:
-        """The messages after the seqs ``start`` up to the seqs ``end``, as the tasks of the archive fetch them. Encrypted queues stay sealed,
-        but for the ``plain`` ones.
+        """The messages after the seqs ``start`` up to the seqs ``end``, as the tasks of the archive fetch them: so many that all ``cores`` (by
+        default, those of Spark) have work. Encrypted queues stay sealed, but for the ``plain`` ones.
         """
         given = {**options_of(self.connection), "subscribe": json.dumps(list(end)), "failOnDataLoss": str(self._fails)}
-        options, cores = replace(source_options(given), plain=frozenset(plain)), _cores(self._spark)
+        options, cores = replace(source_options(given), plain=frozenset(plain)), cores or _cores(self._spark)
         tasks = packed(split(stretches(start, end), None, cores), None, cores)
         return [
             LogRows(options, Portion([QueuePart(one, logs[one.queue]) for one in task]), generations) for task in tasks

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 
 from skep.spark.lake.files import escaped
 from skep.spark.lake.frames import columns_of_file, read_parts, write_frame
-from skep.spark.lake.place import Place
-from skep.spark.lake.table import OWN
+from skep.spark.lake.place import OWN, Place
 from skep.spark.running.inputs import Activity
 
 if TYPE_CHECKING:

@@ -22,13 +22,14 @@ from skep.client.calls import read_pushed
 from skep.client.exchange import ApiResponse
 from skep.errors import Code, SkepError
 from skep.spark.lake.frames import Part, read_parts, write_frame
+from skep.spark.lake.place import OWN
 from skep.spark.lake.reading import frame_of
-from skep.spark.lake.table import MADE_BY, OWN
+from skep.spark.lake.table import MADE_BY
 from skep.spark.pipelines.replay import replay
+from skep.spark.portions import encoded
 from skep.spark.running.context import Context, lake_dataset, server_dataset
 from skep.spark.running.record import Stage
 from skep.spark.running.sealing import check_plain
-from skep.spark.sink import encoded
 from skep.spec import Expression, ExpressionError, compile_expression, evaluate, evaluate_json
 from skep.spec.types import BOOL, INT, JSON, STRING, TIME, Type, map_of
 

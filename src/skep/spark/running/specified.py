@@ -17,8 +17,7 @@ from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import escaped
 from skep.spark.lake.frames import replace_rows
-from skep.spark.lake.place import place_of
-from skep.spark.lake.table import OWN
+from skep.spark.lake.place import OWN, place_of
 from skep.spark.pipelines.archive import divided
 from skep.spark.pipelines.quality import quality, results
 from skep.spark.running.command_batches import NAME, NOTES, CommandBatches, taken_notes

@@ -23,9 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from skep.errors import Code, SkepError
 from skep.spark.lake.frames import drop_others, replace_folder, write_frame
 from skep.spark.lake.parquet import sync_all
-from skep.spark.lake.place import Place, sync
+from skep.spark.lake.place import OWN, Place, sync
 from skep.spark.lake.rows import FIRST
-from skep.spark.lake.table import OWN
 from skep.spark.pipelines.archive import divided
 
 if TYPE_CHECKING:
