@@ -17,6 +17,7 @@ import skep
 from skep.config import AccessSettings
 from skep.crypto.master import MasterKeys, new_master_line
 from skep.errors import Code, SkepError
+from skep.model import SEALED_TYPE
 from skep.model.key import Verb
 from skep.spark.lake.files import LakeFile, write_files
 from skep.spark.lake.opening import open_lake
@@ -24,13 +25,14 @@ from skep.spark.lake.reading import rows_of_file
 from skep.spark.lake.table import LakeChange
 from skep.spark.offsets import QueueStretch
 from skep.spark.options import source_options
+from skep.spark.portions import encoded
 from skep.spark.running.log_rows import LogRows
 from skep.spark.schema import id_texts
-from skep.spark.sink import encoded
 from skep.spark.source import Portion, QueuePart
 from skep.testing.server import running_server
 from tests.access.driver import Door
 from tests.access.requests import ALL
+from tests.cli.command import Command
 from tests.spark.conftest import TENANTS
 from tests.spark.test_lake import USUAL_FIRST
 from tests.spark.test_united import Both, numbers
@@ -190,3 +192,28 @@ def test_a_payload_of_another_message_is_not_opened(sealing: str) -> None:
         kept = {"partition": rows.column("partition"), "payload": rows.column("payload").take([1, 0])}
         answer = client.open_sealed("orders", encoded([pa.RecordBatch.from_pydict({**ids, **kept})]))
         assert pa.ipc.open_stream(answer).read_all().column("payload").to_pylist() == [None, None]
+
+
+def test_commands_open_sealed_messages_until_their_keys_are_destroyed(both: Both) -> None:
+    both.client.configure("orders", encryption_enabled=True)
+    push(both, "orders", 1, 2)
+    archive(both, "orders")
+    both.client.clear("orders")
+    run = Command(both.url, both.tenant)
+    lake = {"SKEP_LAKE": str(both.root)}
+
+    assert run("message", "show", "orders", "1", **lake).json()["payload"]["card"] == CARD
+    assert run("message", "replay", "orders", "1", "--yes", **lake).json()["pushed"] == 1
+    [again] = both.client.messages("orders")
+    assert again.json()["card"] == CARD
+    assert not lies_plain(both)
+
+    both.client.shred_data_keys("orders")
+    shown = run("message", "show", "orders", "2", **lake)
+    assert (shown.code, "cannot be opened: its key was destroyed" in shown.err) == (1, True)
+    refused = run("message", "replay", "orders", "2", "--yes", **lake)
+    assert (refused.code, "cannot be opened: its key was destroyed" in refused.err) == (1, True)
+    listed = run("message", "list", "orders", "--limit", "2", **lake).json()
+    assert [(one["seq"], one["payload"], one["contentType"]) for one in listed] == [
+        (1, None, SEALED_TYPE), (2, None, SEALED_TYPE),
+    ]  # fmt: skip

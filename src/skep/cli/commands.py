@@ -24,7 +24,7 @@ SECTIONS: dict[str, list[Command]] = {
         ("ack", "skep.cli.ack:ack", "Settle popped messages: completed, failed, retry or dead."),
         ("release", "skep.cli.ack:release", "Release a lease: its messages are delivered again."),
         ("tail", "skep.cli.tail:tail", "Follow the log of a queue, without leasing anything."),
-        ("message", "skep.cli.messages:message_app", "Look at messages without leasing them; delete or forget them."),
+        ("message", "skep.cli.messages:message_app", "Look at messages; replay, delete or forget them."),
         ("scheduled", "skep.cli.scheduled:scheduled_app", "See scheduled messages; cancel, move and run them."),
         ("trace", "skep.cli.trace:trace", "Follow a trace across queues, oldest message first."),
     ],

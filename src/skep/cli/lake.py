@@ -13,6 +13,7 @@ from msgspec import Struct
 from skep.cli.connection import ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.exits import OK, USER, exit_code
+from skep.cli.old_messages import Catalog
 from skep.cli.output import print_rows, print_said
 from skep.cli.when import Since, Until, instant, length
 from skep.errors import Code, SkepError
@@ -34,7 +35,7 @@ class WhichLake:
 
     lake: Annotated[str, Parameter(env_var="SKEP_LAKE")] = "lake"
     """The folder of the lake, or its URI in an object store: s3://, gs://, abfss://, hdfs://."""
-    catalog: str | None = None
+    catalog: Catalog = None
     """The catalog of a lake of Iceberg, as pyiceberg is configured: NAME or NAME.NAMESPACE."""
 
 

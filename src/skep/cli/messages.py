@@ -1,4 +1,4 @@
-"""`skep message`: look at messages without leasing them; delete one, or forget some for good."""
+"""`skep message`: look at messages without leasing them; push some again, delete one, or forget some for good."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cyclopts import App, Parameter
 from skep.cli.connection import LISTED, Flag, Limit, Queue, ServerOptions
 from skep.cli.consent import Consent
 from skep.cli.leases import named
+from skep.cli.old_messages import InLake, from_lake, with_old
 from skep.cli.output import (
     Columns,
     counted,
@@ -24,6 +25,8 @@ from skep.cli.output import (
     print_said,
     print_table,
 )
+from skep.cli.replay import replay
+from skep.cli.seqs import one_or_range
 from skep.cli.when import Since, Until, instant
 from skep.errors import Code, SkepError
 
@@ -34,9 +37,12 @@ if TYPE_CHECKING:
     from skep.wire.forgetting import ForgetResponse
 
 message_app = App(
-    name="message", help="Look at messages without leasing them; delete or forget them.", help_format="plaintext"
+    name="message",
+    help="Look at messages without leasing them; replay, delete or forget them.",
+    help_format="plaintext",
 )
 
+message_app.command(replay)
 State = Literal["pending", "in_flight", "settled", "dead"]
 
 
@@ -54,9 +60,12 @@ def list_messages(
     until: Until = None,
     newest_first: Flag = False,
     limit: Limit = LISTED,
+    in_lake: InLake = InLake(),
     to: ServerOptions = ServerOptions(),
 ) -> None:
     """List messages of a queue, oldest first.
+
+    With --lake also those that retention took from the log.
 
     For example:
         skep message list orders --group billing --state in_flight
@@ -81,14 +90,17 @@ def list_messages(
     """
     if state is not None and group is None:
         raise SkepError(Code.INVALID_REQUEST, "a state is that of a group: name it with --group")
-    query: dict[str, Any] = {
-        "partition": partition, "group": group, "state": state, "transaction_id": transaction_id, "trace_id": trace_id,
+    wanted: dict[str, Any] = {
+        "partition": partition, "transaction_id": transaction_id, "trace_id": trace_id,
         "since": None if since is None else instant(since), "until": None if until is None else instant(until),
-        "descending": newest_first or None,
     }  # fmt: skip
+    query = {**wanted, "group": group, "state": state, "descending": newest_first or None}
     columns = COLUMNS if group is not None else {name: cell for name, cell in COLUMNS.items() if name != "state"}
     with to.open() as client:
-        print_rows(to, islice(client.messages(queue, **query), limit), columns, empty="there are no messages")
+        # What a group did with a message is known of the log alone.
+        old = None if state is not None else in_lake.of(queue, to)
+        found = with_old(iter(client.messages(queue, **query)), old, newest_first, limit, wanted)
+        print_rows(to, islice(found, limit), columns, empty="there are no messages")
 
 
 @message_app.command
@@ -99,9 +111,12 @@ def show(
     *,
     transaction_id: str | None = None,
     partition: str | None = None,
+    in_lake: InLake = InLake(),
     to: ServerOptions = ServerOptions(),
 ) -> None:
     """Show a message with its whole payload and its attempts, by its seq, its id or its transaction id.
+
+    With --lake also one that retention took from the log.
 
     A scheduled message has no seq yet: the command shows when it is due.
 
@@ -121,19 +136,45 @@ def show(
     if (seq is None) == (transaction_id is None):
         raise SkepError(Code.INVALID_REQUEST, "name the message by its seq or id, or by --transaction-id")
     with to.open() as client:
-        if transaction_id is not None:
-            found = client.message_pushed_as(
-                queue, transaction_id, partition=partition or _partition_of(client, queue, transaction_id)
-            )
-        elif seq is not None and seq.isascii() and seq.isdecimal():
-            found = client.message(queue, int(seq))
-        else:
-            print_one(to, client.scheduled_message(queue, _checked_id(seq or "")), show_whole)
+        if seq is not None and not (seq.isascii() and seq.isdecimal()):
+            print_one(to, client.scheduled_message(queue, _checked_id(seq)), show_whole)
             return
-        attempts = [] if found.deliver_at else client.attempts(queue, found.seq)
+        found = _found(client, queue, None if seq is None else int(seq), transaction_id, partition, in_lake, to)
+        attempts = [] if found.deliver_at else _attempts(client, found)
     from skep.wire.browsing import MessageStory
 
     print_one(to, MessageStory(**msgspec.structs.asdict(found), attempts=attempts), _show)
+
+
+def _found(
+    client: Client,
+    queue: str,
+    seq: int | None,
+    transaction_id: str | None,
+    partition: str | None,
+    in_lake: InLake,
+    to: ServerOptions,
+) -> BrowsedMessage:
+    """The message at a seq, or the newest one with a transaction id: of the log, else of the lake."""
+    try:
+        if transaction_id is None:
+            return client.message(queue, seq or 0)
+        where = partition or _partition_of(client, queue, transaction_id)
+        return client.message_pushed_as(queue, transaction_id, partition=where)
+    except SkepError as error:
+        if transaction_id is None:
+            return from_lake(error, in_lake, queue, to, first=seq, last=seq)
+        return from_lake(error, in_lake, queue, to, transaction_id=transaction_id, partition=partition)
+
+
+def _attempts(client: Client, message: BrowsedMessage) -> list[AttemptView]:
+    """The attempts of a message, as far as the server still knows them."""
+    try:
+        return client.attempts(message.queue, message.seq)
+    except SkepError as error:
+        if error.code is Code.MESSAGE_NOT_FOUND:  # it is in the lake alone
+            return []
+        raise
 
 
 @message_app.command
@@ -213,7 +254,7 @@ def forget(
     named = {"partition": partition, "transaction_id": transaction_id, "trace_id": trace_id}
     wanted: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if seqs:
-        wanted["seqs"] = [_seqs(text) for text in seqs]
+        wanted["seqs"] = [one_or_range(text) for text in seqs]
     if not wanted:
         raise SkepError(
             Code.INVALID_REQUEST, "say which messages: by seqs, --partition, --transaction-id or --trace-id"
@@ -224,14 +265,6 @@ def forget(
             consent.ask(f"this erases {_erased(found)}, for good")
             found = client.forget(queue, **wanted, log=found.log)
     print_said(to, found, f"{'would erase' if found.dry_run else 'erased'} {_erased(found)}")
-
-
-def _seqs(text: str) -> int | tuple[int, int]:
-    """A seq, or the first and the last of a range."""
-    first, dash, last = text.partition("-")
-    if not all(part.isascii() and part.isdecimal() for part in (first, last or first)) or (dash and not last):
-        raise SkepError(Code.INVALID_REQUEST, f"{text!r} is neither a seq nor a range such as 20-29")
-    return (int(first), int(last)) if dash else int(first)
 
 
 def _erased(found: ForgetResponse) -> str:

@@ -12,6 +12,7 @@ from cyclopts import App, Group, Parameter
 from skep.cli.connection import Flag, ServerOptions
 from skep.cli.exits import OK, USER, exit_code
 from skep.cli.interrupts import ending_in_order
+from skep.cli.old_messages import Catalog
 from skep.cli.output import chosen, console, filled_table, print_json, print_lines, print_rows
 from skep.cli.spec_files import read_text
 from skep.cli.when import instant
@@ -56,7 +57,7 @@ class PipelineOptions:
     """Only this queue (all queues by default); may be given several times."""
     skip: Several = ()
     """Leave this queue out; may be given several times."""
-    lake: str = "lake"
+    lake: Annotated[str, Parameter(env_var="SKEP_LAKE")] = "lake"
     """The folder of the lake, or its URI in an object store: s3://, gs://, abfss://, hdfs://."""
     spec: str | None = None
     """The spec file of commands, quality and typed. Without it typed takes the specs that are applied on the server."""
@@ -69,7 +70,7 @@ class Archiving:
 
     format: Literal["parquet", "delta", "iceberg"] | None = None
     """The format of the archive (default: the one it has; parquet for a new one in a folder, delta in an object store)."""
-    catalog: str | None = None
+    catalog: Catalog = None
     """The catalog of an archive of Iceberg, as pyiceberg is configured: NAME or NAME.NAMESPACE."""
     plain: Several = ()
     """An encrypted queue whose payloads may go into the lake as plain text; may be given several times."""

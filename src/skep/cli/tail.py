@@ -12,12 +12,14 @@ from cyclopts import Parameter
 
 from skep.cli.connection import Queue, ServerOptions
 from skep.cli.exits import OK
+from skep.cli.old_messages import InLake, first_in_lake, tell_gap, wanted
 from skep.cli.output import PAYLOAD_COLUMNS, chosen, excerpt, print_json_line, print_lines
 from skep.cli.when import position
 
 if TYPE_CHECKING:
     from skep.client import Client
     from skep.client.exchange import ApiCall
+    from skep.spark.lake.old_messages import OldMessages
     from skep.wire.log import LoggedMessage, LogResponse
 
 PAGE_MESSAGES = 500
@@ -31,9 +33,12 @@ def tail(
     start: Annotated[str, Parameter(name="--from")] = "end",
     partition: str | None = None,
     follow: bool = True,
+    in_lake: InLake = InLake(),
     to: ServerOptions = ServerOptions(),
 ) -> None:
     """Follow the log of a queue, without leasing anything; Ctrl-C ends it.
+
+    With --lake it begins with the messages that retention took from the log.
 
     For example:
         skep tail orders --from 10m --partition customer-1
@@ -50,11 +55,29 @@ def tail(
     """
     try:
         with to.open(interrupted=OK) as client:
-            for message in _log(client, queue, _first(client, queue, start), follow):
+            old = None if start == "end" else in_lake.of(queue, to)
+            for message in _messages(client, queue, start, old, follow):
                 if partition is None or message.partition == partition:
                     _print(to, message)
     except KeyboardInterrupt:
         return
+
+
+def _messages(client: Client, queue: str, start: str, old: OldMessages | None, follow: bool) -> Iterator[LoggedMessage]:
+    """The messages from a position on: those of the lake, then those of the log."""
+    if old is None:
+        yield from _log(client, queue, _first(client, queue, start), follow)
+        return
+    from skep.wire.log import LoggedMessage
+
+    tell_gap(old)
+    first = first_in_lake(old, position(start))
+    if first is None:
+        yield from _log(client, queue, _first(client, queue, start), follow)
+        return
+    for one in old.messages(wanted(first=first), preview_bytes=None):
+        yield LoggedMessage(**{name: getattr(one, name) for name in LoggedMessage.__struct_fields__})
+    yield from _log(client, queue, old.bounds.first_seq, follow)
 
 
 def _first(client: Client, queue: str, start: str) -> int:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from skep.cli.connection import ServerOptions
 from skep.cli.exits import NOTHING, OK, note
+from skep.cli.old_messages import InLake
 from skep.cli.output import Columns, excerpt, print_rows
 from skep.errors import Code, SkepError
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from skep.wire.browsing import BrowsedMessage
 
 
-def trace(trace_id: str, /, *, to: ServerOptions = ServerOptions()) -> int:
+def trace(trace_id: str, /, *, in_lake: InLake = InLake(), to: ServerOptions = ServerOptions()) -> int:
     """Follow a trace across queues, oldest message first, then scheduled ones.
+
+    With --lake also the messages that retention took from the logs.
 
     Exit code 4 when no message has this trace id.
 
@@ -37,6 +40,8 @@ def trace(trace_id: str, /, *, to: ServerOptions = ServerOptions()) -> int:
         ) from None
     with to.open() as client:
         found = client.trace(trace_id)
+        old = in_lake.of_trace(str(UUID(trace_id)), to)
+        found = sorted([*old, *found], key=lambda one: (one.deliver_at is not None, one.created_at))
     if not found:
         note("no message carries this trace id")
         return NOTHING

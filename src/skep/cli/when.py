@@ -17,6 +17,8 @@ from skep.errors import Code, SkepError
 _DURATION = re.compile(r"(\d+)([smhd])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
+Position = Literal["beginning", "end"] | datetime | int
+"""A position in a log."""
 Since = Annotated[str | None, Parameter(help="Only from this time on: 2026-01-31T12:00:00Z, or 10m, 2h, 1d ago.")]
 Until = Annotated[str | None, Parameter(help="Only before this time.")]
 
@@ -51,7 +53,7 @@ def length(text: str) -> timedelta:
     return found
 
 
-def position(text: str) -> Literal["beginning", "end"] | datetime | int:
+def position(text: str) -> Position:
     """The position in a log that the text says."""
     if text == "beginning":
         return "beginning"

@@ -14,9 +14,9 @@ NEEDED = ("pyspark", "pyarrow")
 INSTALL = "pip install 'skep[spark]'"
 
 
-def missing() -> list[str]:
+def missing(needed: Sequence[str] = NEEDED) -> list[str]:
     """The packages of the extra `spark` that this Python lacks."""
-    return [name for name in NEEDED if find_spec(name) is None]
+    return [name for name in needed if find_spec(name) is None]
 
 
 def cure(lacking: Sequence[str], folder: Path | None = None) -> str:
@@ -28,9 +28,9 @@ def cure(lacking: Sequence[str], folder: Path | None = None) -> str:
     return f"{told}Install it: {INSTALL}. Or activate the environment that has it: `. .venv/bin/activate`"
 
 
-def check() -> None:
+def check(needed: Sequence[str] = NEEDED) -> None:
     """INVALID_REQUEST with the cure when packages are missing: an import error would only name a module."""
-    if lacking := missing():
+    if lacking := missing(needed):
         raise SkepError(Code.INVALID_REQUEST, cure(lacking))
 
 
