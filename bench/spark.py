@@ -55,6 +55,8 @@ TARGETS = {
     "pushdown_speedup": ">= 10.00",
     "pushdown_speedup_by_partition": "-",
     "pushdown_speedup_by_time": "-",
+    "lake_log_of_parquet": ">= 0.60",
+    "archive_scaling": ">= 1.60",
     "sink_of_arrow_push": ">= 0.50",
     "column_over_python_mapping": ">= 5.00",
 }
@@ -116,10 +118,10 @@ class Bench(Struct, frozen=True):
         """The options that say where the server is."""
         return {"url": f"http://127.0.0.1:{self.port}"}
 
-    def source(self, rows: int | None = None) -> DataFrame:
-        """The queue as a table, all of it or its first rows."""
-        end = f'{{"{self.queue}": {self.scale.rows if rows is None else rows}}}'
-        return self.spark.read.format("skep").options(**self.connection, endingOffsets=end).load(self.queue)
+    def source(self, **options: str) -> DataFrame:
+        """The queue as a table."""
+        end = f'{{"{self.queue}": {self.scale.rows}}}'
+        return self.spark.read.format("skep").options(**self.connection, endingOffsets=end, **options).load(self.queue)
 
     def compare(self, *works: Callable[[], float | None]) -> list[Rounds]:
         """What each took, in rounds that alternate."""
@@ -241,10 +243,20 @@ def source_of_parquet(bench: Bench) -> None:
     source = bench.source()
     source.write.parquet(lake)
     parquet = bench.spark.read.parquet(lake)
-    queue, files = bench.compare_reading(source, parquet)
+    united = bench.source(lake=united_lake(bench))
+    queue, both, files = bench.compare_reading(source, united, parquet)
     bench.tell("source", queue, bench.scale.rows)
+    bench.tell("lake_log", both, bench.scale.rows)
     bench.tell("parquet", files, bench.scale.rows)
     bench.report.ratios[f"{bench.store}.source_of_parquet"] = queue.over(files)
+    bench.report.ratios[f"{bench.store}.lake_log_of_parquet"] = both.over(files)
+
+
+def united_lake(bench: Bench) -> str:
+    """A lake with the first nine tenths of the queue."""
+    lake = str(bench.folder / f"{bench.store}-united")
+    to_lake(bench, lake, bench.scale.rows * 9 // 10, tasks=2)
+    return lake
 
 
 def push_down(bench: Bench) -> None:
@@ -357,20 +369,28 @@ def batches(bench: Bench, name: str, rows: int, number: int) -> list[float]:
 
 
 def archive(bench: Bench) -> None:
-    """The queue into a lake of Parquet files."""
+    """The queue into a lake of Parquet files, by one executor and by two, each with a core of its own."""
     rows = bench.scale.written_rows
+    lakes = (str(bench.folder / f"{bench.store}-lake-{number}") for number in count(1))
+
+    def archived(tasks: int) -> None:
+        to_lake(bench, next(lakes), rows, tasks)
+
+    works = [partial(archived, 2), partial(archived, 1)]
+    two, one = alternating(bench.pids, 1, 2 if bench.scale.is_quick else 3, works)
+    bench.tell("archive", two, rows)
+    bench.tell("archive_by_one", one, rows)
+    bench.report.ratios[f"{bench.store}.archive_scaling"] = two.over(one)
+
+
+def to_lake(bench: Bench, lake: str, rows: int, tasks: int) -> None:
+    """The first rows of the queue into a new lake, by so many tasks at once."""
     connection = ServerConnection((bench.connection["url"],), DEFAULT_TENANT, None, retry_seconds=60.0)
     inputs = Inputs(bench.spark, connection, [bench.queue])
-    lakes = (bench.folder / f"{bench.store}-lake-{number}" for number in count(1))
-
-    def archived() -> None:
-        log = inputs.link.bounds(bench.queue).log
-        sources = inputs.log_rows({bench.queue: 0}, {bench.queue: rows}, {bench.queue: log}, {})
-        with open_lake(str(next(lakes)), DEFAULT_TENANT) as lake:
-            append(bench.spark, lake, sources, {bench.queue: rows})
-
-    (taken,) = alternating(bench.pids, 1, 2 if bench.scale.is_quick else 3, [archived])
-    bench.tell("archive", taken, rows)
+    log, end = inputs.link.bounds(bench.queue).log, {bench.queue: rows}
+    sources = inputs.log_rows({bench.queue: 0}, end, {bench.queue: log}, {}, cores=tasks)
+    with open_lake(lake, DEFAULT_TENANT) as opened:
+        append(bench.spark, opened, sources, end, {bench.queue: log})
 
 
 def sink_of_push(bench: Bench) -> None:
