@@ -21,6 +21,8 @@ class Job(Struct, frozen=True):
     lake: str | None
     queue: str | None
     rows_of_a_batch: int
+    older: str | None = None
+    """A lake that has the older messages of the source."""
 
 
 def main(job: Job) -> None:
@@ -30,6 +32,8 @@ def main(job: Job) -> None:
     spark = start_session("skep kill test", master="local[2]", quick_start=True)
     spark.sparkContext.setLogLevel("OFF")
     options = {"url": job.url, "maxOffsetsPerTrigger": str(job.rows_of_a_batch), "groupId": "copier"}
+    if job.older is not None:
+        options["lake"] = job.older
     frame = spark.readStream.format("skep").options(**options, minPartitions="4").load(job.source)
     if job.lake is not None:
         writer = frame.writeStream.format("parquet").option("path", job.lake)
