@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from skep.errors import SkepError
 from skep.spark.lake import table
-from skep.spark.lake.forgetting import Seqs, forget_rows
+from skep.spark.lake.forgetting import forget_rows
 from skep.spark.lake.opening import lake_of, open_lake, view_of
 from skep.spark.lake.place import Place, place_of
 from skep.spark.lake.table import Lake, compact
+from skep.spark.lake.tombstones import Seqs
 from tests.spark.lake_rows import Rows, add, seqs
 from tests.support.s3 import BUCKET, CATALOG, REST, Store
 

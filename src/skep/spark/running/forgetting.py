@@ -233,12 +233,12 @@ def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
     through = {queue: context.lake.through(queue) or 0 for queue in news}
     forget_everywhere(context, seqs)
     # In an object store another run may be about to add messages that it read before they were forgotten: those of later seqs.
-    obeyed = {
+    done = {
         queue: (one.log, one.forgotten)
         for queue, one in news.items()
         if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]
     }
-    note_obeyed(context.root, known | obeyed)
+    note_obeyed(context.root, known | done)
 
 
 def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
