@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 import skep
+from skep.errors import SkepError
+from skep.spark.lake import pushing_again
+from skep.spark.lake.old_messages import OldMessages, Wanted
 from skep.spark.lake.opening import Format
+from skep.spark.lake.pushing_again import PushingAgain, ReplayWish
+from skep.spark.options import LakeOptions, ServerConnection
 from skep.testing.server import RunningServer
 from tests.cli.command import Command, Ended
 from tests.spark.conftest import TENANTS
@@ -223,3 +228,38 @@ def test_no_spark_is_needed(plain: Both) -> None:
             [sys.executable, "-c", NO_SPARK, *arguments], env=environ, capture_output=True, text=True, check=False
         )
         assert ended.returncode == (4 if arguments[0] == "trace" else 0), ended.stderr
+
+
+def test_a_replay_of_messages_that_are_removed_meanwhile_pushes_none(plain: Both) -> None:
+    connection = ServerConnection((plain.url,), plain.tenant, None, retry_seconds=5.0)
+    again = PushingAgain(connection, ReplayWish(queue=QUEUE), None)
+    wanted = [Wanted()]
+    found = again.found(wanted)
+    assert list(found.seqs) == [5, 6, 7]
+    plain.client.forget(QUEUE, [6])
+    with pytest.raises(SkepError, match="were removed while they were read"):
+        again.push(wanted, found)
+    assert plain.client.log_bounds(QUEUE).last_seq == 7
+
+
+def test_a_replay_comes_in_portions_and_goes_on_where_it_was_interrupted(
+    plain: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pushing_again, "EPOCH_ROWS", 2)
+    monkeypatch.setattr(pushing_again, "STAGE_ROWS", 1)
+    connection = ServerConnection((plain.url,), plain.tenant, None, retry_seconds=5.0)
+    lake = LakeOptions(str(plain.root), None)
+    plain.client.seek(QUEUE, "billing", "end")
+
+    def made() -> PushingAgain:
+        old = OldMessages(lake, connection, QUEUE)
+        return PushingAgain(connection, ReplayWish(queue=QUEUE, group="billing"), old)
+
+    wanted = [Wanted(last=7)]
+    first = made()
+    found = first.found(wanted)
+    # The first portion is pushed, then the caller is killed.
+    first._push_epoch(first._name(found), 0, first._pushed(wanted), list(found.seqs[:2]))
+    assert made().push(wanted, found) == 5
+    again = [one.json()["n"] for one in plain.client.pop(QUEUE, group="billing", batch=99)]
+    assert (sorted(again), again.index(1) < again.index(3) < again.index(5)) == ([1, 2, 3, 4, 5, 6, 7], True)

@@ -79,8 +79,9 @@ class Archive:
         self._process = self._started("--every", "1s")
 
     def end(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
     def revive(self) -> None:
         """Start it again if it has ended: a server that was away for long ends it, too."""

@@ -87,7 +87,7 @@ def replay(
     """Push messages again, in their order. With --lake also those that retention took from the log.
 
     The messages must match everything that is given. They get new seqs at the end of the log, and keep their partition, trace
-    id and headers. A replay that is repeated changes nothing. Exit code 4 when no message matches.
+    id and headers. A replay that is repeated with the same seqs changes nothing. Exit code 4 when no message matches.
 
     For example:
         skep message replay orders 17 20-29 --group billing --dry-run
@@ -155,4 +155,4 @@ def _replay(meant: ReplayWish, wishes: list[Wanted], in_lake: InLake, consent: C
 def _told(replay: ReplayWish, found: Found) -> str:
     old = f" ({found.in_lake:,} from the lake)" if found.in_lake else ""
     audience = "all groups" if replay.group is None else f"group {replay.group!r} alone"
-    return f"{counted(len(found.seqs), 'message')} of queue {replay.queue!r}{old} to queue {replay.to or replay.queue!r} again, for {audience}"
+    return f"{counted(len(found.seqs), 'message')} of queue {replay.queue!r}, seqs {found.seqs[0]} to {found.seqs[-1]}{old}, to queue {replay.to or replay.queue!r} again, for {audience}"
