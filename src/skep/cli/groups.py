@@ -12,10 +12,11 @@ from skep.cli.consent import Consent
 from skep.cli.exits import note
 from skep.cli.old_messages import InLake, first_in_lake
 from skep.cli.output import counted, print_rows, print_said
-from skep.cli.when import Position, position
+from skep.cli.when import position
 
 if TYPE_CHECKING:
     from skep.client import Client
+    from skep.client.queue_calls import Position
     from skep.wire.groups import SeekResponse
 
 group_app = App(

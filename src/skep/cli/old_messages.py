@@ -11,10 +11,10 @@ from cyclopts import Group, Parameter
 
 from skep.cli.connection import ServerOptions
 from skep.cli.exits import note
-from skep.cli.when import Position
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
+    from skep.client.queue_calls import Position
     from skep.spark.lake.old_messages import OldMessages, Wanted
     from skep.spark.options import LakeOptions, ServerConnection
     from skep.wire.browsing import BrowsedMessage

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from skep.errors import Code, SkepError
 
+if TYPE_CHECKING:
+    from skep.client.queue_calls import Position
+
 _DURATION = re.compile(r"(\d+)([smhd])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-Position = Literal["beginning", "end"] | datetime | int
-"""A position in a log."""
 Since = Annotated[str | None, Parameter(help="Only from this time on: 2026-01-31T12:00:00Z, or 10m, 2h, 1d ago.")]
 Until = Annotated[str | None, Parameter(help="Only before this time.")]
 

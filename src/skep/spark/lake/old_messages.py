@@ -140,7 +140,7 @@ def index_of(lake: LakeOptions, connection: ServerConnection) -> LakeIndex:
 def of_trace(lake: LakeOptions, connection: ServerConnection, trace_id: str) -> Iterator[BrowsedMessage]:
     """The messages of a trace that logs of the server do not have any more."""
     index = index_of(lake, connection)
-    for queue in link(connection).bounds_of(index.queues()):
+    for queue in link(connection).bounds_of(sorted(index.queues)):
         found = OldMessages(lake, connection, queue, index)
         yield from found.messages(Wanted(trace_ids=(trace_id,)), preview_bytes=PREVIEW_BYTES)
 

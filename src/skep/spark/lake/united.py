@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import msgspec
@@ -64,14 +64,15 @@ class LakeIndex:
         self._ask_forgotten = forgotten
         self._forgotten: dict[tuple[str, int], list[Seqs]] = {}
 
-    def queues(self) -> list[str]:
+    @cached_property
+    def queues(self) -> frozenset[str]:
         """The queues with messages in the lake."""
-        return sorted({file.queue for file in self._view.files()})
+        return frozenset(file.queue for file in self._view.files())
 
     def archived(self, bounds: Bounds) -> Archived | None:
         """How far the lake has the present log of a queue; None when it has nothing of it."""
         found = self._view.archived(bounds.queue)
-        if found is None and self._view.files(queues=[bounds.queue]):
+        if found is None and bounds.queue in self.queues:
             raise SkepError(
                 Code.INVALID_REQUEST,
                 f"the lake has messages of {bounds.queue}, and does not say how far they go: it is the lake of another tenant, or one "
