@@ -32,7 +32,7 @@ with DAG(
     )
     pipelines = SkepPipelineOperator(
         task_id="pipelines",
-        pipelines=["archive", "metrics", "journeys", "dead-letters"],
+        pipelines=["archive", "history", "metrics", "journeys", "dead-letters"],
         lake=LAKE,
         options=["--group", "archive"],
         skep=SKEP,

@@ -28,6 +28,7 @@ from skep.config import (
 from skep.config.load import SECTIONS, load
 from skep.errors import Code
 from skep.model import QueueSettings
+from skep.spark.running.catalogue import PIPELINES, Pipeline
 from tests.support.process import SCRIPT, run_skep
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,3 +217,11 @@ def test_every_command_is_documented() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     missing = [command for command in commands(skep_app) if command not in pages]
     assert not missing
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.name)
+def test_every_pipeline_is_documented_with_the_tables_that_it_writes(pipeline: Pipeline) -> None:
+    text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    [row] = [line for line in text.splitlines() if re.match(rf"\| \[?{pipeline.name}\b", line)]
+    assert all(f"`{table}`" in row for table in pipeline.writes)
+    assert f"## {pipeline.name}\n" in text or "(lake.md#" in row

@@ -67,7 +67,7 @@ def test_every_option_of_a_scheduled_command_exists(command: str) -> None:
     called, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
 
     assert (program, called.__name__) == (PROGRAM, "run")
-    assert bound.args == ("archive", "metrics", "journeys", "dead-letters")
+    assert bound.args == ("archive", "history", "metrics", "journeys", "dead-letters")
 
 
 def test_there_are_three_scheduled_commands() -> None:

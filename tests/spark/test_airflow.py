@@ -71,7 +71,7 @@ def test_the_dag_waits_for_the_group_and_brings_the_messages_into_the_lake(airfl
 
         assert client.group("archive", "orders").lag == 0
     [ended] = [json.loads(path.read_bytes()) for path in lake.glob("runs/*/run.json")]
-    assert [stage["name"] for stage in ended["stages"]] == ["archive", "metrics", "journeys", "dead-letters"]
+    assert [stage["name"] for stage in ended["stages"]] == ["archive", "history", "metrics", "journeys", "dead-letters"]
     assert (ended["status"], ended["stages"][0]["rows_out"]) == ("ok", 5)
 
 

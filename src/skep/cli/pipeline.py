@@ -119,9 +119,9 @@ class Replaying:
     rate: float | None = None
     """The largest number of messages per second."""
     since: str | None = None
-    """Only messages pushed from this time on."""
+    """Only messages pushed from this time on; metrics, journeys and quality compute this time again, from the lake."""
     until: str | None = None
-    """Only messages pushed before this time."""
+    """Only messages pushed before this time; for metrics, journeys and quality as with --since."""
     dry_run: Flag = False
     """Only count and show the messages."""
 
