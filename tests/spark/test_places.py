@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
+from pyspark.sql import SparkSession
 
 from skep.errors import SkepError
-from skep.spark.lake.place import CURES, SCHEMES, place_of
-from tests.support.s3 import CREDENTIALS
+from skep.spark.lake.place import CURES, SCHEMES, Place, place_of
+from tests.support.s3 import BUCKET, CREDENTIALS, Store
 
 URIS = {
     "file": ("file:///srv/lake", "LocalFileSystem", "/srv/lake"),
@@ -64,3 +65,20 @@ def test_a_run_whose_store_cannot_be_reached_says_so_and_leaves_nothing_in_the_w
     assert "s3://bucket/lake cannot be listed" in run.stderr
     assert "AWS_ENDPOINT_URL" in run.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_small_file_is_read_though_its_requests_are_refused(spark: SparkSession, object_store: Store) -> None:
+    place = Place(f"s3://{BUCKET}/small/note.json")
+    object_store.set_faults(0)
+    place.write_whole(b"{}")
+    try:
+        for seed in range(20):
+            object_store.set_faults(0.2, ["busy"], seed=seed)
+            assert place.read_bytes() == b"{}"
+            with place.opened() as opened:
+                assert opened.read() == b"{}"
+    finally:
+        object_store.set_faults(0)
+    with pytest.raises(FileNotFoundError):
+        Place(f"s3://{BUCKET}/small/none.json").read_bytes()

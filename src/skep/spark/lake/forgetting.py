@@ -199,7 +199,7 @@ def _forget_traces_in_file(place: Place, traces: Sequence[Place]) -> int:
 
 
 def _table(place: Place) -> pa.Table:
-    with place.files.open_input_file(place.path) as source:
+    with place.opened() as source:
         return pq.read_table(source)
 
 

@@ -98,7 +98,7 @@ def columns_of_file(place: Place) -> dict[str, str]:
     """The columns of a Parquet file, with Spark's types."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    with place.files.open_input_file(place.path) as source:
+    with place.opened() as source:
         schema = from_arrow_schema(pq.read_schema(source))
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
@@ -188,7 +188,7 @@ def _read(
     for batch in batches:
         for number in batch.column("id").to_pylist():
             place = Place(uris[number])
-            with place.files.open_input_file(place.path) as source, pq.ParquetFile(source) as opened:
+            with place.opened() as source, pq.ParquetFile(source) as opened:
                 for rows in opened.iter_batches(GROUP_ROWS, columns=[name for name in names if name != folder]):
                     value = unquote(place.parent.name.partition("=")[2])
                     columns = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
@@ -34,6 +36,11 @@ S3_TRIES = 10
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
 """The longest silence of a request to S3. Without it a lost answer would be waited for without end."""
+READ_PAUSES = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between tries of reading a small file of an object store. The client of S3 repeats a refused read only if the refusal is
+not longer than the file.
+"""
+READ_WHOLE_BYTES = 1024 * 1024
 GCS_RETRY_SECONDS = 60.0
 CURES = {
     "s3": "Look at the name of the bucket, the credentials and the address of the store: they come from the environment "
@@ -110,8 +117,29 @@ class Place(Struct, frozen=True):
 
     def read_bytes(self) -> bytes:
         """The content of a file; FileNotFoundError when there is none."""
+        for pause in READ_PAUSES:
+            try:
+                return self._read()
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if self.is_local:
+                    raise
+                time.sleep(pause)
+        return self._read()
+
+    def _read(self) -> bytes:
         with self.files.open_input_file(self.path) as opened:
             return bytes(opened.read())
+
+    @contextmanager
+    def opened(self) -> Iterator[pa.NativeFile]:
+        """Open a file to read parts of it. A small one of an object store is read whole, since each part is a request."""
+        with self.files.open_input_file(self.path) as opened:
+            if self.is_local or opened.size() > READ_WHOLE_BYTES:
+                yield opened
+                return
+        yield pa.BufferReader(self.read_bytes())
 
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)

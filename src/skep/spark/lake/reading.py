@@ -121,7 +121,7 @@ def chosen_rows(
 def _opened(file: LakeFile) -> Iterator[pq.ParquetFile]:
     """An open file; an error with its name when it is damaged."""
     try:
-        with file.place.files.open_input_file(file.place.path) as source, pq.ParquetFile(source) as opened:
+        with file.place.opened() as source, pq.ParquetFile(source) as opened:
             yield opened
     except FileNotFoundError:
         raise  # compaction may have deleted it

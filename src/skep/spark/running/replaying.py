@@ -206,7 +206,7 @@ def _portions(parts: Sequence[Part], rows: int) -> Iterator[pa.RecordBatch]:
     """The rows in order, in portions that fit into one push. Spark sorted them over the files, which are in order, too."""
     for part in parts:
         file_place = part.place
-        with file_place.files.open_input_file(file_place.path) as source, pq.ParquetFile(source) as file:
+        with file_place.opened() as source, pq.ParquetFile(source) as file:
             for batch in file.iter_batches(rows):
                 start, taken = 0, 0
                 for place, payload_bytes in enumerate(pc.binary_length(batch.column("payload")).to_pylist()):
