@@ -15,6 +15,7 @@ from skep.spark.offsets import ROWS_OF_A_TASK, QueueStretch, packed, split
 from skep.spark.options import source_options
 from skep.spark.pipelines.archive import archive, compared
 from skep.spark.running.archiving import RANGES
+from skep.spark.running.context import MOST_ROWS_SHOWN
 from skep.spark.running.inputs import named_by
 from skep.spark.running.runner import write_down
 from skep.spark.running.said import told, write_whole_error
@@ -159,3 +160,15 @@ def test_hundreds_of_queues_are_archived_and_audited(lake: Lake) -> None:
     audited = ran(lake, "archive", audit=True).run
     assert (audited.status, audited.stages[0].rows_out) == ("ok", 0)
     assert [check.figures for check in audited.checks] == [f"{MANY + 1} messages of {MANY} queues were compared"]
+
+
+@pytest.mark.slow
+def test_of_many_queues_those_with_most_messages_are_shown_and_only_these_come_to_the_driver(lake: Lake) -> None:
+    push_to_each(lake.client, FEW)
+    lake.client.push("queue-0059", [1, 2])
+    run = ran(lake, "metrics").run
+    [shown] = [one for one in run.tables if one.title == "Queues and groups"]
+    assert (run.error, len(shown.rows)) == (None, MOST_ROWS_SHOWN)
+    assert [row[0] for row in shown.rows] == [*names(FEW)[: MOST_ROWS_SHOWN - 1], "queue-0059"]
+    assert shown.rows[-1][2] == 3
+    assert "with most messages" in shown.note

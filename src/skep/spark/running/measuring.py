@@ -23,7 +23,7 @@ from skep.spark.running.past import PastTime, activity_in, past_time
 from skep.spark.running.record import Plot, Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 MOST_POINTS = 2_000
 MOST_LINES = 8
@@ -93,7 +93,7 @@ def run_metrics(context: Context) -> None:
         stage.rows_out = done.count()
         stage.batches += 1
         context.wrote(lake_dataset(context, "metrics", done, stage.rows_out))
-        _show_totals(context, done, both.where(F.col("window_start").isNull()).collect())
+        _show_totals(context, done, both.where(F.col("window_start").isNull()))
         _plot_windows(context, done)
         both.unpersist()
 
@@ -146,24 +146,33 @@ def _seconds_of(spark: SparkSession, window: str) -> float:
     return float(one.collect()[0][0])
 
 
-def _show_totals(context: Context, table: DataFrame, fresh: list[Row]) -> None:
-    """Show the counts of all time, and the latencies of this pass."""
+def _show_totals(context: Context, table: DataFrame, fresh: DataFrame) -> None:
+    """Show the counts of all time, and the latencies of this pass, of the queues and groups with most messages."""
+    keys = ("queue", "bucket", "group")
     divided = ["bucket"] if context.wishes.buckets > 1 else []
     columns = ["queue", *divided, "group", *measured.COUNTS, "wait p50", "wait p95", "work p95", "total p95"]
     fields = ["wait_p50_seconds", "wait_p95_seconds", "work_p95_seconds", "total_p95_seconds"]
-    latencies = {(row["queue"], row["bucket"], row["group"]): row for row in fresh}
-    counted = table.groupBy("queue", "bucket", "group").agg(*[F.sum(name).alias(name) for name in measured.COUNTS])
+    counted = table.groupBy(*keys).agg(*[F.sum(name).alias(name) for name in measured.COUNTS])
+    # Only these come to the driver, however many queues and groups there are.
+    found = counted.orderBy(F.desc("pushed"), *keys).limit(MOST_ROWS_SHOWN + 1).collect()
+    most = sorted(found[:MOST_ROWS_SHOWN], key=lambda row: (row["queue"], row["bucket"], row["group"] or ""))
+    mine = fresh.where(F.col("queue").isin([row["queue"] for row in most])).collect()
+    latencies = {tuple(row[name] for name in keys): row for row in mine}
     shown = []
-    for row in counted.orderBy("queue", "bucket", "group").collect():
-        latency = latencies.get((row["queue"], row["bucket"], row["group"]))
+    for row in most:
+        latency = latencies.get(tuple(row[name] for name in keys))
         times = [None if latency is None else seconds_text(latency[name]) for name in fields]
-        bucket = [row[name] for name in divided]
-        shown.append((row["queue"], *bucket, row["group"], *(row[name] for name in measured.COUNTS), *times))
-    pushed = columns.index("pushed")
-    largest = sorted(range(len(shown)), key=lambda place: -shown[place][pushed])[:MOST_ROWS_SHOWN]
-    most = [shown[place] for place in sorted(largest)]
-    note = f"the {len(most)} with most messages of {len(shown):,}; the table metrics has them all"
-    context.show("Queues and groups", columns, most, note if len(most) < len(shown) else "")
+        shown.append(
+            (
+                row["queue"],
+                *(row[name] for name in divided),
+                row["group"],
+                *(row[name] for name in measured.COUNTS),
+                *times,
+            )
+        )
+    note = f"the {len(most)} with most messages; the table metrics has them all"
+    context.show("Queues and groups", columns, shown, note if len(found) > len(most) else "")
 
 
 def _plot_windows(context: Context, table: DataFrame) -> None:
