@@ -367,3 +367,25 @@ async def test_a_plain_push_to_a_full_encrypted_queue_is_told_to_encrypt(driver:
 
     assert (plain.status, plain.code) == (PushStatus.REFUSED, Code.NOT_ENCRYPTED)
     assert (sealed.status, sealed.code) == (PushStatus.REFUSED, Code.QUEUE_FULL)
+
+
+async def test_a_transaction_id_counts_in_the_whole_queue_where_the_setting_says_so(driver: Driver) -> None:
+    await driver.create(dedup_across_partitions=True)
+    (first,) = await driver.push("1", transaction_id="t", partition="a")
+    (again,) = await driver.push("2", transaction_id="t", partition="b")
+    assert (again.status, again.id, again.seq) == (PushStatus.DUPLICATE, first.id, first.seq)
+    both = await driver.push_messages(
+        driver.message("3", transaction_id="u", partition="a"), driver.message("4", transaction_id="u", partition="b")
+    )
+    assert [result.status for result in both.results] == [PushStatus.STORED, PushStatus.DUPLICATE]
+    await driver.update(dedup_across_partitions=False)
+    assert [one.status for one in await driver.push("5", transaction_id="t", partition="b")] == [PushStatus.STORED]
+
+
+async def test_a_scheduled_message_takes_its_transaction_id_in_the_whole_queue(driver: Driver) -> None:
+    await driver.create(dedup_across_partitions=True)
+    (first,) = await driver.push("1", transaction_id="t", partition="a", deliver_at=driver.now + 10_000_000)
+    driver.clock.advance(11)
+    await driver.promote()
+    (again,) = await driver.push("2", transaction_id="t", partition="b")
+    assert (again.status, again.id, again.seq) == (PushStatus.DUPLICATE, first.id, 1)

@@ -403,3 +403,46 @@ async def test_a_message_from_a_clock_that_is_a_little_ahead_is_delivered_at_onc
 
     driver.clock = ManualClock(right)
     assert payloads(await driver.pop()) == ["early"]
+
+
+async def test_one_message_of_a_lease_is_kept_for_longer_than_the_others(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=0)
+    await driver.push("1", "2", "3")
+    first, second, third = await driver.pop(lease_seconds=10)
+    assert (await driver.renew(second, 60, seq=second.seq)).deadline == driver.now + 60_000_000
+    driver.clock.advance(11)
+    again = [one.seq for _ in range(3) for one in await driver.pop(lease_seconds=100)]
+    assert sorted(again) == [first.seq, third.seq]
+    assert [result.status for result in await driver.ack(second)] == [SettleStatus.COMPLETED]
+    assert (await driver.renew(second, 60, seq=second.seq)).code is Code.STALE_LEASE
+    assert (await driver.renew(first, 60, seq=first.seq)).code is Code.STALE_LEASE
+
+
+async def test_a_message_that_is_kept_for_longer_ends_with_its_lease_when_all_is_acked(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=0)
+    await driver.push("1", "2", "3")
+    first, second, _ = await driver.pop(lease_seconds=10)
+    await driver.renew(second, 60, seq=second.seq)
+    assert [result.messages for result in await driver.ack_leases(first)] == [3]
+
+
+async def test_a_message_kept_for_shorter_comes_again_while_the_others_are_held(driver: Driver) -> None:
+    await driver.create(ordering=Ordering.UNORDERED, max_attempts=0)
+    await driver.push("1", "2", "3")
+    _, _, third = await driver.pop(lease_seconds=60)
+    await driver.renew(third, 1, seq=third.seq)
+    driver.clock.advance(2)
+    assert [(one.seq, one.attempt) for one in await driver.pop()] == [(third.seq, 2)]
+    assert await driver.pop() == []
+
+
+async def test_only_a_message_of_the_lease_renews_it_in_an_ordered_queue(driver: Driver) -> None:
+    await driver.create()
+    await driver.push("1", "2")
+    first, second = await driver.pop(lease_seconds=10)
+    assert (await driver.renew(first, 60, seq=second.seq)).deadline == driver.now + 60_000_000
+    assert (await driver.renew(first, 90, seq=second.seq + 1)).code is Code.STALE_LEASE
+    await driver.ack(first)
+    assert (await driver.renew(first, 90, seq=first.seq)).code is Code.STALE_LEASE
+    driver.clock.advance(59)
+    assert await driver.pop() == []

@@ -155,6 +155,7 @@ class Log:
     """A queue with all it holds."""
 
     queue: Queue
+    sqs_note: bytes | None = None
     entries: dict[int, Entry] = field(default_factory=dict)
     written: dict[int, Entry] = field(default_factory=dict)  # all there ever were, also those deleted since
     last_seq: int = 0

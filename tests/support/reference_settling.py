@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -264,7 +265,15 @@ class ReferenceSettling(ReferenceViews):
         log = self.logs.get(renewal.queue)
         group = log.groups.get(renewal.group) if log else None
         for lease in group.leases if group else []:
-            if (lease.token, lease.partition) == (renewal.token, renewal.partition):
+            if (lease.token, lease.partition) == (renewal.token, renewal.partition) and (
+                renewal.seq is None or renewal.seq in lease.held
+            ):
+                assert group is not None
+                assert log is not None
+                if renewal.seq is not None and len(lease.held) > 1 and not log.is_ordered:
+                    lease.held.remove(renewal.seq)
+                    lease = dataclasses.replace(lease, held=[renewal.seq])
+                    group.leases.append(lease)
                 lease.leased_at = now if lease.deadline <= now else min(lease.leased_at, now)
                 lease.deadline = Instant(now + seconds(renewal.lease_seconds))
                 return RenewResult(lease.deadline)

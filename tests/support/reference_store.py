@@ -192,6 +192,16 @@ class ReferenceStore(
         log.queue = msgspec.structs.replace(log.queue, settings=settings, updated_at=now)
         return log.queue
 
+    async def sqs_note(self, key: QueueKey) -> bytes | None:
+        return self.logs[key].sqs_note if key in self.logs else None
+
+    async def keep_sqs_note(self, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
+        log = self.log(key)
+        if log.sqs_note != before:
+            return False
+        log.sqs_note = note
+        return True
+
     def _make_named(self, key: QueueKey, settings: QueueSettings, now: Instant) -> None:
         if settings.dead_letter_queue not in (None, NO_DEAD_LETTER_QUEUE):
             self.make_dead_letter_queue(settings.dead_letter_queue or "", key.tenant, now)
@@ -389,7 +399,8 @@ class ReferenceStore(
 
     def _push_one(self, log: Log, message: NewMessage, id_: Id, now: Instant) -> PushResult:
         partition = DEFAULT_PARTITION if log.settings.ordering is Ordering.FIFO else message.partition
-        known = log.dedup.get((message.transaction_id, partition)) if message.transaction_id is not None else None
+        counts_in = "" if log.settings.dedup_across_partitions else partition
+        known = log.dedup.get((message.transaction_id, counts_in)) if message.transaction_id is not None else None
         if known is not None and known[2] > now:
             seq = Seq(known[1]) if known[1] is not None else None
             return PushResult(
@@ -403,7 +414,7 @@ class ReferenceStore(
             seq = Seq(self.append(log, message, id_, now).seq)
         if message.transaction_id is not None:
             expires_at = Instant(now + seconds(log.settings.dedup_window_seconds))
-            log.dedup[message.transaction_id, partition] = (id_, seq, expires_at)
+            log.dedup[message.transaction_id, counts_in] = (id_, seq, expires_at)
         status = PushStatus.SCHEDULED if seq is None else PushStatus.STORED
         return PushResult(status, id_, seq, message.transaction_id, message.trace_id or id_)
 

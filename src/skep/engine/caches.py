@@ -36,6 +36,11 @@ class Caches:
     _encryption: Encryption
     _access: Access
     _listeners: list[Callable[[], None]] = field(default_factory=list)
+    _queue_listeners: list[Callable[[QueueKey], None]] = field(default_factory=list)
+
+    def on_queue(self, listener: Callable[[QueueKey], None]) -> None:
+        """Call ``listener`` when a queue was made, changed or deleted, here or on another server."""
+        self._queue_listeners.append(listener)
 
     def on_missed(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when changes of the store were missed or undone, so that all cached data may be stale."""
@@ -46,7 +51,16 @@ class Caches:
         self._chores.changed(queue)
         self._dispenser.queues_changed()
         self._registry.wake(queue.key)
+        self._tell(queue.key)
         return queue
+
+    def noted(self, key: QueueKey) -> None:
+        """Note that what the SQS door keeps with a queue has changed."""
+        self._tell(key)
+
+    def _tell(self, key: QueueKey) -> None:
+        for listener in self._queue_listeners:
+            listener(key)
 
     def gone(self, key: QueueKey) -> None:
         """Note that a queue was deleted."""
@@ -54,6 +68,7 @@ class Caches:
         self._encryption.forget(key)
         self._dispenser.queues_changed()
         self._registry.wake(key)
+        self._tell(key)
 
     def heard(self, event: SystemEvent) -> None:
         """Note a change that this or another server made."""

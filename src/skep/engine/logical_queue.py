@@ -249,6 +249,10 @@ class LogicalQueue:
     async def _renew(self, calls: list[list[Renewal]]) -> Sequence[list[RenewResult]]:
         renewals = calls[0] if len(calls) == 1 else list(chain.from_iterable(calls))
         results = await self._shared.store.renew(renewals, self._shared.clock.now())
+        for renewal, result in zip(renewals, results, strict=True):
+            if result.deadline is not None:  # it may be earlier than before
+                self._chores.leased(self.key, result.deadline)
+                self.parking.ready_at(renewal.group, result.deadline)
         return [results] if len(calls) == 1 else split(results, calls)
 
 

@@ -76,6 +76,20 @@ class QueueCalls(Parts):
                 raise no_queue(key.name)
             return queue
 
+    async def sqs_note(self, key: QueueKey) -> bytes | None:
+        """What the SQS door keeps with a queue, as it wrote it."""
+        with self._in_flight:
+            validate.check_key(key)
+            return await self._store.sqs_note(key)
+
+    async def keep_sqs_note(self, key: QueueKey, note: bytes, before: bytes | None) -> bool:
+        """Keep another note of the SQS door with a queue; False when it is not ``before`` any more."""
+        with self._in_flight:
+            validate.check_key(key)
+            kept = await self._store.keep_sqs_note(key, note, before, self._clock.now())
+            self.caches.noted(key)
+            return kept
+
     async def list_queues(
         self,
         tenant: str = DEFAULT_TENANT,

@@ -345,6 +345,8 @@ def check_renewals(renewals: Sequence[Renewal], limits: Limits) -> None:
         check_partition(renewal.partition)
         _check_lease(renewal.token, renewal.group)
         check_lease_seconds(renewal.lease_seconds)
+        if renewal.seq is not None and not 0 <= renewal.seq <= SEQ_MAX:
+            raise SkepError(Code.INVALID_REQUEST, "a seq is out of range", seq=renewal.seq)
 
 
 def storable(text: str, most: int) -> str:

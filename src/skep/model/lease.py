@@ -18,13 +18,18 @@ WHOLE_LEASE = Seq(2**63 - 1)
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
-    """A request to keep a lease for ``lease_seconds`` from now."""
+    """A request to keep a lease for ``lease_seconds`` from now.
+
+    With a ``seq`` it is for that message of the lease. In an unordered queue the others keep their deadline. In an ordered queue
+    the messages of a lease have one deadline, which moves if the lease has the message.
+    """
 
     queue: QueueKey
     partition: str
     token: Token
     lease_seconds: float
     group: str = QUEUE_MODE_GROUP
+    seq: Seq | None = None
 
 
 class RenewResult(Struct, frozen=True):

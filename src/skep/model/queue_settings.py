@@ -272,6 +272,16 @@ class QueueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             danger="repeats that come later are stored again",
         ),
     ] = 86_400.0
+    dedup_across_partitions: Annotated[
+        bool,
+        Setting(
+            help="A transaction id counts in the whole queue, not in its partition alone.",
+            detail="SQS's FIFO queues do so.",
+            change_when="producers may repeat a push with another partition",
+            block=SpecBlock.DELIVERY,
+            danger="a transaction id that two partitions use is stored once",
+        ),
+    ] = False
     paused: Annotated[
         bool,
         Setting(
@@ -314,6 +324,7 @@ class QueueChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     window_buffer_seconds: float | UnsetType = UNSET
     max_wait_seconds: float | UnsetType = UNSET
     dedup_window_seconds: float | UnsetType = UNSET
+    dedup_across_partitions: bool | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
     encryption_enabled: bool | UnsetType = UNSET
 
@@ -349,6 +360,7 @@ class QueueOptions(TypedDict, total=False):
     window_buffer_seconds: float
     max_wait_seconds: float
     dedup_window_seconds: float
+    dedup_across_partitions: bool
     paused: bool
     encryption_enabled: bool
 

@@ -574,3 +574,7 @@ def is_new(created_at: int, now: Instant) -> bool:
 def birth(created_at: int, sampled_at: int) -> tuple[int, int]:
     """The minute and the instant of a zero sample for a new queue or group, clearly before its first real sample."""
     return created_at // seconds(60) - 1, min(created_at, sampled_at - seconds(SAMPLE_EVERY_SECONDS))
+
+
+ALL_PARTITIONS = ""
+"""The partition of a transaction id that counts in the whole queue: no partition has this name."""

@@ -78,10 +78,10 @@ SELECT g.id FROM consumer_group g WHERE g.queue_id = $1 ORDER BY g.queue_id, g.n
 SELECT fence($1, g.id, $2, $3, $4) FROM (SELECT x.id FROM consumer_group x WHERE x.queue_id = $1 ORDER BY x.queue_id, x.name) g
 
 -- name: forget_keys
--- Only the keys of these messages: a key may have expired and been used again.
+-- Only the keys of these messages: a key may have expired and been used again. A key without a partition counts in the whole queue.
 DELETE FROM dedup d
 USING unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::uuid[]) AS k (queue_id, transaction_id, partition, id)
-WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
+WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = ANY (ARRAY[k.partition, '']) AND d.message_id = k.id
 
 -- name: forget_events
 -- By the index on traces.

@@ -36,6 +36,7 @@ from skep.store.postgres.connection import Connection
 from skep.store.postgres.copy_format import MessageRow, append_rows
 from skep.store.postgres.database import Database
 from skep.store.rules import (
+    ALL_PARTITIONS,
     PIECE_BYTES,
     SEQ_MAX,
     TRACE_SLACK_MICROS,
@@ -88,6 +89,7 @@ class OpenLog(Struct):
     ordering: str
     max_depth: int
     dedup_window: int
+    dedup_across: bool
     last_seq: int
     created_at: int
     depth: int
@@ -101,6 +103,10 @@ class OpenLog(Struct):
         """The one partition of a fifo queue, whatever its messages say; None for any other queue."""
         return DEFAULT_PARTITION if self.ordering == Ordering.FIFO else None
 
+    def dedup_partition(self, partition: str) -> str:
+        """The partition in which a transaction id counts."""
+        return ALL_PARTITIONS if self.dedup_across else partition
+
 
 async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Instant) -> dict[QueueKey, OpenLog]:
     """Lock the logs of these queues and read each queue once; a queue that does not exist is left out."""
@@ -111,6 +117,7 @@ async def open_logs(connection: Connection, keys: Sequence[QueueKey], now: Insta
             ordering=row["ordering"],
             max_depth=row["max_depth"],
             dedup_window=seconds(row["dedup_window_seconds"]),
+            dedup_across=row["dedup_across_partitions"],
             last_seq=row["last_seq"],
             created_at=max(now, row["last_created_at"]),
             depth=row["depth"],
@@ -273,7 +280,7 @@ async def _known_keys(
     connection: Connection, batches: Sequence[PushBatch], logs: dict[QueueKey, OpenLog], now: Instant
 ) -> dict[Key, Known]:
     wanted = [
-        (logs[m.queue].queue_id, m.transaction_id, m.partition)
+        (logs[m.queue].queue_id, m.transaction_id, logs[m.queue].dedup_partition(m.partition))
         for batch in batches
         if batch.audience is None
         for m in batch.messages
@@ -408,7 +415,7 @@ class _Appender:
         log = self._logs[message.queue]
         trace_id = message.trace_id or id_
         named = message.transaction_id is not None and log.dedup_window > 0 and audience is None
-        key = (log.queue_id, message.transaction_id or "", message.partition) if named else None
+        key = (log.queue_id, message.transaction_id or "", log.dedup_partition(message.partition)) if named else None
         if key is not None and (first := self._known.get(key)) is not None:
             return PushResult(PushStatus.DUPLICATE, first[0], first[1], message.transaction_id, first[2])
         seq: Seq | None = None
@@ -457,7 +464,7 @@ class _Appender:
 
     def _fresh(self, log: OpenLog, messages: Iterable[NewMessage]) -> int:
         """How many of these are no duplicates, neither of stored messages nor of each other."""
-        keys = [(log.queue_id, m.transaction_id, m.partition) for m in messages]
+        keys = [(log.queue_id, m.transaction_id, log.dedup_partition(m.partition)) for m in messages]
         if not log.dedup_window:
             return len(keys)
         named = {key for key in keys if key[1] is not None and key not in self._known}

@@ -70,6 +70,22 @@ async def tenants(connection: Connection, after: str = "", limit: int = 100) -> 
     return [row["tenant"] for row in await connection.fetch(SQL["tenants"], after, limit)]
 
 
+async def sqs_note(connection: Connection, key: QueueKey) -> bytes | None:
+    """What the SQS door keeps with a queue."""
+    note: bytes | None = await connection.fetchval(SQL["sqs_note"], key.tenant, key.name)
+    return note
+
+
+async def keep_sqs_note(connection: Connection, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
+    """Keep another note, unless somebody else wrote one meanwhile, and tell the other servers."""
+    await connection.execute(SQL["lock_configuration"], key.tenant)
+    queue = await need(connection, key)
+    done = await connection.execute(SQL["keep_sqs_note"], queue.id, note, before) == "UPDATE 1"
+    if done:
+        await _note(connection, key, now)
+    return done
+
+
 async def need(connection: Connection, key: QueueKey) -> Queue:
     """The queue of that name; QUEUE_NOT_FOUND when there is none."""
     queue = await get_queue(connection, key)

@@ -19,6 +19,12 @@ WITH RECURSIVE step (tenant) AS (
 )
 SELECT tenant FROM step WHERE tenant IS NOT NULL LIMIT $2
 
+-- name: sqs_note
+SELECT sqs_note FROM queue WHERE tenant = $1 AND name = $2 AND deleted_at IS NULL
+
+-- name: keep_sqs_note
+UPDATE queue SET sqs_note = $2 WHERE id = $1 AND sqs_note IS NOT DISTINCT FROM $3
+
 -- name: lock_configuration
 -- One change at a time of a tenant's queues and their settings.
 SELECT pg_advisory_xact_lock(1936418161, hashtext($1))

@@ -401,6 +401,7 @@ async def renew(connection: Connection, renewals: Sequence[Renewal], now: Instan
             renewal.group,
             renewal.partition,
             renewal.token,
+            renewal.seq,
             deadline,
             now,
         )

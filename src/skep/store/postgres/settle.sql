@@ -74,4 +74,4 @@ SELECT count_up($1, $2, $3, $4, $5, $6, 0, $7)
 
 -- name: renew
 -- One of the two tables holds the lease, by (partition, token).
-SELECT renew($1, $2, $3, $4, $5, $6, $7)
+SELECT renew($1, $2, $3, $4, $5, $6, $7, $8)

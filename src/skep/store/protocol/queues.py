@@ -25,6 +25,12 @@ class QueueVerbs(Protocol):
     ) -> list[Queue]:
         """Queues of a tenant by name, after the name ``after``."""
 
+    async def sqs_note(self, key: QueueKey) -> bytes | None:
+        """What the SQS door keeps with a queue, as it wrote it; None when it wrote nothing, or there is no such queue."""
+
+    async def keep_sqs_note(self, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
+        """Keep another note with a queue; False when the note is not ``before`` any more. QUEUE_NOT_FOUND when there is no queue."""
+
     async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
         """Tenants that have queues, by name, after the name ``after``. So timers find queues that were not used since the start."""
 

@@ -31,7 +31,7 @@ SELECT 1 FROM dead_letter WHERE position = ?1
 
 -- name: forget_key
 -- Primary key of dedup. Only the key of this message: the key may have expired and been used again.
-DELETE FROM dedup WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND message_id = ?4
+DELETE FROM dedup WHERE queue_id = ?1 AND transaction_id = ?2 AND partition IN (?3, '') AND message_id = ?4
 
 -- name: forget_events
 -- Index trace_event_trace.

@@ -282,7 +282,9 @@ class _Batch:
             if plan.queue is not None and plan.queue.settings.encryption_enabled and not are_sealed((message,)):
                 plan.refusal, plan.reason = Code.NOT_ENCRYPTED, not_encrypted_reason(message.queue.name)
             if message.transaction_id is not None and self._dedup_window(plan) > 0:
-                partition = message.partition if plan.queue is None else plan.queue.stored_partition(message.partition)
+                partition = message.partition
+                if plan.queue is not None:
+                    partition = plan.queue.dedup_partition(plan.queue.stored_partition(partition))
                 first = first_of.setdefault((message.queue, partition, message.transaction_id), index)
                 if first != index:
                     self.repeats.append((index, first))
@@ -413,7 +415,7 @@ class _Batch:
                 )
                 self.results[index] = PushResult(_STORED, id_, Seq(placed), m.transaction_id, trace_id)
             if m.transaction_id is not None and expires_at > self.now:
-                keys.append((queue.id, m.transaction_id, partition, id_, placed, expires_at))
+                keys.append((queue.id, m.transaction_id, queue.dedup_partition(partition), id_, placed, expires_at))
         self._write(queue, rows, waiting, keys, at)
 
     def _write(

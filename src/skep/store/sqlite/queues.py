@@ -130,6 +130,18 @@ def list_queues(
     ]
 
 
+def sqs_note(session: Session, key: QueueKey) -> bytes | None:
+    """What the SQS door keeps with a queue."""
+    row = session.row(SQL["sqs_note"], (key.tenant, key.name))
+    return None if row is None else row[0]
+
+
+def keep_sqs_note(session: Session, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:  # noqa: ARG001 - nobody is told
+    """Keep another note, unless somebody else wrote one meanwhile."""
+    session.db.execute(SQL["keep_sqs_note"], (session.queue(key).id, note, before))
+    return session.db.changes() == 1
+
+
 def tenants(session: Session, after: str = "", limit: int = 100) -> list[str]:
     """Tenants that have queues, by name: one seek each in the index of names."""
     found: list[str] = []

@@ -23,6 +23,13 @@ WHERE tenant = ?1 AND name > ?2 AND deleted_at IS NULL
 ORDER BY name
 LIMIT ?3
 
+-- name: sqs_note
+-- Unique index queue_name.
+SELECT sqs_note FROM queue WHERE tenant = ?1 AND name = ?2 AND deleted_at IS NULL
+
+-- name: keep_sqs_note
+UPDATE queue SET sqs_note = ?2 WHERE id = ?1 AND sqs_note IS ?3
+
 -- name: next_tenant
 -- Index queue_name: one seek, whatever the number of a tenant's queues.
 SELECT tenant FROM queue INDEXED BY queue_name WHERE tenant > ?1 AND deleted_at IS NULL ORDER BY tenant LIMIT 1

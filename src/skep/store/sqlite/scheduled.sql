@@ -64,4 +64,4 @@ DELETE FROM scheduled WHERE arrival = ?1
 
 -- name: give_key_its_seq
 -- Primary key of dedup. Only the key of this message: the key may have expired and been used again.
-UPDATE dedup SET seq = ?5 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition = ?3 AND message_id = ?4
+UPDATE dedup SET seq = ?5 WHERE queue_id = ?1 AND transaction_id = ?2 AND partition IN (?3, '') AND message_id = ?4

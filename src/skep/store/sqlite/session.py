@@ -20,7 +20,15 @@ from skep.model.group import no_group
 from skep.model.queue import no_queue
 from skep.model.queue_settings import SETTINGS, SettingKind
 from skep.store.lease import AttemptRow
-from skep.store.rules import FAILURES_KEPT, Attendance, HeadWalk, lifetime_micros, may_lose_messages, wants_mark
+from skep.store.rules import (
+    ALL_PARTITIONS,
+    FAILURES_KEPT,
+    Attendance,
+    HeadWalk,
+    lifetime_micros,
+    may_lose_messages,
+    wants_mark,
+)
 from skep.store.sqlite.checkpoints import Checkpoints
 from skep.store.statements import load_statements
 
@@ -78,6 +86,10 @@ class QueueRow(Struct):
     def may_lose(self) -> bool:
         """Whether leased messages may be gone from the log."""
         return may_lose_messages(self.settings, self.holds_dead_letters)
+
+    def dedup_partition(self, partition: str) -> str:
+        """The partition in which a transaction id counts."""
+        return ALL_PARTITIONS if self.settings.dedup_across_partitions else partition
 
     def stored_partition(self, partition: str) -> str:
         """The partition in which a message is stored: a fifo queue has only one."""

@@ -74,9 +74,10 @@ SET head_seq = ?2, seqs = ?3, attempts = ?4, token = ?5, leased_at = ?6, ready_a
 WHERE id = ?1
 
 -- name: renew_sets
--- A lease that had run out begins now. leased_at is never after the renewal; `shift_sets` relies on that. ?5 is now.
+-- A lease that had run out begins now. leased_at is never after the renewal; `shift_sets` relies on that. ?5 is now. With ?6 only the
+-- row of this message, which stands alone in it.
 UPDATE set_lease SET ready_at = ?4, leased_at = CASE WHEN ready_at <= ?5 THEN ?5 ELSE min(leased_at, ?5) END
-WHERE group_id = ?1 AND token = ?2 AND token IS NOT NULL AND partition = ?3
+WHERE group_id = ?1 AND token = ?2 AND token IS NOT NULL AND partition = ?3 AND (?6 IS NULL OR head_seq = ?6)
 
 -- name: delete_set
 DELETE FROM set_lease WHERE id = ?1

@@ -180,10 +180,10 @@ def _renew_one(session: Session, renewal: Renewal, now: Instant) -> RenewResult:
         return RenewResult(None, Code.STALE_LEASE)
     deadline = Instant(now + seconds(renewal.lease_seconds))
     if not queue.is_ordered:
-        renewed = renew_sets(session, group, renewal.partition, renewal.token, deadline, now)
+        renewed = renew_sets(session, queue, group, renewal, deadline, now)
         return RenewResult(deadline) if renewed else RenewResult(None, Code.STALE_LEASE)
     lease = find_lease(session, group, renewal.partition)
-    if lease is None or lease.token != renewal.token:
+    if lease is None or lease.token != renewal.token or not (renewal.seq is None or renewal.seq in lease.held):
         return RenewResult(None, Code.STALE_LEASE)
     renew_lease(lease, deadline, now)
     save(session, lease)

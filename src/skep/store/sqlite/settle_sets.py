@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 from msgspec import structs
 
 from skep.clock import Instant
-from skep.model import Settlement, SettleResult
+from skep.model import Renewal, Settlement, SettleResult
 from skep.store.lease import Effects, Ending, SettledSet, settle_sets
 from skep.store.outcomes import kept_answers
 from skep.store.sqlite.bury import apply_settled
@@ -52,8 +53,28 @@ def _write_back(session: Session, queue: QueueRow, group: GroupRow, one: Settled
 
 
 def renew_sets(
-    session: Session, group: GroupRow, partition: str, token: bytes, deadline: Instant, now: Instant
+    session: Session, queue: QueueRow, group: GroupRow, renewal: Renewal, deadline: Instant, now: Instant
 ) -> bool:
-    """Move the deadline of a token's rows in one partition; False when there are none."""
-    session.db.execute(SQL["renew_sets"], (group.id, token, partition, deadline, now))
+    """Move the deadline of a token's rows in one partition, or of one of its messages; False when there are none."""
+    if renewal.seq is not None and not _set_apart(session, queue, group, renewal):
+        return False
+    wanted = (group.id, renewal.token, renewal.partition, deadline, now, renewal.seq)
+    session.db.execute(SQL["renew_sets"], wanted)
     return session.db.changes() > 0
+
+
+def _set_apart(session: Session, queue: QueueRow, group: GroupRow, renewal: Renewal) -> bool:
+    """Give a leased message a row of its own under the same lease; False when the lease has no such message."""
+    for row in session.rows(SQL["sets_of_token"], (group.id, renewal.token)):
+        held, seq = set_of_row(row), renewal.seq
+        if held.partition == renewal.partition and seq in held.seqs:
+            if len(held.seqs) > 1:
+                apart = copy(held)
+                found = session.row(LEASES_SQL["created_at"], (queue.base | seq,))
+                split_off(session, queue, held, [seq], held.oldest_at if found is None else found[0], 0, None)
+                apart.id, apart.seqs = session.db.last_insert_rowid(), [seq]
+                for one in (held, apart):
+                    refresh_age(session, queue, one)
+                    save_set(session, one)
+            return True
+    return False

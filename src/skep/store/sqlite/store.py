@@ -98,6 +98,8 @@ class SqliteStore(Database):
     get_queue = read(queues.get_queue)
     list_queues = read(queues.list_queues)
     tenants = read(queues.tenants)
+    sqs_note = read(queues.sqs_note)
+    keep_sqs_note = written(queues.keep_sqs_note)
     delete_queue = written(queues.delete_queue)
     clear = written(groups.clear)
 

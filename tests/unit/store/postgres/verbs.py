@@ -434,6 +434,10 @@ async def change_of_settings(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.update_queue(driver.key(), QueueChanges(max_attempts=9), driver.now)
 
 
+async def keep_sqs_note(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    return lambda: driver.store.keep_sqs_note(driver.key(), b"{}", None, driver.now)
+
+
 async def change_to_archive_first(driver: Driver) -> Callable[[], Awaitable[Any]]:
     """Retention that requires an archive from now on."""
     return lambda: driver.store.update_queue(driver.key(), QueueChanges(retention_requires_archive=True), driver.now)

@@ -44,7 +44,7 @@ $$;
 -- Opens the logs of some queues for appending, in ascending order of their ids, so that two pushes never deadlock. A queue that
 -- does not exist is left out of the answer.
 CREATE OR REPLACE FUNCTION open_logs(p_tenants text[], p_names text[], p_now bigint)
-RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision,
+RETURNS TABLE (ord integer, queue_id integer, ordering text, max_depth bigint, dedup_window_seconds double precision, dedup_across_partitions boolean,
                last_seq bigint, last_created_at bigint, depth bigint, watched boolean, operations boolean, encrypted boolean)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,6 +70,7 @@ BEGIN
         ordering := q.ordering;
         max_depth := q.max_depth;
         dedup_window_seconds := q.dedup_window_seconds;
+        dedup_across_partitions := q.dedup_across_partitions;
         last_seq := q.floor_seq;
         last_created_at := 0;
         SELECT greatest(m.seq, q.floor_seq), m.created_at INTO last_seq, last_created_at

@@ -194,19 +194,48 @@ $$;
 
 -- Moves the deadline of a lease if its token is still good; returns whether it was. A lease that had run out begins anew.
 -- leased_at is never later than the renewal: put_right tells by it whether a clock that was ahead wrote the deadline.
-CREATE OR REPLACE FUNCTION renew(p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_deadline bigint, p_now bigint)
+-- With p_seq it is for one message of the lease. A set that has others, too, is split: the message gets a row of its own.
+CREATE OR REPLACE FUNCTION renew(
+    p_tenant text, p_name text, p_group_name text, p_partition text, p_token uuid, p_seq bigint, p_deadline bigint, p_now bigint)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_queue integer;
     v_group integer;
+    v_set set_lease%ROWTYPE;
 BEGIN
     SELECT q.id, g.id INTO v_queue, v_group
     FROM queue q CROSS JOIN LATERAL (SELECT g.id FROM consumer_group g WHERE g.queue_id = q.id AND g.name = p_group_name LIMIT 1) g
     WHERE q.tenant = p_tenant AND q.name = p_name AND q.deleted_at IS NULL;
     UPDATE partition_lease l SET ready_at = p_deadline,
         leased_at = CASE WHEN l.ready_at <= p_now OR l.leased_at > p_now THEN p_now ELSE l.leased_at END
-    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;
-    IF NOT FOUND THEN
+    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token
+      AND (p_seq IS NULL OR p_seq = ANY (l.open[1:l.leased]));
+    IF NOT FOUND AND p_seq IS NOT NULL THEN
+        SELECT s.* INTO v_set FROM set_lease s
+        WHERE s.token = p_token AND s.queue_id::bigint = v_queue AND s.group_id::bigint = v_group AND s.partition = p_partition
+          AND p_seq = ANY (s.seqs)
+        ORDER BY s.id + 0 LIMIT 1 FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        IF cardinality(v_set.seqs) > 1 THEN
+            UPDATE set_lease s SET seqs = array_remove(s.seqs, p_seq), oldest_at = coalesce((
+                SELECT m.created_at FROM message m
+                WHERE (m.queue_id, m.seq) BETWEEN (v_queue, (array_remove(v_set.seqs, p_seq))[1]) AND (v_queue, (array_remove(v_set.seqs, p_seq))[1])
+                ORDER BY m.queue_id, m.seq LIMIT 1), s.oldest_at)
+            WHERE s.id = v_set.id;
+            INSERT INTO set_lease (leased_at, ready_at, oldest_at, token, queue_id, group_id, priority, attempts, partition, seqs, last_error, consumer)
+            VALUES (CASE WHEN v_set.ready_at <= p_now OR v_set.leased_at > p_now THEN p_now ELSE v_set.leased_at END, p_deadline,
+                    coalesce((SELECT m.created_at FROM message m WHERE (m.queue_id, m.seq) BETWEEN (v_queue, p_seq) AND (v_queue, p_seq)
+                              ORDER BY m.queue_id, m.seq LIMIT 1), v_set.oldest_at),
+                    v_set.token, v_set.queue_id, v_set.group_id, v_set.priority, v_set.attempts, v_set.partition, ARRAY[p_seq],
+                    v_set.last_error, v_set.consumer);
+            RETURN true;
+        END IF;
+        UPDATE set_lease s SET ready_at = p_deadline,
+            leased_at = CASE WHEN s.ready_at <= p_now OR s.leased_at > p_now THEN p_now ELSE s.leased_at END
+        WHERE s.id = v_set.id;
+    ELSIF NOT FOUND THEN
         -- The casts leave the planner only the index on token; the one on (queue, group) leads through all sets of the group.
         UPDATE set_lease s SET ready_at = p_deadline,
             leased_at = CASE WHEN s.ready_at <= p_now OR s.leased_at > p_now THEN p_now ELSE s.leased_at END
