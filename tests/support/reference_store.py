@@ -192,16 +192,6 @@ class ReferenceStore(
         log.queue = msgspec.structs.replace(log.queue, settings=settings, updated_at=now)
         return log.queue
 
-    async def sqs_note(self, key: QueueKey) -> bytes | None:
-        return self.logs[key].sqs_note if key in self.logs else None
-
-    async def keep_sqs_note(self, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
-        log = self.log(key)
-        if log.sqs_note != before:
-            return False
-        log.sqs_note = note
-        return True
-
     def _make_named(self, key: QueueKey, settings: QueueSettings, now: Instant) -> None:
         if settings.dead_letter_queue not in (None, NO_DEAD_LETTER_QUEUE):
             self.make_dead_letter_queue(settings.dead_letter_queue or "", key.tenant, now)

@@ -56,6 +56,16 @@ class ReferenceViews(Reference):
         ]
         return sorted(wanted, key=lambda queue: queue.key.name)[:limit]
 
+    async def sqs_note(self, key: QueueKey) -> bytes | None:
+        return self.logs[key].sqs_note if key in self.logs else None
+
+    async def keep_sqs_note(self, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
+        log = self.log(key)
+        if log.sqs_note != before:
+            return False
+        log.sqs_note = note
+        return True
+
     async def tenants(self, after: str = "", limit: int = 100) -> list[str]:
         return sorted({key.tenant for key in self.logs if key.tenant > after})[:limit]
 

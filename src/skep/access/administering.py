@@ -13,7 +13,7 @@ from skep.access.principal import Principal
 from skep.clock import Instant
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.model.key import EVERY, KEY_OWNER, Grant, KeyRecord, Verb
+from skep.model.key import EVERY, KEY_OWNER, Grant, KeyRecord, SealedSecret, Verb
 
 PAGE = 1_000
 
@@ -45,11 +45,12 @@ class KeyDesk:
         created_by: str,
         expires_at: Instant | None = None,
         requests_per_second: float | None = None,
+        seal: Callable[[str, str], SealedSecret] | None = None,
     ) -> Minted:
-        """Make a key, if it grants no more than its maker has."""
+        """Make a key, if it grants no more than its maker has; with ``seal`` one that signs requests as AWS's do."""
         minted = keys.mint(
             name, grants, created_by=created_by, now=self._now(), expires_at=expires_at,
-            requests_per_second=requests_per_second,
+            requests_per_second=requests_per_second, seal=seal,
         )  # fmt: skip
         if not administers(principal, grants) or (
             principal is not None and not all(scopes.is_within(grant, principal.grants) for grant in grants)

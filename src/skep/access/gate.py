@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,7 +22,7 @@ from skep.clock import Clock
 from skep.config import AccessSettings
 from skep.engine.access import Access
 from skep.errors import Code, SkepError
-from skep.model.key import EVERY, KEY_OWNER, VERBS_OF, Grant, KeyRecord, Role, SessionRecord
+from skep.model.key import EVERY, KEY_OWNER, VERBS_OF, Grant, KeyRecord, Role, SealedSecret, SessionRecord
 from skep.runtime.token_bucket import TokenBucket
 
 if TYPE_CHECKING:  # the extra `access` need not be installed
@@ -33,13 +34,24 @@ CREDENTIAL_CHARACTERS = 8_192
 REFUSALS_PER_SECOND = 1.0
 """The most refused keys and tokens that are logged one by one; the others are counted."""
 
+OpenSecret = Callable[[str, SealedSecret], str]
+
 log = structlog.get_logger("skep.access")
 
 
 class Gate:
     """Turns credentials into principals."""
 
-    def __init__(self, access: Access, clock: Clock, settings: AccessSettings, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        clock: Clock,
+        settings: AccessSettings,
+        tokens: Tokens | None = None,
+        open_secret: OpenSecret | None = None,
+    ) -> None:
+        """``open_secret`` opens the sealed secrets of keys that sign requests."""
+        self._open_secret = open_secret
         self._access = access
         self._clock = clock
         self._settings = settings
@@ -192,6 +204,25 @@ class Gate:
             return
         log.warning("a key or token was refused", peer=peer, reason=error.message, untold=self._untold)
         self._untold = 0
+
+    async def secret_of(self, access_key_id: str) -> str | None:
+        """The secret by which a key of AWS's kind signs; None when there is no such key, or it signs nothing."""
+        if not self._loaded:
+            await self.load()
+        id_ = keys.id_of_access_key(access_key_id)
+        record = None if id_ is None else await self._record(id_)
+        kept = None if record is None else keys.detail_of(record).secret
+        if record is None or kept is None or self._open_secret is None:
+            return None
+        return self._open_secret(keys.label_of(record.id), kept)
+
+    async def signer(self, access_key_id: str) -> Principal:
+        """The principal of a key whose signature was right; UNAUTHENTICATED when the key counts no longer."""
+        id_ = keys.id_of_access_key(access_key_id)
+        record = None if id_ is None else await self._record(id_)
+        if record is None:
+            raise _nobody()
+        return self._counting(record)
 
     async def _record(self, id_: str) -> KeyRecord | None:
         record = self._records.get(id_)

@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -19,9 +19,10 @@ from skep.access.scopes import check_grants
 from skep.clock import Instant, seconds
 from skep.engine.access import FORGET_SECONDS
 from skep.errors import Code, SkepError
-from skep.model.key import Grant, KeyDetail, KeyRecord
+from skep.model.key import Grant, KeyDetail, KeyRecord, SealedSecret
 
 PREFIX = "skep_"
+AWS_PREFIX = "SKEP"
 ID_CHARACTERS = 16
 SECRET_CHARACTERS = 43
 """The fewest letters and digits that hold 256 bits."""
@@ -32,6 +33,7 @@ EXPIRES_SECONDS_MAX = 100 * 365 * 86_400.0
 _ID_ALPHABET = string.digits + string.ascii_lowercase
 _SECRET_ALPHABET = string.digits + string.ascii_letters
 _KEY = re.compile(rf"{PREFIX}([0-9a-z]{{{ID_CHARACTERS}}})_([0-9A-Za-z]{{{SECRET_CHARACTERS}}})", re.ASCII)
+_AWS_ID = re.compile(rf"{AWS_PREFIX}([0-9A-Z]{{{ID_CHARACTERS}}})", re.ASCII)
 _decode = msgspec.json.Decoder(KeyDetail).decode
 _NOBODY = hashlib.sha256(b"nobody").digest()
 
@@ -58,17 +60,38 @@ def mint(
     now: Instant,
     expires_at: Instant | None = None,
     requests_per_second: float | None = None,
+    seal: Callable[[str, str], SealedSecret] | None = None,
 ) -> Minted:
-    """A new key. The secret comes from the system's own source of randomness, whatever the caller's is."""
+    """A new key. The secret comes from the system's own source of randomness, whatever the caller's is.
+
+    With ``seal`` the key can sign requests as AWS's do: its record has the sealed secret.
+    """
     _check(name, grants, now, expires_at, requests_per_second)
     id_ = "".join(secrets.choice(_ID_ALPHABET) for _ in range(ID_CHARACTERS))
     secret = "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(SECRET_CHARACTERS))
-    detail = KeyDetail(name, tuple(grants), created_by, requests_per_second)
+    kept = None if seal is None else seal(label_of(id_), secret)
+    detail = KeyDetail(name, tuple(grants), created_by, requests_per_second, kept)
     forget_at = None if expires_at is None else Instant(expires_at + seconds(FORGET_SECONDS))
     record = KeyRecord(
         id_, digest_of(secret), now, msgspec.json.encode(detail), expires_at=expires_at, forget_at=forget_at
     )
     return Minted(record, f"{PREFIX}{id_}_{secret}")
+
+
+def label_of(id_: str) -> str:
+    """What the sealed secret of a key is bound to."""
+    return f"key {id_}"
+
+
+def access_key_id(id_: str) -> str:
+    """The id by which AWS's SDKs name a key."""
+    return f"{AWS_PREFIX}{id_.upper()}"
+
+
+def id_of_access_key(text: str) -> str | None:
+    """The id of the key that an access key id names; None when it can name none."""
+    found = _AWS_ID.fullmatch(text)
+    return None if found is None else found[1].lower()
 
 
 def _check(

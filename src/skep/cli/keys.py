@@ -20,6 +20,9 @@ from skep.cli.when import deadline
 from skep.errors import Code, SkepError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from skep.access.keys import Minted
     from skep.engine import Engine
     from skep.wire.access import AuditView, GrantItem, KeyMade, KeyView
 
@@ -65,6 +68,7 @@ def create(
     grant: GrantFlags = GrantFlags(),
     expires: str | None = None,
     rate: float | None = None,
+    aws: Flag = False,
     quiet: Annotated[Flag, Parameter(name=["--quiet", "-q"])] = False,
     place: StoreChoice = StoreChoice(),
     to: ServerOptions = ServerOptions(),
@@ -74,6 +78,7 @@ def create(
     For example:
         skep key create --role admin
         skep key create "orders service" --role read-write --queues "orders.*" --expires 90d
+        skep key create "a Celery app" --role admin --aws
 
     Parameters
     ----------
@@ -83,6 +88,9 @@ def create(
         When the key expires: 90d, 12h, or a time such as 2027-01-31T12:00:00Z; never by default.
     rate
         The largest number of requests per second with this key, on each server.
+    aws
+        Also print the key as an access key id and a secret, for the SDKs of AWS. The server needs a master key
+        (encryption.master_keys), which seals the secret that it keeps.
     quiet
         Print nothing but the key.
     """
@@ -90,25 +98,18 @@ def create(
     until = None if expires is None else deadline(expires)
 
     async def here(engine: Engine) -> KeyMade:
-        from skep.access.administering import KeyDesk
-        from skep.http.routes.access import grants_text, key_view
-        from skep.wire.access import KeyMade
-        from skep.wire.times import to_instant
+        from skep.http.routes.access import grants_text, key_made
 
-        assert item.grant is not None
-        minted = await KeyDesk(engine.access, engine.now).make(
-            None, name, [item.grant], created_by=me(), requests_per_second=rate,
-            expires_at=None if until is None else to_instant(until),
-        )  # fmt: skip
+        minted = await _made(engine, name, item, until, rate, aws=aws)
         id_ = minted.record.id
         await note(
             engine, place, "skep key create", f"key:{id_}", target=f"key {id_}", after=grants_text(minted.record)
         )
         say_where(place)
-        return KeyMade(minted.text, key_view(minted.record))
+        return key_made(minted)
 
     def there(server: KeyServer) -> KeyMade:
-        made = server.create_key(name, [item], expires_at=until, requests_per_second=rate)
+        made = server.create_key(name, [item], expires_at=until, requests_per_second=rate, aws=aws)
         say_when_it_counts(server)
         return made
 
@@ -117,6 +118,20 @@ def create(
         print_lines([made.token])
     else:
         print_one(to, made, _show)
+
+
+async def _made(
+    engine: Engine, name: str, item: GrantItem, until: datetime | None, rate: float | None, *, aws: bool
+) -> Minted:
+    """A new key of the store."""
+    from skep.access.administering import KeyDesk
+    from skep.wire.times import to_instant
+
+    assert item.grant is not None
+    return await KeyDesk(engine.access, engine.now).make(
+        None, name, [item.grant], created_by=me(), requests_per_second=rate,
+        expires_at=None if until is None else to_instant(until), seal=engine.encryption.seal_secret if aws else None,
+    )  # fmt: skip
 
 
 @key_app.command(name="list")
@@ -199,6 +214,10 @@ def audit(
 
 def _show(made: KeyMade) -> None:
     print_lines([made.token, "", "This is the only time that it is shown."])
+    if made.aws is not None:
+        print_fields({
+            "access key id": made.aws.access_key_id, "secret access key": made.aws.secret_access_key,
+        })  # fmt: skip
     _show_key(made.key)
 
 

@@ -25,9 +25,13 @@ class AccessCalls:
         *,
         expires_at: datetime | None = None,
         requests_per_second: float | None = None,
+        aws: bool = False,
     ) -> ApiCall[KeyMade]:
-        """Create a key. Only this answer has its text. A key cannot grant more than this client's own key."""
-        return post(KEYS, KeyMade, KeyRequest(name, list(grants), expires_at, requests_per_second))
+        """Create a key. Only this answer has its text. A key cannot grant more than this client's own key.
+
+        With ``aws`` it is also a key of the SDKs of AWS, for [Amazon SQS's interface](sqs.md).
+        """
+        return post(KEYS, KeyMade, KeyRequest(name, list(grants), expires_at, requests_per_second, aws))
 
     @pages
     def keys(self) -> PagedList[KeyView]:

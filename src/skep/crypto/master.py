@@ -66,6 +66,26 @@ class MasterKeys:
                 Code.KEY_UNAVAILABLE, f"the master key {name!r} is not the one that wrapped the key of {queue.name!r}"
             ) from None
 
+    def seal(self, label: str, secret: bytes) -> bytes:
+        """A secret that is no data key under the current master key, bound to what its label names."""
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._ciphers[self.current].encrypt(nonce, secret, label.encode())
+
+    def open(self, name: str, label: str, sealed: bytes) -> bytes:
+        """The secret that the master key of this name sealed; KEY_UNAVAILABLE without that key, or when it was moved or changed."""
+        cipher = self._ciphers.get(name)
+        if cipher is None:
+            raise SkepError(
+                Code.KEY_UNAVAILABLE,
+                f"the master key {name!r} is not in encryption.master_keys: add it there, after the current one",
+            )
+        try:
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], label.encode())
+        except (InvalidTag, ValueError):
+            raise SkepError(
+                Code.KEY_UNAVAILABLE, f"the master key {name!r} is not the one that sealed the secret of {label}"
+            ) from None
+
 
 def new_secret() -> bytes:
     """A fresh data key's secret."""

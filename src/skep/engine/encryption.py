@@ -38,6 +38,7 @@ from skep.model import (
     Settlement,
 )
 from skep.model.data_key import WrappedKey
+from skep.model.key import SealedSecret
 from skep.model.record import Receipt
 from skep.store.protocol.data_keys import DataKeyVerbs
 from skep.store.protocol.dead_letters import DeadLetterReadVerbs, DeadLetterVerbs
@@ -99,6 +100,22 @@ class Encryption:
         self._reserved: dict[Id, int] = {}
         self._missing: set[Id] = set()
         self._making = asyncio.Lock()
+
+    def seal_secret(self, label: str, secret: str) -> SealedSecret:
+        """A secret that the store may keep; KEY_UNAVAILABLE without master keys."""
+        if self._masters is None:
+            raise SkepError(
+                Code.KEY_UNAVAILABLE,
+                "a secret that must be kept is sealed by a master key, and there is none: set encryption.master_keys",
+            )
+        sealed = self._masters.seal(label, secret.encode())
+        return SealedSecret(self._masters.current, base64.b64encode(sealed).decode())
+
+    def open_secret(self, label: str, kept: SealedSecret) -> str:
+        """The secret that `seal_secret` sealed."""
+        if self._masters is None:
+            raise no_master_keys()
+        return self._masters.open(kept.master, label, base64.b64decode(kept.sealed)).decode()
 
     async def load(self) -> None:
         """Read all keys again. KEY_UNAVAILABLE when this server cannot unwrap one of them."""

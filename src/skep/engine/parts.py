@@ -276,6 +276,10 @@ class Parts:
         """The present instant on a line that never goes back, for durations."""
         return self._clock.steady()
 
+    async def sleep_until(self, deadline: Instant) -> None:
+        """Return at an instant of the engine's clock."""
+        await self._clock.sleep_until(deadline)
+
     def _tick(self, now: Instant) -> None:
         self._registry.tick(now)
         self.consumers.drop_gone()

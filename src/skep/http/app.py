@@ -59,6 +59,7 @@ from skep.http.routes import (
     transaction,
 )
 from skep.http.routes.route_table import Served
+from skep.http.sqs import routes as sqs
 from skep.observe.failures import OTHER_TENANTS
 from skep.observe.metrics import Meter
 from skep.observe.tally import Tally
@@ -186,6 +187,7 @@ class HttpApp:
         """The secret that the server wrote into the presence file beside its database."""
         self.routes = [
             *all_routes(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
+            *sqs.routes(engine, self.meter, self.answers, gate, self._audit_seconds),
             *holder.routes(lambda: self.holder_secret),
             *reference.routes(lambda: self.routes, engine.settings.limits),
         ]
@@ -224,7 +226,7 @@ class HttpApp:
         if o.access.reach is Reach.OPEN:  # webhooks, and the pages that log in
             bodies = self.open_bodies if tell is tell_json else self.login_bodies
         return Endpoint(
-            handler, self._limits, bodies, None if o.checks_query else o.query_names, meter, o.repeatable, tell, guard, o.tenant_in,
+            handler, self._limits, bodies, None if o.checks_query else o.query_names, meter, o.repeatable, o.tell or tell, guard, o.tenant_in,
             by_link=o.by_link or tell is not tell_json, note=self._note_failure if tell is tell_json else None,
         )  # fmt: skip
 

@@ -27,6 +27,7 @@ DESCRIPTION = (
 )
 PATH_PARAMETERS = {
     "queue": "the queue's name",
+    "account": "the account id: 000000000000, or the tenant's name",
     "partition": "the partition's name",
     "group": "the group's name",
     "lease": "the `leaseId` of a popped message",
@@ -163,7 +164,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         "responses": {str(status): _answer(status, body, schemas) for status, body in route.answers.items()},
     }
     told["responses"].update({kind: {"$ref": "#/components/responses/Error"} for kind in ("4XX", "5XX")})
-    if route.access.reach is not Reach.OPEN:
+    if route.access.reach not in (Reach.OPEN, Reach.SIGNED):
         told["security"] = [{"bearer": []}]
     needs = f"Needs {route.access}." if route.access.verbs else ""
     if route.description or needs:

@@ -53,13 +53,24 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...] = (EVERY,)
 
 
-class KeyDetail(Struct, frozen=True):
-    """A key: its name, its grants, its rate limit, and its maker."""
+class SealedSecret(Struct, frozen=True):
+    """A secret that a master key sealed: the key's name, and the bytes in Base64."""
+
+    master: str
+    sealed: str
+
+
+class KeyDetail(Struct, frozen=True, omit_defaults=True):
+    """A key: its name, its grants, its rate limit, and its maker.
+
+    ``secret`` is there for a key that signs requests as AWS's do: to check a signature takes the secret, and not its digest alone.
+    """
 
     name: str
     grants: tuple[Grant, ...]
     created_by: str
     requests_per_second: float | None = None
+    secret: SealedSecret | None = None
 
 
 class KeyRecord(Struct, frozen=True):

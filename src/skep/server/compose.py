@@ -175,7 +175,7 @@ async def open_gate(
     if settings.required is False:
         return None
     tokens = None if settings.jwt_algorithms is None else await _open_tokens(settings, clock)
-    gate = Gate(engine.access, clock, settings, tokens)
+    gate = Gate(engine.access, clock, settings, tokens, engine.encryption.open_secret)
     await gate.load()
     is_closed = await engine.access.is_closed()
     if settings.required or tokens is not None or gate.keys:

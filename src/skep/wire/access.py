@@ -28,12 +28,13 @@ class GrantItem(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyRequest(Struct, rename="camel", forbid_unknown_fields=True):
-    """A key to create."""
+    """A key to create; ``aws`` says that it is to sign requests as the keys of AWS do."""
 
     name: str
     grants: list[GrantItem]
     expires_at: datetime | None = None
     requests_per_second: float | None = None
+    aws: bool = False
 
 
 class KeyView(Struct, rename="camel"):
@@ -49,11 +50,19 @@ class KeyView(Struct, rename="camel"):
     requests_per_second: float | None
 
 
-class KeyMade(Struct):
-    """A new key with its text. Only this answer has the text."""
+class AwsKey(Struct, rename="camel"):
+    """A key as the SDKs of AWS take it."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
+class KeyMade(Struct, omit_defaults=True):
+    """A new key with its text. Only this answer has the text. ``aws`` is there when it was asked for."""
 
     token: str
     key: KeyView
+    aws: AwsKey | None = None
 
 
 class KeysResponse(Struct):

@@ -202,10 +202,14 @@ class Call:
 
     # permissions
 
-    def enter(self, principal: Principal, verb: Verb | None) -> None:
-        """Set the principal that was let in; ``verb`` is the verb of the route."""
+    def enter(self, principal: Principal | None, verb: Verb | None) -> None:
+        """Set the principal that was let in, None where nobody is asked; ``verb`` is the verb of the route, or of the request."""
         self.principal = principal
         self._verb = verb
+
+    def name_tenant(self, tenant: str) -> None:
+        """Set the tenant of the call, where the body names it; FORBIDDEN when the principal has no grant there."""
+        self._tenant = tenant if self.principal is None else self.principal.tenant(tenant)
 
     def queue(self, name: str, verb: Verb | None = None) -> QueueKey:
         """The queue of this name, if the caller may use it; ``verb`` replaces the verb of the route."""

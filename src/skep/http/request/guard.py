@@ -37,6 +37,8 @@ class Guard:
         if need.reach is Reach.OPEN:
             call.is_guarded = True
             return
+        if need.reach is Reach.SIGNED:  # the handler reads the signature before the body, and checks it after
+            return
         gate = self._gate
         if (session := self._session(call)) is not None:
             principal = gate.sessions.remembered(session) or await gate.sessions.admit(session)
@@ -75,7 +77,7 @@ class Guard:
         """Whether the caller's grants can allow the request at all. A refusal here comes before the body is read."""
         verbs = self._need.verbs
         match self._need.reach:
-            case Reach.OPEN | Reach.KNOWN:
+            case Reach.OPEN | Reach.KNOWN | Reach.SIGNED:
                 return True
             case Reach.QUEUES | Reach.LIST:
                 enough = all if self._need.both else any
@@ -89,7 +91,8 @@ class Guard:
 
     def release(self, call: Call) -> None:
         """Hold back an answer that was made without a check."""
-        if call.principal is not None and not call.checked:
+        unsigned = self._need.reach is Reach.SIGNED and call.principal is None
+        if unsigned or (call.principal is not None and not call.checked):
             raise SkepError(Code.INTERNAL, "the answer was made without a check of who may see it")
 
 

@@ -16,6 +16,8 @@ class Reach(StrEnum):
     """Anyone may call, with or without a key."""
     KNOWN = "known"
     """Any caller with a valid key."""
+    SIGNED = "signed"
+    """Any caller whose request a valid key has signed. The handler checks that, as it takes the body; and the queues."""
     QUEUES = "queues"
     """The queues that the request names: the handler gets them by `Call.queue`, or checks them."""
     LIST = "list"
@@ -54,6 +56,7 @@ class Permission(Struct, frozen=True):
 
 OPEN = Permission(Reach.OPEN)
 KNOWN = Permission(Reach.KNOWN)
+SIGNED = Permission(Reach.SIGNED)
 PUSH = Permission(Reach.QUEUES, (Verb.PUSH,))
 POP = Permission(Reach.QUEUES, (Verb.POP,))
 POP_OR_PUSH = Permission(Reach.QUEUES, (Verb.POP, Verb.PUSH))

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from skep.http.request.endpoint import Handler
+from skep.http.request.endpoint import Handler, Teller
 from skep.http.request.permission import Permission
 
 TEXTS = list[str]
@@ -36,7 +36,8 @@ class Route(Struct, frozen=True, kw_only=True):
     ``tag`` is its group in the documentation, ``verb`` the verb whose latency it counts towards, ``access``
     the permission that it needs. ``tenant_in`` is the parameter of the query that may name the tenant instead of the header.
     ``by_cookie`` lets a browser show its session in a cookie, ``by_link`` lets a link from any page lead here.
-    ``checks_query`` says that the handler itself checks the query, also for unknown parameters.
+    ``checks_query`` says that the handler itself checks the query, also for unknown parameters. ``tell`` makes the answers of
+    its errors, where they are not those of the API.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Route(Struct, frozen=True, kw_only=True):
     by_cookie: bool = False
     by_link: bool = False
     checks_query: bool = False
+    tell: Teller | None = None
 
     @property
     def query_names(self) -> frozenset[str]:

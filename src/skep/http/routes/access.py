@@ -7,7 +7,7 @@ from http import HTTPStatus
 import msgspec
 
 from skep.access.administering import KeyDesk
-from skep.access.keys import detail_of
+from skep.access.keys import Minted, access_key_id, detail_of, parse
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.auditing import ANONYMOUS, told
@@ -18,7 +18,7 @@ from skep.http.request.permission import ADMIN_TENANT, ADMINS
 from skep.http.request.route import Parameter
 from skep.http.routes.route_table import RouteTable
 from skep.model.key import SERVER, AuditEntry, AuditOutcome, Grant, KeyRecord, Verb
-from skep.wire.access import AuditResponse, AuditView, KeyMade, KeyRequest, KeysResponse, KeyView
+from skep.wire.access import AuditResponse, AuditView, AwsKey, KeyMade, KeyRequest, KeysResponse, KeyView
 from skep.wire.times import to_datetime, to_instant
 
 FORCE = Parameter("force", bool, "also when a key revokes itself and is the last one that administers its tenants")
@@ -43,11 +43,11 @@ async def create(engine: Engine, call: Call) -> Answer:
         call.principal, request.name, grants_of(request),
         created_by=ANONYMOUS if call.principal is None else call.principal.name,
         expires_at=None if request.expires_at is None else to_instant(request.expires_at),
-        requests_per_second=request.requests_per_second,
+        requests_per_second=request.requests_per_second, seal=engine.encryption.seal_secret if request.aws else None,
     )  # fmt: skip
     _note(call, minted.record.id)
     call.note(after=grants_text(minted.record))
-    return json_answer(KeyMade(minted.text, key_view(minted.record)), HTTPStatus.CREATED)
+    return json_answer(key_made(minted), HTTPStatus.CREATED)
 
 
 @ROUTES.route(
@@ -102,6 +102,14 @@ def grants_of(request: KeyRequest) -> list[Grant]:
     if len(meant) < len(grants):
         raise SkepError(Code.INVALID_REQUEST, "a grant says a role or verbs, and not both")
     return meant
+
+
+def key_made(minted: Minted) -> KeyMade:
+    """A new key with its text, as a struct of the wire."""
+    presented, view = parse(minted.text), key_view(minted.record)
+    if presented is None or detail_of(minted.record).secret is None:
+        return KeyMade(minted.text, view)
+    return KeyMade(minted.text, view, AwsKey(access_key_id(presented.id), presented.secret))
 
 
 def key_view(record: KeyRecord) -> KeyView:
