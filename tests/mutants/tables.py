@@ -20,6 +20,7 @@ from tests.mutants import (
     spool,
     sqlite,
     sqlite_push,
+    sqs,
     webhooks,
     workers,
 )
@@ -30,6 +31,7 @@ TABLES: dict[str, list[Mutant]] = {
     "engine": engine.MUTANTS,
     "encryption": encryption.MUTANTS,
     "http": http.MUTANTS,
+    "sqs": sqs.MUTANTS,
     "webhooks": webhooks.MUTANTS,
     "access": access.MUTANTS,
     "workers": workers.MUTANTS,

@@ -32,6 +32,8 @@ MESSAGE_BYTES_MAX = 1_024 * KIBIBYTE
 RETENTION_SECONDS = 345_600
 DEDUP_SECONDS = 300.0
 VISIBILITY_SECONDS_MAX = 43_200
+VALUE_CHARACTERS = 8_192
+"""The longest value, such as that of a policy: a note is read as a whole."""
 
 VISIBILITY, RETENTION, DELAY = "VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds"
 MESSAGE_SIZE, WAIT = "MaximumMessageSize", "ReceiveMessageWaitTimeSeconds"
@@ -81,6 +83,8 @@ def check(attributes: Mapping[str, str], *, is_fifo: bool, is_new: bool) -> None
     for name, value in attributes.items():
         if name not in NAMES or (name == FIFO_QUEUE and not is_new) or (name in _OF_FIFO and not is_fifo):
             raise SqsError(INVALID_ATTRIBUTE_NAME, f"Unknown Attribute {name[:100]}.")
+        if len(value) > VALUE_CHARACTERS:
+            raise _unfit(name, f"It has at most {VALUE_CHARACTERS} characters.")
         if (range_ := _RANGES.get(name)) is not None:
             if not _NUMBER.fullmatch(value) or not range_[0] <= int(value) <= range_[1]:
                 raise _unfit(name, f"Must be a number from {range_[0]} to {range_[1]}.")

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
+from skep.engine.validate import SEQ_MAX, TOKEN_BYTES, is_fit, is_name
 from skep.http.request.call import Call
 from skep.http.sqs.faults import HANDLE_INVALID, INVALID_VALUE, SqsError, invalid
 from skep.model import DEFAULT_TENANT, QueueKey, Seq, Token
@@ -21,6 +22,8 @@ DEFAULT_ACCOUNT = "000000000000"
 DEFAULT_REGION = "us-east-1"
 FIFO = ".fifo"
 HANDLE_CHARACTERS = 8_192
+MESSAGES_MAX = 10
+"""How many messages one receive gives at most."""
 
 _REGION = re.compile(rb"Credential=[^/\s]+/[0-9]{8}/([a-z0-9-]{1,40})/")
 _ARN_PARTS = 6
@@ -45,7 +48,10 @@ def queue_url(call: Call, key: QueueKey) -> str:
 
 def key_of_url(url: str) -> QueueKey:
     """The queue of a URL: the last two parts of its path, whatever server it names."""
-    parts = urlsplit(url).path.split("/") if len(url) <= HANDLE_CHARACTERS else []
+    try:
+        parts = urlsplit(url).path.split("/") if len(url) <= HANDLE_CHARACTERS else []
+    except ValueError:  # a host that is none
+        parts = []
     if len(parts) < 3 or not parts[-1] or not parts[-2]:
         raise SqsError(
             INVALID_VALUE, f"The address {url[:200]} is not valid for this endpoint: it has no account and queue."
@@ -110,7 +116,10 @@ def read_handle(handle: str | None, key: QueueKey) -> Handle:
         if handle is None or len(handle) > HANDLE_CHARACTERS:
             raise ValueError
         receipt = _decode(base64.b64decode(handle, validate=True))
-        if receipt.queue != key.name or receipt.tenant != key.tenant or receipt.messages < 1:
+        is_sound = (
+            len(receipt.token) == TOKEN_BYTES and 0 < receipt.seq <= SEQ_MAX and 0 < receipt.messages <= MESSAGES_MAX
+        )
+        if not is_sound or receipt.key != key or not (is_fit(receipt.partition) and is_name(receipt.group)):
             raise ValueError
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise SqsError(

@@ -22,14 +22,13 @@ from skep.http.sqs.message import (
     wanted,
     xray_of,
 )
-from skep.http.sqs.names import Handle, account_of, arn, write_handle
+from skep.http.sqs.names import MESSAGES_MAX, Handle, account_of, arn, write_handle
 from skep.http.sqs.queues import SqsQueue
 from skep.http.sqs.shapes import AttributeValue, ReceiveRequest, ReceiveResult, SqsMessage
 from skep.ids import id_text, minted_at
 from skep.model import Delivery, PopRequest, QueueKey, consumer
 from skep.model.key import Verb
 
-MESSAGES_MAX = 10
 WAIT_SECONDS_MAX = 20
 FIRST_RECEIVED = "ApproximateFirstReceiveTimestamp"
 SYSTEM = (

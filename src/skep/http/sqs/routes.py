@@ -30,8 +30,6 @@ from skep.observe.metrics import Meter
 
 ROOT = "/"
 QUEUE = PATH + "{account}/{queue}"
-BODY_BYTES = 4 * 1_024 * 1_024
-"""The largest body: a batch of 1 MiB takes more as JSON, and most as a form."""
 
 
 def tell(error: SkepError, call: Call) -> Answer:
@@ -50,7 +48,7 @@ def routes(engine: Engine, meter: Meter, answers: Answers, gate: Gate | None, au
 
     async def handle(call: Call) -> Answer:
         signed = None if gate is None else await examine(gate, call, engine.now())
-        body = await call.body(BODY_BYTES)
+        body = await call.body()
         principal = None if gate is None or signed is None else await admit(gate, call, signed, body)
         target = call.header(json_protocol.TARGET)
         if target is not None:

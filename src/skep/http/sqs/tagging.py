@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from skep.engine.validate import is_name
 from skep.http.request.call import Call
 from skep.http.sqs import attributes
 from skep.http.sqs.door import SqsDoor, named
@@ -87,6 +88,9 @@ async def add_permission(door: SqsDoor, call: Call, request: AddPermissionReques
         raise invalid("Label", label, "it has 1 to 80 letters, digits, hyphens and underscores.")
     if not request.account_ids or not request.actions:
         raise missing("AWSAccountIds" if not request.account_ids else "Actions")
+    for account in request.account_ids:
+        if not is_name(account):
+            raise invalid("AWSAccountId", account, "it is no account.")
     if len(request.actions) > ACTIONS_MAX:
         raise SqsError(OVER_LIMIT, f"{len(request.actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.")
     for action in request.actions:
@@ -139,6 +143,8 @@ def _policy(queue: SqsQueue, resource: str) -> tuple[dict[str, object], list[dic
 
 def _with_policy(queue: SqsQueue, policy: dict[str, object] | None) -> Note:
     text = "" if policy is None else msgspec.json.encode(policy).decode()
+    if len(text) > attributes.VALUE_CHARACTERS:
+        raise SqsError(OVER_LIMIT, f"A policy has at most {attributes.VALUE_CHARACTERS} characters.")
     return msgspec.structs.replace(
         queue.note, attributes=attributes.kept({attributes.POLICY: text}, queue.note.attributes)
     )

@@ -1,0 +1,123 @@
+"""Hostile requests: each gets an error of SQS, nothing is lost, and the server goes on."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from skep.http.sqs.actions import ACTIONS
+from tests.sqs.driver import Sqs
+
+JSON = {"Content-Type": "application/x-amz-json-1.0"}
+
+
+def ask(sqs: Sqs, action: str, body: bytes) -> tuple[int, str]:
+    """The status and the error of a request with this body."""
+    reply = sqs.api.request("POST", "/", body, {**JSON, "X-Amz-Target": f"AmazonSQS.{action}"})
+    told = reply.json if reply.body else {}
+    return reply.status, str(told.get("__type", "")).rpartition("#")[2]
+
+
+BODIES = [
+    b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b"{}" + b" " * 1_000_000 + b"x", b"[" * 100_000, b'{"QueueUrl":' + b"[" * 100_000,
+    b'{"QueueUrl": 7}', b'{"QueueUrl": "http://[/a/b"}', b'{"QueueUrl": "//"}', b'{"QueueUrl": "/sqs/a/%ff"}', b'{"QueueUrl": "/sqs/./.."}',
+    b'{"QueueUrl": "/sqs/\\u0000/\\u0000"}', b'{"QueueUrl": "' + b"/a" * 5_000 + b'"}', b'{"QueueName": "\\ud800"}',
+    b'{"QueueUrl": "/sqs/x/q", "MaxNumberOfMessages": 99999999999999999999999999}', b'{"Entries": [null]}', b'{"TaskHandle": "e30="}',
+    b'{"SourceArn": "arn:aws:sqs::::"}', b'{"SourceArn": "arn:aws:sqs:r:a:\\u0000"}', b'{"NextToken": "AA=="}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
+def test_every_action_refuses_what_it_cannot_read(sqs: Sqs, body: bytes) -> None:
+    for action in ACTIONS:
+        status, error = ask(sqs, action, body)
+        assert (status == 200 and action == "ListQueues") or (400 <= status < 500 and error), (action, status, error)
+    assert sqs.client.list_queues()
+
+
+@pytest.mark.parametrize(
+    "target", ["", "AmazonSQS.", "AmazonSQS.Nope", "sqs.SendMessage", "AmazonSQS.__class__", "\xff" * 5_000]
+)
+def test_what_is_no_action_is_refused(sqs: Sqs, target: str) -> None:
+    reply = sqs.api.request("POST", "/", b"{}", {**JSON, "X-Amz-Target": target})
+    assert (reply.status, reply.json["__type"]) == (400, "com.amazonaws.sqs#InvalidAction")
+
+
+def test_a_body_that_is_too_large_is_refused(sqs: Sqs) -> None:
+    url = sqs.create()
+    body = json.dumps({"QueueUrl": url, "MessageBody": "x" * (13 * 1024 * 1024)}).encode()
+    assert ask(sqs, "SendMessage", body) == (413, "RequestTooLarge")
+    assert sqs.receive(url) == []
+
+
+def test_a_body_of_escapes_is_taken(sqs: Sqs) -> None:
+    """A message of the largest size may take six times that as JSON."""
+    url = sqs.create()
+    text = "\\u0041" * 1_048_576
+    assert ask(sqs, "SendMessage", b'{"QueueUrl":"%b","MessageBody":"%b"}' % (url.encode(), text.encode()))[0] == 200
+    [message] = sqs.receive(url)
+    assert message["Body"] == "A" * 1_048_576
+
+
+def forged(receipt: list[Any]) -> str:
+    return base64.b64encode(msgspec.msgpack.encode(receipt)).decode()
+
+
+def test_forged_handles_change_nothing_and_spoil_no_batch(sqs: Sqs) -> None:
+    url = sqs.create(VisibilityTimeout=10)
+    sqs.send(url)
+    [message] = sqs.receive(url)
+    good = msgspec.msgpack.decode(base64.b64decode(message["ReceiptHandle"]))
+    token, tenant, queue, group, partition, seq, messages = good
+    for handle in (
+        forged([b"short", tenant, queue, group, partition, seq, messages]),
+        forged([token, tenant, queue, group, "\x00", seq, messages]),
+        forged([token, tenant, queue, "", partition, seq, messages]),
+        forged([token, tenant, queue, group, partition, 0, messages]),
+        forged([token, tenant, queue, group, partition, 2**64 - 1, messages]),
+        forged([token, tenant, queue, group, partition, seq, 0]),
+        forged([token, tenant, queue, group, partition, seq, 2**40]),
+        forged([token, tenant + "x", queue, group, partition, seq, messages]),
+        forged(good[:-1]),
+        forged([]),
+    ):
+        asked = [{"Id": "bad", "ReceiptHandle": handle}]
+        done = sqs.client.delete_message_batch(QueueUrl=url, Entries=asked)
+        assert [one["Code"] for one in done["Failed"]] == ["ReceiptHandleIsInvalid"]
+    others = bytes(16)
+    done = sqs.client.delete_message_batch(
+        QueueUrl=url,
+        Entries=[
+            {"Id": "stranger", "ReceiptHandle": forged([others, tenant, queue, group, partition, seq, 1])},
+            {"Id": "nobody", "ReceiptHandle": forged([others, tenant, queue, "nobody", "nowhere", 99, 2])},
+        ],
+    )
+    assert len(done["Successful"]) == 2  # as of any handle that counts no longer
+    sqs.pass_seconds(11)
+    assert [one["MessageId"] for one in sqs.receive(url)] == [message["MessageId"]]
+
+
+def test_notes_do_not_grow_without_bound(sqs: Sqs) -> None:
+    url = sqs.create()
+    large = json.dumps({"x": "y" * 9_000})
+    assert sqs.fails("set_queue_attributes", QueueUrl=url, Attributes={"Policy": large}) == "InvalidAttributeValue"
+    asked: dict[str, Any] = {"QueueUrl": url, "Actions": ["*"]}
+    accounts = [f"{n:0200}" for n in range(60)]
+    assert sqs.fails("add_permission", Label="a", AWSAccountIds=accounts, **asked) == "OverLimit"
+    assert sqs.fails("add_permission", Label="a", AWSAccountIds=["x" * 300], **asked) == "InvalidParameterValue"
+    assert "Policy" not in sqs.attributes(url)
+
+
+def test_the_routes_of_the_door_take_nothing_else(sqs: Sqs) -> None:
+    for method, path in (
+        ("PUT", "/"),
+        ("DELETE", "/sqs/a/b"),
+        ("HEAD", "/sqs/a/b"),
+        ("POST", "/sqs/a/b/c"),
+        ("POST", "/sqs/a"),
+    ):
+        assert sqs.api.request(method, path).status in (404, 405), (method, path)
