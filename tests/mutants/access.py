@@ -366,8 +366,8 @@ MUTANTS = [
     Mutant(
         "guard: an answer without a check is sent",
         "http/request/guard.py",
-        "        if call.principal is not None and not call.checked:\n",
-        "        if call.principal is None and call.checked is None:\n",
+        "        if unsigned or (call.principal is not None and not call.checked):\n",
+        "        if unsigned:\n",
         GUARD,
     ),
     Mutant(

@@ -71,8 +71,8 @@ MUTANTS = [
     Mutant(
         "renew: a lease is renewed by any token",
         "store/postgres/functions/settle.sql",
-        "    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token;\n",
-        "    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group;\n",
+        "    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group AND l.token = p_token\n",
+        "    WHERE l.partition = p_partition AND l.queue_id = v_queue AND l.group_id = v_group\n",
         "tests/contract/test_fencing.py -k postgres",
     ),
     Mutant(

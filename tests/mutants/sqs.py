@@ -106,8 +106,8 @@ MUTANTS = [
     Mutant(
         "signatures: the tenant need not be signed",
         "http/sqs/signing.py",
-        ' or name == TENANT_HEADER} | {"host"}',
-        '} | {"host"}',
+        'if name.startswith(b"x-amz-") or name == TENANT_HEADER}',
+        'if name.startswith(b"x-amz-")}',
         f"{ACCESS[:-1]} and changed'",
     ),
     Mutant(

@@ -53,18 +53,22 @@ class MasterKeys:
 
     def unwrap(self, name: str, id_: Id, queue: QueueKey, wrapped: bytes) -> bytes:
         """The secret of a data key that the master key of this name wrapped."""
-        cipher = self._ciphers.get(name)
-        if cipher is None:
-            raise SkepError(
-                Code.KEY_UNAVAILABLE,
-                f"the master key {name!r} is not in encryption.master_keys: add it there, after the current one",
-            )
+        cipher = self._cipher(name)
         try:
             return cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], associated(id_, queue))
         except (InvalidTag, ValueError):
             raise SkepError(
                 Code.KEY_UNAVAILABLE, f"the master key {name!r} is not the one that wrapped the key of {queue.name!r}"
             ) from None
+
+    def _cipher(self, name: str) -> AESGCM:
+        cipher = self._ciphers.get(name)
+        if cipher is None:
+            raise SkepError(
+                Code.KEY_UNAVAILABLE,
+                f"the master key {name!r} is not in encryption.master_keys: add it there, after the current one",
+            )
+        return cipher
 
     def seal(self, label: str, secret: bytes) -> bytes:
         """A secret that is no data key under the current master key, bound to what its label names."""
@@ -73,12 +77,7 @@ class MasterKeys:
 
     def open(self, name: str, label: str, sealed: bytes) -> bytes:
         """The secret that the master key of this name sealed; KEY_UNAVAILABLE without that key, or when it was moved or changed."""
-        cipher = self._ciphers.get(name)
-        if cipher is None:
-            raise SkepError(
-                Code.KEY_UNAVAILABLE,
-                f"the master key {name!r} is not in encryption.master_keys: add it there, after the current one",
-            )
+        cipher = self._cipher(name)
         try:
             return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], label.encode())
         except (InvalidTag, ValueError):

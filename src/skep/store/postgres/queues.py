@@ -79,8 +79,8 @@ async def sqs_note(connection: Connection, key: QueueKey) -> bytes | None:
 async def keep_sqs_note(connection: Connection, key: QueueKey, note: bytes, before: bytes | None, now: Instant) -> bool:
     """Keep another note, unless somebody else wrote one meanwhile, and tell the other servers."""
     await connection.execute(SQL["lock_configuration"], key.tenant)
-    queue = await need(connection, key)
-    done = await connection.execute(SQL["keep_sqs_note"], queue.id, note, before) == "UPDATE 1"
+    found = await need(connection, key)
+    done = await connection.execute(SQL["keep_sqs_note"], found.id, note, before) == "UPDATE 1"
     if done:
         await _note(connection, key, now)
     return done
