@@ -99,6 +99,14 @@ def qos(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both"
 
 
 @bench_app.command
+def doors(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
+    """The interfaces of others (Amazon SQS), beside our own with the same batches."""
+    from bench import doors as bench
+
+    _measure(lambda: bench.run(_stores(store), quick), bench.TARGETS, as_json)
+
+
+@bench_app.command
 def spark(*, quick: Quick = False, as_json: AsJson = False, store: Stores = "both") -> None:
     """Queues read and written by Spark, beside Parquet, JDBC and bare pushes; --quick ends within 180 seconds."""
     from bench import spark as bench
