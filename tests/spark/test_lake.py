@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
@@ -246,3 +247,21 @@ def test_compaction_leaves_large_files_alone(
         assert compact(spark, lake) == MANY_FILES - 1
         assert large in tmp_path.rglob("messages/*/*/*.parquet")
         assert seqs(spark, lake) == list(range(1, 401 + MANY_FILES))
+
+
+@pytest.mark.slow
+def test_the_last_seqs_of_many_batches_are_known_from_a_checkpoint_too(spark: SparkSession, tmp_path: Path) -> None:
+    root = place_of(str(tmp_path))
+    lake = lake_of(root, "default", "delta")
+    for seq in range(1, 6):
+        add(spark, lake, Rows("orders", seq, seq), Rows(f"queue-{seq}", 1, seq))
+        if seq == 3:
+            table = DeltaTable(str(tmp_path / MESSAGES))
+            table.create_checkpoint()
+            (tmp_path / MESSAGES / "_delta_log" / f"{0:020d}.json").unlink()  # as a cleanup does later
+    fresh = lake_of(root, "default", "delta")
+    assert [fresh.through(queue) for queue in ("orders", "queue-1", "queue-5", "none")] == [5, 1, 5, None]
+    table = DeltaTable(str(tmp_path / MESSAGES))
+    assert [table.transaction_version(f"skep/default/{queue}") for queue in ("orders", "queue-1")] == [5, 1]
+    add(spark, lake, Rows("orders", 6, 6))
+    assert lake_of(root, "default", "delta").through("orders") == 6

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -22,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from skep.clock import MICROS_PER_MS
 from skep.errors import Code, SkepError
+from skep.spark.lake.delta_log import Transactions
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint
 from skep.spark.lake.rows import FIRST, FOLDERS, LAKE
@@ -42,32 +43,31 @@ class DeltaLake:
         self.root = root
         self._place = root / MESSAGES
         self._tenant = tenant
-        self._known: dict[str, int | None] = {}
-        """The last archived seq of each queue when this process last read or wrote it."""
         self._opened: DeltaTable | None = None
+        self._transactions = Transactions(self._place)
+        self._marks: Mapping[str, int] | None = None
+        """How far the queues were when this process last committed, or first asked. Another run changes it, too."""
 
     def through(self, queue: str) -> int | None:
-        self._known[queue] = self._through(self._table(), queue)
-        return self._known[queue]
+        return self._through(self._known(), queue)
 
     def log_of(self, queue: str) -> int | None:
-        table = self._table()
-        return None if table is None else table.transaction_version(self._application(queue, LOG))
+        return self._known().get(self._application(queue, LOG))
 
     def generation_of(self, queue: str) -> int:
-        return self._generation(self._table(), queue)
+        return self._generation(self._known(), queue)
 
     def plan(self) -> FilePlan:
         return FilePlan(self._place, "part")
 
     def commit(self, change: LakeChange) -> None:
         """Commit files together with the last seqs. Refused when another process has written meanwhile."""
-        table = self._table()
-        if any(self._through(table, queue) != self._known.get(queue) for queue in change.through):
+        newest, table = self._newest_marks(), self._opened
+        if any(self._through(newest, queue) != self.through(queue) for queue in change.through):
             raise self._taken()
         if not self._still_has(change.removed):  # compacted by another process, in files that this commit would leave
             raise self._taken()
-        marks = CommitProperties(app_transactions=self._marks(table, change), max_commit_retries=0)
+        marks = CommitProperties(app_transactions=self._marked(change), max_commit_retries=0)
         actions: list[Any] = [self._add(file, is_new=not change.is_rewrite) for file in change.added]
         now = int(time.time() * 1_000)
         for file in change.removed:
@@ -88,14 +88,14 @@ class DeltaLake:
             if not self._has(change):
                 refused = isinstance(error, CommitFailedError) or (table is None and self._opened is not None)
                 raise self._taken() if refused else error from None
-        self._known |= change.through
+        self._marks = self._newest_marks()
 
     def _has(self, change: LakeChange) -> bool:
         """Whether a commit took effect though it seemed to fail: its answer was lost, and tried again it met itself."""
-        table = self._table()
-        there = {file.uri for file in self.files()}
+        newest = self._newest_marks()
+        there = {file.uri for file in self.files({file.folder for file in (*change.added, *change.removed)})}
         return (
-            all(self._through(table, queue) == seq for queue, seq in change.through.items())
+            all(self._through(newest, queue) == seq for queue, seq in change.through.items())
             and all(file.uri in there for file in change.added)
             and not any(file.uri in there for file in change.removed)
         )
@@ -129,8 +129,8 @@ class DeltaLake:
         table.cleanup_metadata()
         return len(deleted)
 
-    def _marks(self, table: DeltaTable | None, change: LakeChange) -> list[Transaction]:
-        given = {queue: self._generation(table, queue) for queue in change.through} | dict(change.generations)
+    def _marked(self, change: LakeChange) -> list[Transaction]:
+        given = {queue: self.generation_of(queue) for queue in change.through} | dict(change.generations)
         marks = [
             Transaction(app_id=self._application(queue, _of(given[queue])), version=seq)
             for queue, seq in sorted(change.through.items())
@@ -164,14 +164,20 @@ class DeltaLake:
     def _taken(self) -> SkepError:
         return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
 
-    def _through(self, table: DeltaTable | None, queue: str) -> int | None:
-        if table is None:
-            return None
-        return table.transaction_version(self._application(queue, _of(self._generation(table, queue))))
+    def _through(self, marks: Mapping[str, int], queue: str) -> int | None:
+        return marks.get(self._application(queue, _of(self._generation(marks, queue))))
 
-    def _generation(self, table: DeltaTable | None, queue: str) -> int:
-        found = None if table is None else table.transaction_version(self._application(queue, GENERATION))
-        return FIRST if found is None else found
+    def _generation(self, marks: Mapping[str, int], queue: str) -> int:
+        return marks.get(self._application(queue, GENERATION), FIRST)
+
+    def _known(self) -> Mapping[str, int]:
+        if self._marks is None:
+            self._marks = self._newest_marks()
+        return self._marks
+
+    def _newest_marks(self) -> Mapping[str, int]:
+        table = self._table()
+        return {} if table is None else self._transactions.at(table.version())
 
     def _application(self, queue: str, what: str = "") -> str:
         return f"skep{what}/{self._tenant}/{queue}"
