@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skep.errors import SkepError
-from skep.spark.lake import table
+from skep.spark.lake import iceberg, table
 from skep.spark.lake.forgetting import forget_rows
 from skep.spark.lake.opening import lake_of, open_lake, view_of
 from skep.spark.lake.place import Place, place_of
@@ -179,6 +179,9 @@ def test_a_lake_stays_in_its_catalog(spark: SparkSession, tmp_path: Path, monkey
         pass
     with open_lake(str(mine), "default") as lake:
         assert seqs(spark, lake) == [1]
+    (mine / "_skep" / "catalog.json").write_text("{", encoding="utf-8")
+    with pytest.raises(SkepError, match=r"catalog\.json is damaged"):
+        view_of(place_of(str(mine)), "default")
 
 
 def test_catalogs_keep_nothing_open(spark: SparkSession, tmp_path: Path) -> None:
@@ -221,6 +224,19 @@ def test_partitions_may_change_as_long_as_a_file_is_in_one_of_them(spark: SparkS
         with pytest.raises(SkepError, match=r"partitions by hour\(created_at\)"):
             add(spark, lake, Rows("orders", 5, 5))
         assert seqs(spark, lake) == [2, 3, 4]
+
+
+def test_many_batches_leave_few_manifests(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(iceberg.PROPERTIES, "commit.manifest.min-count-to-merge", "4")
+    with open_lake(str(tmp_path), "default", "iceberg") as lake:
+        for seq in range(1, 10):
+            add(spark, lake, Rows("orders", seq, seq))
+        found = lake._catalog.load_table(lake._name)  # type: ignore[attr-defined]
+        found.catalog.close()
+        snapshot = found.current_snapshot()
+        assert snapshot is not None
+        assert len(snapshot.manifests(found.io)) <= 4
+        assert seqs(spark, lake) == list(range(1, 10))
 
 
 def test_columns_of_ours_come_and_those_of_others_stay(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import DecodeError, Struct, field
 from msgspec import json as msgspec_json
+from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
@@ -45,7 +46,7 @@ from pyiceberg.types import (
 from skep.errors import Code, SkepError
 from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile
-from skep.spark.lake.place import OWN, Place, s3_endpoint, s3_region
+from skep.spark.lake.place import CONNECT_SECONDS, OWN, REQUEST_SECONDS, S3_TRIES, Place, s3_endpoint, s3_region
 from skep.spark.lake.rows import DATA_KEY, FIRST, KEPT
 from skep.spark.lake.table import MESSAGES, Folder, LakeChange
 
@@ -85,6 +86,8 @@ PROPERTIES = {
     # Another run's commit must end ours: tried again, it would add the same messages twice.
     TableProperties.COMMIT_NUM_RETRIES: "0",
     "write.metadata.delete-after-commit.enabled": "true",
+    # Each commit adds a manifest. Readers would open as many as there were batches.
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
     "write.metadata.metrics.column.queue": "full",
     **{f"write.metadata.metrics.column.{name}": "none" for name in UNMEASURED},
 }
@@ -97,6 +100,19 @@ class TableState(Struct, kw_only=True):
     through: dict[str, int] = field(default_factory=dict)
     logs: dict[str, int] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
+
+
+class CatalogNote(Struct):
+    """The named catalog that has the table of a lake, with its namespace."""
+
+    catalog: str
+
+
+class S3Retries(AwsStandardS3RetryStrategy):  # type: ignore[misc] # pyarrow has no types
+    """How often pyiceberg sends a request to S3. It makes one of these, by its name."""
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=S3_TRIES)
 
 
 class IcebergLake:
@@ -147,7 +163,8 @@ class IcebergLake:
     def _prepared(self, table: Table, change: LakeChange, state: TableState) -> tuple[Transaction, int]:
         """A transaction to be committed, and the snapshot that the table has then."""
         removed = {file.uri for file in change.removed}
-        old = [one for one in self._data_files(table) if one.file_path in removed] if removed else []
+        queues = {file.queue for file in change.removed}
+        old = [one for one in self._data_files(table, queues) if one.file_path in removed] if removed else []
         if _state(table) != self._state or len(old) != len(removed):
             raise self._taken()
         transaction = table.transaction()
@@ -160,7 +177,7 @@ class IcebergLake:
             noted[TableProperties.DEFAULT_NAME_MAPPING] = table.schema().name_mapping.model_dump_json()
         transaction.set_properties(noted)
         update = transaction.update_snapshot()
-        with update.overwrite() if old else update.fast_append() as snapshot:
+        with update.overwrite() if old else update.merge_append() as snapshot:
             for one in _described(table, transaction, [file.uri for file in change.added]):
                 snapshot.append_data_file(one)
             for one in old:
@@ -233,8 +250,8 @@ class IcebergLake:
     def _made(self) -> Table:
         """Make the table."""
         if self._named is not None:
-            noted = ".".join(_names(self._named))
-            (self.root / OWN / CATALOG_NOTE).write_whole(msgspec_json.encode({"catalog": noted}))
+            noted = CatalogNote(".".join(_names(self._named)))
+            (self.root / OWN / CATALOG_NOTE).write_whole(msgspec_json.encode(noted))
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         first = {STATE: msgspec_json.encode(self._state).decode(), ROOT: self.root.uri}
         try:
@@ -277,8 +294,11 @@ def _names(catalog: str | None) -> tuple[str, str]:
 
 def _chosen(root: Place, named: str | None) -> str | None:
     """The catalog of a lake: that which its table was made in, or else the named one; None is the lake's own."""
+    note = root / OWN / CATALOG_NOTE
     try:
-        noted = msgspec_json.decode((root / OWN / CATALOG_NOTE).read_bytes(), type=dict[str, str])["catalog"]
+        noted = msgspec_json.decode(note.read_bytes(), type=CatalogNote).catalog
+    except DecodeError as error:
+        raise SkepError(Code.INVALID_REQUEST, f"{note} is damaged ({error}); restore it from a backup") from None
     except FileNotFoundError:
         if named is not None and root.is_local and (root / OWN / CATALOG_FILE).local.exists():
             raise SkepError(
@@ -314,7 +334,10 @@ def _careful(catalog: Catalog) -> Catalog:
 
 def _catalog(root: Place, named: str | None) -> Catalog:
     """The named catalog, as pyiceberg is configured (its file, or PYICEBERG_CATALOG__NAME__URI); else that of the lake's folder."""
-    found = {"s3.endpoint": s3_endpoint(), "s3.region": s3_region()}
+    found = {
+        "s3.endpoint": s3_endpoint(), "s3.region": s3_region(), "s3.connect-timeout": CONNECT_SECONDS,
+        "s3.request-timeout": REQUEST_SECONDS, "s3.retry-strategy-impl": f"{__name__}.{S3Retries.__name__}",
+    }  # fmt: skip
     options: dict[str, Any] = {name: value for name, value in found.items() if value}
     if named is not None:
         try:
@@ -354,8 +377,9 @@ def _named(table: Table) -> set[str]:
     for snapshot in table.snapshots():
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
-            named.add(manifest.manifest_path)
-            named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
+            if manifest.manifest_path not in named:  # most are those of the snapshot before
+                named.add(manifest.manifest_path)
+                named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)}
     return named
 
 
