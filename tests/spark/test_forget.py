@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from skep.spark.lake.forgetting import PENDING, TableFile, forget_in_file, forget_rows
 from skep.spark.lake.opening import Format, open_lake
 from skep.spark.lake.place import OWN, place_of
+from skep.spark.lake.table import append
 from skep.spark.lake.tombstones import Seqs
 from tests.spark.conftest import Lake
 from tests.spark.lake_rows import Rows, add, seqs
@@ -171,3 +172,19 @@ def test_tables_with_rows_of_many_queues_lose_those_of_these_messages(tmp_path: 
         "seq": [3, 4, 5],
         "generation": [1, 2, 1],
     }
+
+
+@pytest.mark.slow
+def test_messages_that_another_run_adds_after_they_were_forgotten_leave_the_lake_again(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": 1}, {"n": 2}])
+    assert ran(lake, "archive", verify=False).run.error is None
+    lake.client.push("orders", [{"n": 3}, {"n": 4}])  # another run reads these now, and is slow
+    lake.client.forget("orders", [4])
+    assert ran(lake, "forget", queues=("orders",), seqs=[(1, 1)]).run.error is None
+    held = lake.client.log_bounds("orders")
+    with open_lake(str(lake.folder / "lake"), lake.tenant) as opened:
+        append(lake.spark, opened, [Rows("orders", 3, 4)], {"orders": 4}, {"orders": held.log})
+    assert told(lake) == {2, 3, 4}
+
+    assert ran(lake, "archive", verify=False).run.error is None
+    assert told(lake) == {2, 3}

@@ -102,7 +102,7 @@ def _rewrite_task(
     for batch in batches:
         for number in batch.column("id").to_pylist():
             file = files[number]
-            seqs = forgotten[file.queue]
+            seqs = [one for one in forgotten[file.queue] if one.first <= file.last_seq and one.last >= file.first_seq]
             count = sum(
                 pc.sum(is_forgotten(rows, seqs)).as_py() or 0
                 for rows in rows_of_file(file, ("generation", "seq"), between=_span(seqs))

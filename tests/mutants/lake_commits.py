@@ -1,0 +1,77 @@
+"""Faults of the lake's writers: commits whose answers are lost, two who write, and what is forgotten."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+CATALOGS = "tests/spark/test_iceberg_catalogs.py --all"
+LAKE = "tests/spark/test_lake.py --all"
+FORGET = "tests/spark/test_forget.py --all"
+
+MUTANTS = [
+    Mutant(
+        "a refused commit of Iceberg is certain, and its files are deleted",
+        "spark/lake/iceberg.py",
+        "raise CommitStateUnknownException(str(error)) from error",
+        "raise",
+        f"{CATALOGS} -k 'answer_is_lost and doubled'",
+    ),
+    Mutant(
+        "a table of Iceberg that another run has made is taken for new",
+        "spark/lake/iceberg.py",
+        """            if _state(table) != self._state:
+                raise self._taken() from None
+""",
+        "",
+        f"{CATALOGS} -k 'two_writers and own'",
+    ),
+    Mutant(
+        "Iceberg commits on top of what another run has committed",
+        "spark/lake/iceberg.py",
+        "if _state(table) != self._state or len(old) != len(removed):",
+        "if False:",
+        f"{CATALOGS} -k 'two_writers and own'",
+    ),
+    Mutant(
+        "files of Iceberg have no names of columns for other readers",
+        "spark/lake/iceberg.py",
+        "if TableProperties.DEFAULT_NAME_MAPPING not in table.properties:",
+        "if False:",
+        f"{CATALOGS} -k 'between_making and own'",
+    ),
+    Mutant(
+        "a lake of Iceberg does not remember its catalog",
+        "spark/lake/iceberg.py",
+        "if self._named is not None:\n            noted",
+        "if False:\n            noted",
+        f"{CATALOGS} -k stays_in_its_catalog",
+    ),
+    Mutant(
+        "Delta commits the same seqs as another run",
+        "spark/lake/delta.py",
+        "if any(self._through(newest, queue) != self.through(queue) for queue in change.through):",
+        "if False:",
+        f"{LAKE} -k 'two_who_write_the_same and delta'",
+    ),
+    Mutant(
+        "Delta compacts files that another run has compacted",
+        "spark/lake/delta.py",
+        "if not self._still_has(change.removed):",
+        "if False:",
+        f"{LAKE} -k 'rewrite_the_same and delta'",
+    ),
+    Mutant(
+        "messages that were forgotten before they came are taken for gone",
+        "spark/running/forgetting.py",
+        "        if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]\n",
+        "",
+        f"{FORGET} -k 'another_run_adds'",
+    ),
+    Mutant(
+        "a refused read of a note is not repeated",
+        "spark/lake/place.py",
+        "                if self.is_local:\n                    raise\n",
+        "                raise\n",
+        "tests/spark/test_places.py --all -k small",
+    ),
+]
