@@ -43,6 +43,7 @@ def test_every_scheme_has_a_cure() -> None:
         place_of("ftp://host/lake")
 
 
+@pytest.mark.slow
 def test_a_lake_in_hdfs_without_the_client_of_hadoop_is_told_what_is_missing(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "skep", "lake", "show", "--lake", "hdfs://127.0.0.1:1/lake"], cwd=tmp_path, text=True,
