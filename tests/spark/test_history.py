@@ -13,6 +13,7 @@ from skep.spark.running.past import LEASES, PastTime
 from tests.spark.conftest import Lake
 from tests.spark.test_passes import QUEUES, Shop, shop
 from tests.spark.test_running import SHOP, ran
+from tests.support.waiting import until
 
 __all__ = ["shop"]
 NIGHT = ("archive", "history", "metrics", "journeys")
@@ -70,6 +71,40 @@ def test_a_past_time_has_the_same_figures_when_the_server_has_lost_everything(sh
     assert [row for row in tables(shop)["metrics"] if row["pushed"] or row["delivered"]] == [
         row for row in windows if row["window_start"].astimezone(UTC) < middle + timedelta(seconds=60)
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_past_time_has_the_same_figures_when_retention_took_log_and_leases(shop: Shop, tmp_path: Path) -> None:
+    def leases() -> int:
+        held = shop.spark.read.format("skep").options(url=shop.url, table="leases", subscribe=",".join(QUEUES)).load()
+        return held.count()
+
+    for _ in range(2):
+        trade(shop)
+        shop.run("lake", *NIGHT)
+    shop.pass_time(3600)
+    shop.catch_up()
+    for queue, group in (("orders", "billing"), ("orders", "audit"), ("invoices", "sending")):
+        while messages := shop.client.pop(queue, group=group, batch=100):
+            shop.client.ack(*messages)
+    shop.pass_time(3600)
+    shop.run("lake", *NIGHT)
+    before, end = tables(shop), shop.now()
+    assert leases() > 0
+
+    for queue in QUEUES:
+        shop.client.configure(queue, retention_seconds=60)
+    shop.pass_time(8 * 86_400)
+    until(
+        lambda: all(
+            shop.client.log_bounds(queue).first_seq > shop.client.log_bounds(queue).last_seq for queue in QUEUES
+        )
+    )
+    until(lambda: leases() == 0)
+    for name in before:
+        shutil.rmtree(tmp_path / "lake" / name)
+    shop.run("lake", "metrics", "journeys", since="2000-01-01T00:00:00+00:00", until=end.isoformat())
+    assert tables(shop) == before
 
 
 @pytest.mark.slow
