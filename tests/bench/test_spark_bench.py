@@ -18,7 +18,7 @@ import msgspec
 from bench import spark
 
 if __name__ == "__main__":
-    tiny = msgspec.structs.replace(spark.QUICK, rows=50_000, mapped_rows=5_000, written_rows=50_000, warm_rounds=1, rounds=1, small_batches=3)
+    tiny = msgspec.structs.replace(spark.QUICK, rows=50_000, filtered_rows=50_000, mapped_rows=5_000, written_rows=50_000, warm_rounds=1, rounds=1, small_batches=3)
     print(spark.measure(["sqlite", "postgres"], tiny).json())
 """
 
