@@ -168,6 +168,10 @@ def test_a_trace_goes_back_into_the_lake(plain: Both) -> None:
     plain.client.push("shipped", {"n": 9}, trace_id=TRACE)
     found = run(plain, "trace", TRACE).json()
     assert [(one["queue"], one["payload"]["n"]) for one in found] == [(QUEUE, 8), ("shipped", 9)]
+    assert listed(plain, "--trace-id", TRACE.upper()) == [8]
+    assert "no id" in run(plain, "message", "list", QUEUE, "--trace-id", "no id").err
+    missing = run(plain, "message", "replay", "nowhere", "1", "--yes")
+    assert (missing.code, "QUEUE_NOT_FOUND" in missing.err) == (4, True)
 
 
 def test_what_was_forgotten_is_not_shown_nor_replayed_before_the_lake_obeys(both: Both) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from skep.wire.browsing import BrowsedMessage
 
 Catalog = Annotated[str | None, Parameter(env_var="SKEP_CATALOG")]
+RETRY_SECONDS = 10.0
+"""How long a server that does not answer is asked again."""
 _GROUP = Group("Messages that retention took", sort_key=80)
 
 
@@ -73,7 +75,7 @@ class InLake:
         """The server, as readers of the lake know it."""
         from skep.spark.options import ServerConnection
 
-        return ServerConnection(to.urls, to.tenant, to.token, retry_seconds=0.0)
+        return ServerConnection(to.urls, to.tenant, to.token, retry_seconds=RETRY_SECONDS)
 
 
 def wanted(
@@ -81,8 +83,11 @@ def wanted(
 ) -> Wanted:
     """What the options of a command choose."""
     from skep.spark.lake.old_messages import Wanted
+    from skep.spark.push_down import written
 
-    return Wanted(partitions=_one(partition), transaction_ids=_one(transaction_id), trace_ids=_one(trace_id), **more)
+    # An id has one spelling in the lake. A text that is no id is for the server to refuse.
+    trace = None if trace_id is None else written(trace_id) or trace_id
+    return Wanted(partitions=_one(partition), transaction_ids=_one(transaction_id), trace_ids=_one(trace), **more)
 
 
 def _one(value: str | None) -> tuple[str, ...]:

@@ -116,15 +116,15 @@ def replay(
 
 
 def _check_group(queue: str, group: str | None, target: str | None, to: ServerOptions) -> None:
-    if group is None:
-        return
-    if target is not None:
+    """Check that the queue is there, and its group if only that gets the messages."""
+    if group is not None and target is not None:
         raise SkepError(
             Code.INVALID_REQUEST,
             f"{group!r} is a group of {queue!r}: with --to, all groups of the other queue get the messages",
         )
     with to.open() as client:
-        if all(one.consumer_group != group for one in client.groups(queue)):
+        client.log_bounds(queue)
+        if group is not None and all(one.consumer_group != group for one in client.groups(queue)):
             raise SkepError(Code.GROUP_NOT_FOUND, f"queue {queue!r} has no group {group!r}")
 
 
