@@ -261,7 +261,7 @@ MUTANTS = [
     ),
     Mutant(
         "sink: pushes have no bound in bytes",
-        "spark/sink.py",
+        "spark/portions.py",
         "    if batch.nbytes <= most_bytes or batch.num_rows == 1:\n",
         "    if batch.num_rows >= 1:\n",
         SINK,

@@ -68,7 +68,7 @@ def test_a_python_without_spark_is_told_where_spark_is(tmp_path: Path, monkeypat
     program.touch(mode=0o755)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    monkeypatch.setattr(environment, "NEEDED", ("pyspark_that_is_not_there",))
+    monkeypatch.setattr(environment, "find_spec", lambda _: None)
 
     with pytest.raises(SkepError, match=rf"not installed for .*run `\. {tmp_path}/\.venv/bin/activate` first"):
         start_session()
