@@ -371,6 +371,12 @@ def test_what_admins_do_is_in_the_audit_log(closed: Closed) -> None:
     ]  # fmt: skip
 
 
+def test_who_administers_nothing_fills_no_audit_log(closed: Closed) -> None:
+    sqs = closed.client(closed.key(Verb.PUSH, Verb.POP, Verb.READ))
+    assert code_of(sqs.create_queue, QueueName="q") == "AccessDenied"
+    assert closed.server.run(closed.server.engine.access.list_audit(closed.tenant)) == []
+
+
 def test_the_secret_is_not_in_the_store_in_the_clear(closed: Closed) -> None:
     key = closed.key()
     record = closed.server.run(closed.server.engine.access.get_key(key.id))

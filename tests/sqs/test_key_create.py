@@ -16,6 +16,7 @@ from tests.sqs.driver import client
 from tests.support.process import run_skep
 
 
+@pytest.mark.slow
 def test_the_printed_key_signs(tmp_path: Path) -> None:
     line = new_master_line("first")
     (tmp_path / "master").write_text(line)

@@ -12,7 +12,7 @@ from skep.access.gate import Gate
 from skep.access.principal import Principal
 from skep.engine import Engine
 from skep.engine.answers import Answers
-from skep.errors import SkepError
+from skep.errors import Code, SkepError
 from skep.http.auditing import audited
 from skep.http.request.call import FORM, Answer, Call
 from skep.http.request.permission import ADMIN, SIGNED
@@ -26,6 +26,7 @@ from skep.http.sqs.faults import fault_of
 from skep.http.sqs.names import PATH
 from skep.http.sqs.queues import SqsQueues
 from skep.http.sqs.signing import admit, examine
+from skep.model.key import Verb
 from skep.observe.metrics import Meter
 
 ROOT = "/"
@@ -78,6 +79,9 @@ def routes(engine: Engine, meter: Meter, answers: Answers, gate: Gate | None, au
 
         call.enter(principal, action.verb)
         if action.is_noted:
+            # Before it is noted: who administers nothing fills no audit log.
+            if principal is not None and not any(Verb.ADMIN in grant.verbs for grant in principal.grants):
+                raise SkepError(Code.FORBIDDEN, f"{action.name} needs {ADMIN}")
             return await audited(engine.access, f"SQS {action.name}", ADMIN, audit_seconds, act)(call)
         return await act(call)
 
