@@ -121,3 +121,23 @@ def test_the_routes_of_the_door_take_nothing_else(sqs: Sqs) -> None:
         ("POST", "/sqs/a"),
     ):
         assert sqs.api.request(method, path).status in (404, 405), (method, path)
+
+
+def test_a_page_of_another_site_sends_nothing(sqs: Sqs) -> None:
+    """A form of a web page may be sent anywhere: the browser says from where it comes."""
+    url = sqs.create()
+    form = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Origin": "http://evil.example",
+        "Sec-Fetch-Site": "cross-site",
+    }
+    path = url.removeprefix(sqs.server.url)
+    for method, target, body in (
+        ("POST", path, b"Action=SendMessage&MessageBody=1"),
+        ("POST", "/", b"Action=CreateQueue&QueueName=evil"),
+        ("GET", f"{path}?Action=SendMessage&MessageBody=1", None),
+    ):
+        reply = sqs.api.request(method, target, body, form)
+        assert reply.status == 403, reply
+    assert sqs.receive(url) == []
+    assert sqs.client.list_queues()["QueueUrls"] == [url]
