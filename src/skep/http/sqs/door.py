@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ class SqsDoor(NamedTuple):
     answers: Answers
     queues: SqsQueues
     attempts: Attempts
+    moving: set[asyncio.Task[None]]
+    """The message move tasks that this process carries out."""
 
     def now_ms(self) -> int:
         """The present time as SQS tells times."""

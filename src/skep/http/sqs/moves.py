@@ -56,9 +56,6 @@ class _Handle(Struct, rename="camel"):
     source_arn: str
 
 
-_running: set[asyncio.Task[None]] = set()
-
-
 async def start(door: SqsDoor, call: Call, request: StartMoveRequest) -> StartMoveResult:
     """Start a task."""
     source = await _source(door, call, request.source_arn, Verb.ADMIN)
@@ -85,8 +82,8 @@ async def start(door: SqsDoor, call: Call, request: StartMoveRequest) -> StartMo
 
     await door.queues.change_note(source.key, begun)
     task = asyncio.create_task(_Mover(door.engine, door.queues, source.key, move).run())
-    _running.add(task)
-    task.add_done_callback(_running.discard)
+    door.moving.add(task)
+    task.add_done_callback(door.moving.discard)
     return StartMoveResult(_written(_Handle(move.id, arn(call, source.key))))
 
 

@@ -30,6 +30,7 @@ from skep.model import Delivery, PopRequest, QueueKey, consumer
 from skep.model.key import Verb
 
 WAIT_SECONDS_MAX = 20
+ATTEMPT_CHARACTERS = 128
 FIRST_RECEIVED = "ApproximateFirstReceiveTimestamp"
 SYSTEM = (
     "SenderId", "SentTimestamp", "ApproximateReceiveCount", FIRST_RECEIVED, "SequenceNumber", "MessageDeduplicationId",
@@ -65,6 +66,9 @@ def _keep() -> None:
 
 
 def _check(request: ReceiveRequest, names: Sequence[str]) -> None:
+    attempt = request.receive_request_attempt_id
+    if attempt is not None and not 1 <= len(attempt) <= ATTEMPT_CHARACTERS:
+        raise invalid("ReceiveRequestAttemptId", attempt, f"It has 1 to {ATTEMPT_CHARACTERS} characters.")
     most, timeout, wait = request.max_number_of_messages, request.visibility_timeout, request.wait_time_seconds
     if not 1 <= most <= MESSAGES_MAX:
         raise invalid("MaxNumberOfMessages", most, f"Must be between 1 and {MESSAGES_MAX}, if provided.")

@@ -45,7 +45,7 @@ def tell(error: SkepError, call: Call) -> Answer:
 
 def routes(engine: Engine, meter: Meter, answers: Answers, gate: Gate | None, audit_seconds: float) -> list[Route]:
     """The door's routes. Without a ``gate`` nobody's signature is looked at."""
-    door = SqsDoor(engine, meter, answers, SqsQueues(engine), Attempts(engine))
+    door = SqsDoor(engine, meter, answers, SqsQueues(engine), Attempts(engine), set())
 
     async def handle(call: Call) -> Answer:
         signed = None if gate is None else await examine(gate, call, engine.now())
