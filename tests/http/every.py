@@ -15,6 +15,15 @@ from skep.store.sqlite import SqliteStore
 
 def every_route() -> list[Route]:
     """All of them, in the order in which they are documented."""
+    return _app().every_route
+
+
+def described_routes() -> list[Route]:
+    """Those of the OpenAPI document: not the doors that speak what others have described."""
+    return _app().routes
+
+
+def _app() -> HttpApp:
     clock = ManualClock()
     engine = Engine(SqliteStore(":memory:"), clock, IdMint(clock), Random(0))
-    return HttpApp(engine, Catalogue(engine, clock, {})).routes
+    return HttpApp(engine, Catalogue(engine, clock, {}))

@@ -25,7 +25,7 @@ from skep.http.request.route import Media, Route
 from skep.testing.server import RunningServer, running_server
 from skep.wire.log import ARROW
 from tests.http.driver import Api
-from tests.http.every import every_route
+from tests.http.every import described_routes
 from tests.http.unsayable import reason_for
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -63,7 +63,7 @@ def can_be_wrong(operation: Route) -> bool:
     )
 
 
-ROUTES = every_route()
+ROUTES = described_routes()
 CASES = [(o.method, o.path, GenerationMode.POSITIVE) for o in ROUTES] + [
     (o.method, o.path, GenerationMode.NEGATIVE) for o in ROUTES if can_be_wrong(o)
 ]

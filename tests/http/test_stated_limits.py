@@ -25,9 +25,9 @@ from skep.testing.server import running_server
 from skep.wire.leases import LeaseName, lease_id
 from skep.wire.log import ARROW
 from tests.http.driver import Api
-from tests.http.every import every_route
+from tests.http.every import described_routes
 
-ROUTES = every_route()
+ROUTES = described_routes()
 DOCUMENT = document(ROUTES, Limits())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 TENANT = "stated"

@@ -14,10 +14,10 @@ from skep.config import Limits
 from skep.http.openapi import document
 from skep.testing.server import RunningServer
 from tests.http.driver import Api
-from tests.http.every import every_route
+from tests.http.every import described_routes
 from tests.http.unsayable import REASONS, Example, reason_for
 
-DOCUMENT = document(every_route(), Limits())
+DOCUMENT = document(described_routes(), Limits())
 JSON = {"Content-Type": "application/json"}
 TYPED = b'{"name": "Unsayable", "queues": {"UnsayablyTyped": {"message_type": {"n": "int"}}}}'
 EXAMPLES = [(name, example) for name, reason in REASONS.items() for example in reason.examples]

@@ -187,11 +187,12 @@ class HttpApp:
         """The secret that the server wrote into the presence file beside its database."""
         self.routes = [
             *all_routes(engine, catalogue, self.meter, limits, self._total, functions, self.answers),
-            *sqs.routes(engine, self.meter, self.answers, gate, self._audit_seconds),
             *holder.routes(lambda: self.holder_secret),
             *reference.routes(lambda: self.routes, engine.settings.limits),
         ]
-        served = [(o, self._endpoint(o, tell_json)) for o in self.routes]
+        self._doors = sqs.routes(engine, self.meter, self.answers, gate, self._audit_seconds)
+        """The routes of interfaces that others have described, so that our document does not."""
+        served = [(o, self._endpoint(o, tell_json)) for o in (*self.routes, *self._doors)]
         if pages is not None:
             pages.read_counters(self._total)
             served += [(o, self._endpoint(o, pages.tell)) for o in pages.routes]
@@ -211,8 +212,8 @@ class HttpApp:
 
     @property
     def every_route(self) -> list[Route]:
-        """The routes of the API, and of the pages."""
-        return [*self.routes, *(self._pages.routes if self._pages is not None else [])]
+        """The routes of the API, of doors for other clients, and of the pages."""
+        return [*self.routes, *self._doors, *(self._pages.routes if self._pages is not None else [])]
 
     def _endpoint(self, o: Route, tell: Teller) -> Endpoint:
         meter = self.meter.route(o.method, o.path, o.verb)
@@ -261,7 +262,8 @@ class HttpApp:
                 endpoint = self._hook
         if endpoint is None:
             scope["path"] = quoted
-            await self._router(scope, receive, send)
+            is_missing_page = self._pages is None and quoted == "/" and method in ("GET", "HEAD")
+            await (self._no_route if is_missing_page else self._router)(scope, receive, send)
         else:
             await endpoint(scope, receive, send)
 

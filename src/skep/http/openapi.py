@@ -27,7 +27,6 @@ DESCRIPTION = (
 )
 PATH_PARAMETERS = {
     "queue": "the queue's name",
-    "account": "the account id: 000000000000, or the tenant's name",
     "partition": "the partition's name",
     "group": "the group's name",
     "lease": "the `leaseId` of a popped message",
