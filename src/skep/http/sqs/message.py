@@ -43,7 +43,6 @@ _SPAN = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _OWN = frozenset({TYPES, TRACE_HEADER, PRODUCER, FIRST_PRODUCER})
 _LOWERED = frozenset(name.lower() for name in _OWN)
 
-_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _headers = msgspec.json.Decoder(dict[str, str]).decode
 _types = msgspec.json.Decoder(dict[str, str]).decode
 encode_headers = msgspec.json.Encoder().encode
@@ -56,7 +55,8 @@ def md5(data: bytes) -> str:
 
 def body_bytes(body: str) -> bytes:
     """A body as bytes; InvalidMessageContents when it has characters that XML cannot hold."""
-    if _UNFIT.search(body) is not None:
+    # isprintable is one fast pass and mostly true; other texts, with line ends for example, are searched.
+    if not body.isprintable() and _UNFIT.search(body) is not None:
         raise SqsError(
             INVALID_CONTENTS,
             "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
@@ -64,21 +64,23 @@ def body_bytes(body: str) -> bytes:
     return body.encode()
 
 
-async def content_type_of(payload: bytes) -> str | None:
+async def content_type_of_long(payload: bytes) -> str | None:
+    """As `content_type_of`, for a payload whose look takes long: in a thread."""
+    return await asyncio.to_thread(content_type_of, payload)
+
+
+def content_type_of(payload: bytes) -> str | None:
     """None for a JSON object or array that a push of JSON would take; else text."""
-    if payload[:1] not in (b"{", b"["):
-        return TEXT_TYPE
-    is_json = is_sound_json(payload) if len(payload) <= LONG_BYTES else await asyncio.to_thread(is_sound_json, payload)
-    return None if is_json else TEXT_TYPE
+    return None if payload[:1] in (b"{", b"[") and _is_sound_json(payload) else TEXT_TYPE
 
 
-def is_sound_json(payload: bytes) -> bool:
+def _is_sound_json(payload: bytes) -> bool:
     """Whether a payload is JSON that is not nested too deeply, and without a key given twice."""
     try:
-        _raw(payload)
         if may_repeat_keys(payload):
             find_repeated_key(payload)
-        check_depth(payload, JSON_DEPTH)
+        if payload.count(b"{") + payload.count(b"[") > JSON_DEPTH:
+            check_depth(payload, JSON_DEPTH)
     except (msgspec.DecodeError, RecursionError, SkepError):
         return False
     return True
@@ -92,7 +94,7 @@ def shown_body(payload: bytes, content_type: str | None) -> tuple[str, str | Non
         except UnicodeDecodeError:
             pass
         else:
-            if _UNFIT.search(text) is None:
+            if text.isprintable() or _UNFIT.search(text) is None:
                 return text, None
     return base64.b64encode(payload).decode(), content_type or "application/json"
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from skep.access.principal import Principal
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.http.producer import stamp, stamped
@@ -17,10 +18,12 @@ from skep.http.sqs.batches import check_batch, failed
 from skep.http.sqs.door import SqsDoor, queue_of
 from skep.http.sqs.faults import BATCH_TOO_LONG, INVALID_VALUE, SqsError, invalid, missing
 from skep.http.sqs.message import (
+    LONG_BYTES,
     TRACE_HEADER,
     body_bytes,
     check_attributes,
     content_type_of,
+    content_type_of_long,
     encode_headers,
     headers_of,
     md5,
@@ -36,11 +39,12 @@ from skep.http.sqs.shapes import (
     SendResult,
     SentEntry,
 )
-from skep.ids import id_text
-from skep.model import DEFAULT_PARTITION, NewMessage, PushOutcome, PushResult
+from skep.ids import id_text, id_texts
+from skep.model import DEFAULT_PARTITION, NewMessage, PushOutcome, PushResult, StoredRange
 from skep.model.key import Verb
-from skep.wire.traceparent import with_context
+from skep.wire.traceparent import TraceContext, with_context
 
+DELAY_SECONDS_MAX = 900
 _ID = re.compile(r"[A-Za-z0-9!-/:-@\[-`{-~]{1,128}", re.ASCII)
 
 
@@ -54,37 +58,68 @@ class Sendable(NamedTuple):
     md5_of_system_attributes: str | None
 
 
+class Sending(NamedTuple):
+    """What all messages of a request have in common; it is looked up once."""
+
+    queue: SqsQueue
+    is_fifo: bool
+    most_bytes: int
+    delay_seconds: int
+    deduplicates: bool
+    """Whether the body makes a message a duplicate."""
+    context: TraceContext | None
+    principal: Principal | None
+    headers: bytes | None
+    """The headers of a message that has none of its own."""
+    now: Instant
+
+
+async def _begun(door: SqsDoor, call: Call, url: str | None) -> Sending:
+    queue = await queue_of(door, call, url, Verb.PUSH)
+    context, principal = call.trace_context, call.principal
+    headers = with_context(None, context)
+    return Sending(
+        queue, queue.is_fifo, queue.number(attributes.MESSAGE_SIZE, attributes.MESSAGE_BYTES_MAX), queue.number(attributes.DELAY, 0),
+        queue.is_set(attributes.CONTENT_BASED), context, principal, _stamped(headers, principal), door.engine.now(),
+    )  # fmt: skip
+
+
+def _stamped(headers: bytes | None, principal: Principal | None) -> bytes | None:
+    if principal is None:
+        return headers
+    return stamp(principal) if headers is None else stamped(headers, principal)
+
+
 async def send(door: SqsDoor, call: Call, request: SendRequest) -> SendResult:
     """Send a message."""
-    queue = await queue_of(door, call, request.queue_url, Verb.PUSH)
-    prepared = await _prepared(door, call, queue, request)
-    outcome = await _push(door, [prepared])
+    sending = await _begun(door, call, request.queue_url)
+    sendable = await _sendable(sending, request)
+    outcome = await _push(door, [sendable])
     if outcome.refused:
         raise refusal(outcome)
     result = outcome.results[0]
-    return SendResult(id_text(result.id), *prepared[2:], _sequence(queue, result))
+    return SendResult(id_text(result.id), *sendable[2:], _sequence(sending, result))
 
 
 async def send_batch(door: SqsDoor, call: Call, request: SendBatchRequest) -> SendBatchResult:
     """Send up to ten messages, each on its own merits."""
     check_batch(request.entries)
-    queue = await queue_of(door, call, request.queue_url, Verb.PUSH)
+    sending = await _begun(door, call, request.queue_url)
     wanted: list[tuple[str, Sendable]] = []
     done: list[SentEntry] = []
     lost: list[FailedEntry] = []
     for entry in request.entries:
         id_ = entry.id or ""
         try:
-            wanted.append((id_, await _prepared(door, call, queue, entry)))
+            wanted.append((id_, await _sendable(sending, entry)))
         except SqsError as error:
             lost.append(failed(id_, error))
-    if sum(prepared.size_bytes for _, prepared in wanted) > attributes.MESSAGE_BYTES_MAX:
+    if sum([sendable.size_bytes for _, sendable in wanted]) > attributes.MESSAGE_BYTES_MAX:
         raise SqsError(BATCH_TOO_LONG, f"Batch requests cannot be longer than {attributes.MESSAGE_BYTES_MAX} bytes.")
     while wanted:
-        outcome = await _push(door, [prepared for _, prepared in wanted])
+        outcome = await _push(door, [sendable for _, sendable in wanted])
         if not outcome.refused:
-            for (id_, prepared), result in zip(wanted, outcome.results, strict=True):
-                done.append(SentEntry(id_text(result.id), *prepared[2:], _sequence(queue, result), id=id_))
+            done += _sent(sending, wanted, outcome.results)
             break
         # A push is whole or not at all: what was refused is told, and the others are tried without it.
         pairs = list(zip(wanted, outcome.results, strict=True))
@@ -93,14 +128,27 @@ async def send_batch(door: SqsDoor, call: Call, request: SendBatchRequest) -> Se
     return SendBatchResult(done, lost)
 
 
+def _sent(
+    sending: Sending, wanted: Sequence[tuple[str, Sendable]], results: list[PushResult] | StoredRange
+) -> list[SentEntry]:
+    """The entries that were sent; of a range of messages nothing but the ids is looked at, unless they have numbers."""
+    texts = id_texts(results.ids if isinstance(results, StoredRange) else [result.id for result in results])
+    if not sending.is_fifo:
+        return [SentEntry(text, *one[2:], id=id_) for (id_, one), text in zip(wanted, texts, strict=True)]
+    return [
+        SentEntry(text, *one[2:], _sequence(sending, result), id=id_)
+        for (id_, one), result, text in zip(wanted, results, texts, strict=True)
+    ]
+
+
 def _error_of(result: PushResult) -> SkepError:
     return SkepError(result.code or Code.INTERNAL, result.reason or "refused")
 
 
-async def _push(door: SqsDoor, prepared: Sequence[Sendable]) -> PushOutcome:
+async def _push(door: SqsDoor, sendables: Sequence[Sendable]) -> PushOutcome:
     engine = door.engine
     admission = engine.admission
-    messages = [one.message for one in prepared]
+    messages = [one.message for one in sendables]
     if not admission.lets_push_in():
         await admission.wait_to_push()
     try:
@@ -114,37 +162,40 @@ async def _push(door: SqsDoor, prepared: Sequence[Sendable]) -> PushOutcome:
     return outcome
 
 
-def _sequence(queue: SqsQueue, result: PushResult) -> str | None:
+def _sequence(sending: Sending, result: PushResult) -> str | None:
     """The sequence number of a message; None in a queue without, and for one that waits in front of its log."""
-    return f"{result.seq:020}" if queue.is_fifo and result.seq is not None else None
+    return f"{result.seq:020}" if sending.is_fifo and result.seq is not None else None
 
 
-async def _prepared(door: SqsDoor, call: Call, queue: SqsQueue, entry: SendEntry) -> Sendable:
+async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
     """Check a message, and make what is pushed of it."""
     if not entry.message_body:
         raise missing("MessageBody")
     body = body_bytes(entry.message_body)
-    size = len(body) + check_attributes(entry.message_attributes)
-    most = queue.number(attributes.MESSAGE_SIZE, attributes.MESSAGE_BYTES_MAX)
-    if size > most:
+    given, system = entry.message_attributes, entry.message_system_attributes
+    size = len(body) + (check_attributes(given) if given else 0)
+    if size > sending.most_bytes:
         raise SqsError(
-            INVALID_VALUE, f"One or more parameters are invalid. Reason: Message must be shorter than {most} bytes."
+            INVALID_VALUE, f"One or more parameters are invalid. Reason: Message must be shorter than {sending.most_bytes} bytes."
+        )  # fmt: skip
+    group, dedup_id = _place(sending, entry, body)
+    headers = sending.headers
+    if given or system:
+        own = headers_of(given, _trace_header(entry))
+        headers = _stamped(
+            with_context(None if own is None else encode_headers(own), sending.context), sending.principal
         )
-    trace_header = _trace_header(entry)
-    group, dedup_id = _place(queue, entry, body)
-    given = headers_of(entry.message_attributes, trace_header)
-    headers = with_context(None if given is None else encode_headers(given), call.trace_context)
-    trace_id = trace_id_in(headers)
-    if call.principal is not None:
-        headers = stamped(headers, call.principal) if headers is not None else stamp(call.principal)
     message = NewMessage(
-        queue.key, body, group, dedup_id, trace_id, headers, await content_type_of(body), _due_at(door, queue, entry)
-    )
-    system = entry.message_system_attributes
-    return Sendable(
-        message, size, md5(body), md5_of_attributes(entry.message_attributes) if entry.message_attributes else None,
-        md5_of_attributes(system) if system else None,
+        sending.queue.key, body, group, dedup_id, None if headers is None else trace_id_in(headers), headers,
+        content_type_of(body) if len(body) <= LONG_BYTES else await content_type_of_long(body), _due_at(sending, entry),
     )  # fmt: skip
+    return Sendable(
+        message,
+        size,
+        md5(body),
+        md5_of_attributes(given) if given else None,
+        md5_of_attributes(system) if system else None,
+    )
 
 
 def _trace_header(entry: SendEntry) -> str | None:
@@ -155,13 +206,16 @@ def _trace_header(entry: SendEntry) -> str | None:
     return None
 
 
-def _place(queue: SqsQueue, entry: SendEntry, body: bytes) -> tuple[str, str | None]:
+def _place(sending: Sending, entry: SendEntry, body: bytes) -> tuple[str, str | None]:
     """The partition and the transaction id of a message: its group and its deduplication id."""
     group, dedup_id = entry.message_group_id, entry.message_deduplication_id
+    is_fifo = sending.is_fifo
+    if group is None and dedup_id is None and not is_fifo:
+        return DEFAULT_PARTITION, None
     for name, value in (("MessageGroupId", group), ("MessageDeduplicationId", dedup_id)):
         if value is not None and not _ID.fullmatch(value):
             raise invalid(name, value, "it has 1 to 128 letters, digits and punctuation.")
-    if not queue.is_fifo:
+    if not is_fifo:
         if dedup_id is not None:
             raise invalid(
                 "MessageDeduplicationId",
@@ -172,7 +226,7 @@ def _place(queue: SqsQueue, entry: SendEntry, body: bytes) -> tuple[str, str | N
     if group is None:
         raise missing("MessageGroupId")
     if dedup_id is None:
-        if not queue.is_set(attributes.CONTENT_BASED):
+        if not sending.deduplicates:
             raise SqsError(
                 INVALID_VALUE, "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
             )  # fmt: skip
@@ -180,14 +234,14 @@ def _place(queue: SqsQueue, entry: SendEntry, body: bytes) -> tuple[str, str | N
     return group, dedup_id
 
 
-def _due_at(door: SqsDoor, queue: SqsQueue, entry: SendEntry) -> Instant | None:
+def _due_at(sending: Sending, entry: SendEntry) -> Instant | None:
     """When a message is due; in a FIFO queue the queue's setting delays all messages alike."""
     delay = entry.delay_seconds
-    if delay is not None and not 0 <= delay <= 900:
-        raise invalid("DelaySeconds", delay, "DelaySeconds must be >= 0 and <= 900.")
-    if queue.is_fifo:
+    if delay is not None and not 0 <= delay <= DELAY_SECONDS_MAX:
+        raise invalid("DelaySeconds", delay, f"DelaySeconds must be >= 0 and <= {DELAY_SECONDS_MAX}.")
+    if sending.is_fifo:
         if delay:
             raise invalid("DelaySeconds", delay, "The request include parameter that is not valid for this queue type.")
         return None
-    delay = queue.number(attributes.DELAY, 0) if delay is None else delay
-    return Instant(door.engine.now() + seconds(delay)) if delay else None
+    delay = sending.delay_seconds if delay is None else delay
+    return Instant(sending.now + seconds(delay)) if delay else None
