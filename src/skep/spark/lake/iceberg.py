@@ -174,7 +174,8 @@ class IcebergLake:
         noted = {STATE: msgspec_json.encode(state).decode()}
         if TableProperties.DEFAULT_NAME_MAPPING not in table.properties:
             # Our files have names of columns, and no numbers.
-            noted[TableProperties.DEFAULT_NAME_MAPPING] = table.schema().name_mapping.model_dump_json()
+            names = transaction.table_metadata.schema().name_mapping
+            noted[TableProperties.DEFAULT_NAME_MAPPING] = names.model_dump_json()
         transaction.set_properties(noted)
         update = transaction.update_snapshot()
         with update.overwrite() if old else update.merge_append() as snapshot:
@@ -234,7 +235,7 @@ class IcebergLake:
                 Code.INVALID_REQUEST, f"the Iceberg table {self._name} is not one of Skep's: name another --catalog"
             )
         lake = Place(table.properties.get(ROOT, Place(table.location()).parent.uri))
-        if lake != self.root:
+        if self._named is not None and lake != self.root:  # the lake's own catalog has no other
             raise SkepError(
                 Code.INVALID_REQUEST,
                 f"the Iceberg table {self._name} belongs to the lake {lake}, not to {self.root}: name another namespace of the catalog, "
