@@ -116,6 +116,7 @@ MUTANTS = [
         '    is_whole = told is None or told.decode("latin-1") == hashlib.sha256(body).hexdigest()\n',
         "    is_whole = True\n",
         f"{ACCESS[:-1]} and payload'",
+        equivalent="the signature is computed with the body's own digest, so one for another digest never matches",
     ),
     Mutant(
         "access: an answer without a signature is sent",
