@@ -34,15 +34,18 @@ def both(spark_server: RunningServer, tmp_path: Path, monkeypatch: pytest.Monkey
     tenant = next(TENANTS)
     with skep.Client(spark_server.url, tenant=tenant) as client:
         made = Both(client, spark_server.url, tenant, tmp_path / "lake")
-        for number in range(1, 81):
-            client.push(
-                QUEUE, {"n": number}, partition=f"c-{(number - 1) // 10}", transaction_id=f"t-{number:02}",
-                trace_id=TRACE if number == 35 else None,
-            )  # fmt: skip
-            if number in (40, 80):
-                made.archive(number, fetchRows=str(GROUP_ROWS))
+        for last in (40, 80):
+            client.push(QUEUE, [message(number) for number in range(last - 39, last + 1)])
+            made.archive(last, fetchRows=str(GROUP_ROWS))
         client.clear(QUEUE)
         yield made
+
+
+def message(number: int) -> skep.NewMessage:
+    return skep.NewMessage(
+        {"n": number}, partition=f"c-{(number - 1) // 10}", transaction_id=f"t-{number:02}",
+        trace_id=TRACE if number == 35 else None,
+    )  # fmt: skip
 
 
 def of(both: Both) -> list[Path]:

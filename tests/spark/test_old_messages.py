@@ -65,6 +65,7 @@ def listed(both: Both, *options: str) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_a_message_of_the_lake_is_shown_by_its_seq_or_transaction_id(both: Both) -> None:
     found = run(both, "message", "show", QUEUE, "3").json()
     assert (found["seq"], found["partition"], found["payload"], found["attempts"]) == (3, "p1", {"n": 3}, [])
@@ -75,6 +76,7 @@ def test_a_message_of_the_lake_is_shown_by_its_seq_or_transaction_id(both: Both)
     assert (unnamed.code, "name a lake that has it: --lake" in unnamed.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_lists_go_from_the_lake_to_the_log_and_back(both: Both) -> None:
     assert listed(both) == [1, 2, 3, 4, 5, 6, 7]
     assert listed(both, "--newest-first", "--limit", "5") == [7, 6, 5, 4, 3]
@@ -95,6 +97,7 @@ def test_old_messages_come_again_once_for_one_group_alone(both: Both) -> None:
     assert both.client.pop(QUEUE, group="others", batch=99) == []
 
 
+@pytest.mark.slow
 def test_to_all_groups_they_come_as_new_messages_with_their_origin(plain: Both) -> None:
     """The transaction id is that of a replay by the pipeline, so the two never push a message twice."""
     told = run(plain, "message", "replay", QUEUE, "2", "4-5", "--yes").json()
@@ -109,6 +112,7 @@ def test_to_all_groups_they_come_as_new_messages_with_their_origin(plain: Both) 
     assert [one.transaction_id for one in plain.client.messages("again")] == ["b/orders/4"]
 
 
+@pytest.mark.slow
 def test_a_replay_says_what_it_would_do_and_what_is_wrong(plain: Both) -> None:
     told = run(plain, "message", "replay", QUEUE, "1-7", "--dry-run").json()
     assert (told["found"], told["inLake"], told["firstSeq"], told["lastSeq"]) == (7, 4, 1, 7)
@@ -126,6 +130,7 @@ def test_a_replay_says_what_it_would_do_and_what_is_wrong(plain: Both) -> None:
     assert run(plain, "message", "replay", QUEUE, "99", "--yes").code == 4
 
 
+@pytest.mark.slow
 def test_payloads_that_are_no_json_need_a_content_type(plain: Both) -> None:
     plain.client.push(QUEUE, skep.NewMessage(b"\xff\x00", content_type="image/png"))
     plain.archive(8)
@@ -139,6 +144,7 @@ def test_payloads_that_are_no_json_need_a_content_type(plain: Both) -> None:
     assert (message.content(), message.content_type) == (b"\xff\x00", "image/png")
 
 
+@pytest.mark.slow
 def test_a_tail_begins_in_the_lake(both: Both) -> None:
     assert [one["payload"]["n"] for one in run(both, "tail", QUEUE, "--from", "beginning", "--no-follow", "-o", "ndjson").lines()] == [
         1, 2, 3, 4, 5, 6, 7,
@@ -150,6 +156,7 @@ def test_a_tail_begins_in_the_lake(both: Both) -> None:
     assert [one["seq"] for one in ago] == [1, 2, 3, 4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_a_seek_before_the_log_says_what_the_lake_has(both: Both) -> None:
     moved = run(both, "group", "seek", QUEUE, "billing", "2", "--yes")
     assert (moved.code, json.loads(moved.out)["toSeq"]) == (0, 4)
@@ -161,6 +168,7 @@ def test_a_seek_before_the_log_says_what_the_lake_has(both: Both) -> None:
     assert "begins at seq 5" in unnamed.err
 
 
+@pytest.mark.slow
 def test_a_trace_goes_back_into_the_lake(plain: Both) -> None:
     plain.client.push(QUEUE, {"n": 8}, trace_id=TRACE)
     plain.archive(8)
@@ -174,6 +182,7 @@ def test_a_trace_goes_back_into_the_lake(plain: Both) -> None:
     assert (missing.code, "QUEUE_NOT_FOUND" in missing.err) == (4, True)
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_is_not_shown_nor_replayed_before_the_lake_obeys(both: Both) -> None:
     both.client.forget(QUEUE, [3])
     assert listed(both) == [1, 2, 4, 5, 6, 7]
@@ -182,6 +191,7 @@ def test_what_was_forgotten_is_not_shown_nor_replayed_before_the_lake_obeys(both
     assert both.read() == [1, 2, 4, 5, 6, 7]
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_lake_is_told(plain: Both, tmp_path: Path) -> None:
     for uri, told in (
         (str(tmp_path / "none"), "no lake in"),
@@ -200,6 +210,7 @@ def test_what_is_wrong_with_a_lake_is_told(plain: Both, tmp_path: Path) -> None:
     assert (damaged.code, "cannot be read, or is damaged" in damaged.err, file.name in damaged.err) == (1, True, True)
 
 
+@pytest.mark.slow
 def test_a_queue_made_anew_has_none_of_the_messages_before(plain: Both) -> None:
     plain.client.delete_queue(QUEUE)
     plain.push(11, 12)
@@ -215,6 +226,7 @@ def test_a_queue_made_anew_has_none_of_the_messages_before(plain: Both) -> None:
     assert (again.transaction_id, again.json()) == ("replay/orders/generation 2/1", {"n": 11})
 
 
+@pytest.mark.slow
 def test_a_gap_between_lake_and_log_is_told(plain: Both) -> None:
     plain.push(8, 9)
     plain.client.clear(QUEUE)
@@ -224,6 +236,7 @@ def test_a_gap_between_lake_and_log_is_told(plain: Both) -> None:
     assert "begins at seq 10, and its seqs 7 to 9 are not in the lake" in found.err
 
 
+@pytest.mark.slow
 def test_no_spark_is_needed(plain: Both) -> None:
     """Not even its package: it is a gigabyte, and these commands are for anybody's laptop."""
     environ = {**Command(plain.url, plain.tenant).environ, "SKEP_LAKE": str(plain.root)}

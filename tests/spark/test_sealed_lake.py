@@ -194,6 +194,7 @@ def test_a_payload_of_another_message_is_not_opened(sealing: str) -> None:
         assert pa.ipc.open_stream(answer).read_all().column("payload").to_pylist() == [None, None]
 
 
+@pytest.mark.slow
 def test_commands_open_sealed_messages_until_their_keys_are_destroyed(both: Both) -> None:
     both.client.configure("orders", encryption_enabled=True)
     push(both, "orders", 1, 2)

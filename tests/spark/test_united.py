@@ -147,6 +147,7 @@ def test_time_is_found_in_the_lake_too(both: Both) -> None:
     assert both.read(startingTimestamp="2001-01-01T00:00:00Z", endingTimestamp=times[0].isoformat()) == []
 
 
+@pytest.mark.slow
 def test_time_and_seq_travel_ends_where_it_says_also_in_the_lake(both: Both) -> None:
     times = []
     for number in range(1, 7):
