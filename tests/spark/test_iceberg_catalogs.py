@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skep.errors import SkepError
-from skep.spark.lake import iceberg, table
+from skep.spark.lake import table
 from skep.spark.lake.forgetting import forget_rows
 from skep.spark.lake.opening import lake_of, open_lake, view_of
 from skep.spark.lake.place import Place, place_of
@@ -227,7 +227,9 @@ def test_partitions_may_change_as_long_as_a_file_is_in_one_of_them(spark: SparkS
 
 
 def test_many_batches_leave_few_manifests(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(iceberg.PROPERTIES, "commit.manifest.min-count-to-merge", "4")
+    from skep.spark.lake.iceberg import PROPERTIES  # pyiceberg reads the environment when it is imported
+
+    monkeypatch.setitem(PROPERTIES, "commit.manifest.min-count-to-merge", "4")
     with open_lake(str(tmp_path), "default", "iceberg") as lake:
         for seq in range(1, 10):
             add(spark, lake, Rows("orders", seq, seq))
