@@ -55,6 +55,13 @@ MUTANTS = [
         "tests/contract/test_sqs_note.py -k sqlite",
     ),
     Mutant(
+        "note: other processes do not hear of a change",
+        "store/remote/news.py",
+        '    "keep_sqs_note": lambda given, kept: (SystemEventKind.QUEUE, given[0]) if kept else None,\n',
+        "",
+        "tests/sqs/test_killed.py -k several --all",
+    ),
+    Mutant(
         "delete: a part of a lease is the whole lease",
         "http/sqs/settling.py",
         "        if len(own) >= own[0].messages:\n",

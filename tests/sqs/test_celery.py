@@ -102,8 +102,13 @@ def environment(server: RunningServer, notes: Notes) -> dict[str, str]:
     return {**os.environ, "TASKS_BROKER": broker, "TASKS_NOTES": str(notes.server_address[1]), "PYTHONPATH": str(ROOT)}
 
 
-def test_tasks_retries_eta_and_a_killed_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_server(str(tmp_path / "skep.db")) as server, noting() as notes:
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "skep.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_dsn"))
+
+
+def test_tasks_retries_eta_and_a_killed_worker(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(store) as server, noting() as notes:
         environ = environment(server, notes)
         for name in ("TASKS_BROKER", "TASKS_NOTES"):
             monkeypatch.setenv(name, environ[name])

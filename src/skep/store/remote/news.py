@@ -59,6 +59,7 @@ READY: dict[str, Callable[[Any, Any], Keys]] = {
 
 CHANGED: dict[str, Callable[[Any, Any], Noted | None]] = {
     "update_queue": lambda given, _: (SystemEventKind.QUEUE, given[0]),
+    "keep_sqs_note": lambda given, kept: (SystemEventKind.QUEUE, given[0]) if kept else None,
     "delete_queue": lambda given, _: (SystemEventKind.QUEUE, given[0]),
     "shred_data_keys": lambda given, _: (SystemEventKind.DATA_KEY, QueueKey(given[1] or "", given[0])),
     "access.put_key": lambda given, kept: (SystemEventKind.KEY_MADE, QueueKey(given[0].id, SERVER)) if kept else None,
