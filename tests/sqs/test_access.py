@@ -256,6 +256,9 @@ def test_a_presigned_url_is_good_for_its_time(closed: Closed, monkeypatch: pytes
     assert b"SignatureDoesNotMatch" in closed.send(request).body
     for expires in (0, 604_801):
         assert b"IncompleteSignature" in closed.send(presigned(closed, key, "q", "SendMessage", expires)).body
+    endless = presigned(closed, key, "q", "SendMessage")
+    endless.url = endless.url.replace("Expires=60", "Expires=" + "9" * 5_000)
+    assert b"IncompleteSignature" in closed.send(endless).body
     from datetime import UTC, datetime, timedelta
 
     import botocore.auth

@@ -24,6 +24,7 @@ TERMINATOR = "aws4_request"
 
 _FIELD = re.compile(r"\s*(\w+)=([^,\s]+)\s*", re.ASCII)
 _DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,6}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _UNRESERVED = "-_.~"
 
@@ -70,7 +71,7 @@ def in_header(value: str, at: str | None) -> RequestSignature:
 def in_query(query: dict[str, str]) -> RequestSignature:
     """The signature of a presigned URL."""
     try:
-        expires = int(query["X-Amz-Expires"]) if query["X-Amz-Expires"].isdecimal() else -1
+        expires = int(query["X-Amz-Expires"]) if _SECONDS.fullmatch(query["X-Amz-Expires"]) else -1
         if query["X-Amz-Algorithm"] != ALGORITHM or not 1 <= expires <= EXPIRES_SECONDS_MAX:
             raise SignatureError(f"a presigned URL is good for 1 to {EXPIRES_SECONDS_MAX} seconds, by {ALGORITHM}")
         return _signature(
