@@ -17,15 +17,6 @@ MUTANTS = [
         f"{CATALOGS} -k 'answer_is_lost and doubled'",
     ),
     Mutant(
-        "a table of Iceberg that another run has made is taken for new",
-        "spark/lake/iceberg.py",
-        """            if _state(table) != self._state:
-                raise self._taken() from None
-""",
-        "",
-        f"{CATALOGS} -k 'two_writers and own'",
-    ),
-    Mutant(
         "Iceberg commits on top of what another run has committed",
         "spark/lake/iceberg.py",
         "if _state(table) != self._state or len(old) != len(removed):",

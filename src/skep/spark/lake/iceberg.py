@@ -263,8 +263,6 @@ class IcebergLake:
         except TableAlreadyExistsError:  # by another run, or by this one, whose request was repeated
             table = self._catalog.load_table(self._name)
             self._check(table)
-            if _state(table) != self._state:
-                raise self._taken() from None
             return table
 
     def _data(self) -> Place:
