@@ -530,4 +530,18 @@ MUTANTS = [
         "        if self.checkpoints is not None:\n            self.checkpoints.close()\n        self.db.close()\n",
         "tests/unit/store/sqlite/test_cut_log.py",
     ),
+    Mutant(
+        "expiry: messages of an ordered queue expire a second too early",
+        "store/sqlite/pop.py",
+        "    while done < limit and lease.oldest_at + lifetime <= now and",
+        "    while done < limit and lease.oldest_at + lifetime <= now + 1_000_000 and",
+        "tests/contract/test_pop.py -k sqlite",
+    ),
+    Mutant(
+        "retention: messages leave the log before their time",
+        "store/sqlite/retain.py",
+        "    old = find_seq_at(session, queue, now - seconds(settings.retention_seconds) + 1) - 1\n",
+        "    old = find_seq_at(session, queue, now + 1) - 1\n",
+        "tests/contract/test_chores.py -k sqlite",
+    ),
 ]

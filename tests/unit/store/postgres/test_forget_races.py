@@ -15,10 +15,11 @@ import pytest_asyncio
 
 from skep.clock import ManualClock
 from skep.errors import Code
-from skep.model import Seq
+from skep.model import Queue, Seq
 from skep.model.forgetting import ForgetStep, SeqRange
 from skep.model.record import ReceiptKey, Unfit
-from skep.store.postgres import PostgresStore
+from skep.store.postgres import PostgresStore, forget
+from skep.store.postgres.connection import Connection
 from tests.contract.driver import Driver
 from tests.unit.store.postgres.conftest import TENANTS
 from tests.unit.store.postgres.holding import Held, Session, waiting_or_done
@@ -119,9 +120,17 @@ async def test_who_comes_while_a_message_is_forgotten_finds_nothing_of_it(
 
 
 async def test_a_dead_letter_queue_that_comes_meanwhile_makes_the_call_begin_anew(
-    driver: Driver, second: PostgresStore, session: Session
+    driver: Driver, second: PostgresStore, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knew that its log had to be locked."""
+    looks: list[int] = []
+    choose = forget._choose
+
+    def counted(connection: Connection, queue: Queue, *given: Any) -> Any:
+        looks.append(queue.id)
+        return choose(connection, queue, *given)
+
+    monkeypatch.setattr(forget, "_choose", counted)
     await driver.create(max_attempts=5)
     await driver.push("1", "2")
     held = await Held.begin(driver.store, await rejecting(driver))
@@ -132,3 +141,4 @@ async def test_a_dead_letter_queue_that_comes_meanwhile_makes_the_call_begin_ane
 
     assert ((await forgetting).messages, (await forgetting).letters) == (1, 1)
     assert await driver.dead() == []
+    assert len(looks) == 4, "before and after the locks, twice"
