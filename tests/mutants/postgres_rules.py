@@ -353,7 +353,7 @@ MUTANTS = [
         "store/postgres/chores.py",
         '            "forgotten",\n',
         "",
-        "tests/contract/test_forget.py -k postgres",
+        "tests/unit/store/postgres/test_small_tables.py -k deleted_queue_is_left",
     ),
     Mutant(
         "forget: the cache of logs keeps them",

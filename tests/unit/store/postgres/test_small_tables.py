@@ -218,3 +218,24 @@ async def test_acks_lock_leases_in_their_order_whether_anything_is_left_of_them_
     results = await acking
 
     assert [result.status for result in results] == ["completed", "completed"]
+
+
+async def test_nothing_of_a_deleted_queue_is_left_but_the_history_of_its_leases(driver: Driver, other: Session) -> None:
+    await driver.push("1", "2")
+    await driver.ack(*await driver.pop())
+    await driver.forget(1)
+    queue_id = await other.fetchval("SELECT id FROM queue WHERE tenant = $1", driver.tenant)
+    await driver.delete()
+    while (await driver.store.sweep(driver.now, 1_000)).more:
+        pass
+
+    tables = await other.fetch(
+        "SELECT table_name FROM information_schema.columns WHERE table_schema = 'skep' AND column_name = 'queue_id'"
+    )
+    left = [
+        row["table_name"]
+        for row in tables
+        if await other.fetchval(f"SELECT count(*) FROM {row['table_name']} WHERE queue_id = $1", queue_id)
+    ]
+    assert "forgotten" in {row["table_name"] for row in tables}
+    assert left == ["lease_history"], "that goes by its age"
