@@ -325,7 +325,7 @@ MUTANTS = [
         "store/sqlite/chores.py",
         '    "strip_forgotten",\n',
         "",
-        "tests/contract/test_forget.py -k sqlite",
+        "tests/unit/store/sqlite/test_sqlite_store.py -k deleted_queue_is_left",
     ),
     Mutant(
         "SQLite scheduled: the key of a forgotten message stays",

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from skep.model import (
     SettleStatus,
     Token,
 )
+from skep.model.forgetting import SeqRange
 from skep.model.operation import ClaimLimits, NewOperations, OperationKind
 from skep.store.protocol import Store
 from skep.store.sqlite import SqliteStore
@@ -559,3 +560,23 @@ def test_a_savepoint_takes_back_what_memory_knows(schema: apsw.Connection) -> No
 
     assert session.group(session.queue(KEY), "g").completed == 0
     schema.execute("ROLLBACK")
+
+
+async def test_nothing_of_a_deleted_queue_is_left(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "skep.db")
+    await store.open()
+    await store.push([batch(b"1", b"2")], NOW)
+    await store.forget(KEY, None, [SeqRange(1, 1)], Seq(0), 10, NOW)
+    await store.delete_queue(KEY, NOW)
+    while (await store.sweep(NOW, 1_000)).more:
+        pass
+    await store.close()
+
+    with closing(apsw.Connection(str(tmp_path / "skep.db"))) as db:
+        tables = [str(name) for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        of_queues = [
+            name for name in tables if "queue_id" in {column[1] for column in db.execute(f"PRAGMA table_info({name})")}
+        ]
+        left = [name for name in of_queues if db.execute(f"SELECT count(*) FROM {name}").get]
+    assert "forgotten" in of_queues
+    assert left == []
