@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from skep.clock import ManualClock
 from skep.errors import Code, SkepError
@@ -15,6 +16,7 @@ from skep.ids import Id
 from skep.model import Outcome, PushStatus
 from skep.store.postgres import PostgresStore
 from tests.contract.driver import Driver
+from tests.engine.driver import until
 from tests.support.postgres import PostgresServer, make_tables, running_postgres
 
 Call = Callable[[], Awaitable[Any]]
@@ -209,6 +211,27 @@ async def test_a_clean_restart_is_survived_without_reopening(mortal: PostgresSer
     await asyncio.to_thread(mortal.start)
 
     assert [result.seq for result in await driver.push("2")] == [2]
+
+
+async def test_news_come_again_after_a_time_in_which_no_server_took_writes(
+    mortal: PostgresServer, dsn: str, driver: Driver
+) -> None:
+    name = dsn.rpartition("/")[2]
+    with capture_logs() as logs:
+        other = PostgresStore(f"{dsn}?target_session_attrs=read-write")
+        await other.open()
+        missed = asyncio.Event()
+        other.on_news(lambda _: None, missed.set)
+        await driver.push("1")
+        await other.watch([driver.key()], driver.later(1000))
+        await asyncio.to_thread(mortal.execute, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        await asyncio.to_thread(mortal.restart)
+        async with asyncio.timeout(30):
+            await until(lambda: any("target attribute" in entry.get("error", "") for entry in logs))
+            assert not missed.is_set()
+            await asyncio.to_thread(mortal.execute, f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+            await missed.wait()
+        await other.close()
 
 
 async def test_news_come_again_after_a_restart(mortal: PostgresServer, dsn: str, driver: Driver) -> None:

@@ -398,6 +398,13 @@ MUTANTS = [
         "tests/fault/test_postgres_death.py -k news_come_again",
     ),
     Mutant(
+        "news: while no server takes writes, the connection is given up for good",
+        "store/postgres/news.py",
+        "asyncpg.InterfaceError, asyncpg.InternalClientError)",
+        "asyncpg.InterfaceError)",
+        "tests/fault/test_postgres_death.py -k no_server_took",
+    ),
+    Mutant(
         "news: those who wait are not told that news were lost",
         "store/postgres/news.py",
         "        if self._missed is not None:\n            self._missed()\n",

@@ -24,6 +24,8 @@ PATIENCE_SECONDS = 5.0
 """How long the connection may take to open, to answer, or to close. After that it is given up, and another is opened."""
 AGAIN_SECONDS = 1.0
 """Between two tries to open the connection again."""
+LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""The connection is lost, or cannot be opened. The last one says that none of the named servers takes writes, as in a failover."""
 
 NOTIFY = """
 SELECT pg_notify($1, json_build_array(encode($2, 'hex'), q.tenant, q.name)::text) FROM queue q WHERE q.id = ANY ($3)
@@ -102,10 +104,11 @@ class News:
         self._closed = True
         if self._catching_up is not None:
             self._catching_up.cancel()
+            await asyncio.wait([self._catching_up])
         if self._sender is not None:
             await self._sender
         if self._connection is not None:
-            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with contextlib.suppress(*LOST):
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await self._connection.close()
             self._connection.terminate()
@@ -120,7 +123,7 @@ class News:
             try:
                 await self.listen()
                 break
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except LOST as error:
                 log.warning("news not heard", error=str(error))
                 await asyncio.sleep(AGAIN_SECONDS)
         if self._missed is not None:
@@ -144,7 +147,7 @@ class News:
                         await connection.execute(NOTIFY, CHANNEL, self.server, list(ids))
                     if operations:
                         await connection.execute(NOTIFY_OPERATIONS, OPERATIONS_CHANNEL, self.server)
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except LOST as error:
                 # Waiting polls look by themselves every few seconds, so a lost notice costs only time.
                 log.warning("news not sent", error=str(error))
 
