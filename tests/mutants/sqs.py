@@ -48,6 +48,27 @@ MUTANTS = [
         "tests/contract/test_push.py -k 'whole_queue and postgres' --all",
     ),
     Mutant(
+        "dedup: a scheduled message's key is sought where the partition says",
+        "store/sqlite/scheduled.sql",
+        "partition IN (?3, '') AND message_id = ?4",
+        "partition = ?3 AND message_id = ?4",
+        "tests/contract/test_dedup_across_partitions.py -k 'setting_was_changed and sqlite'",
+    ),
+    Mutant(
+        "dedup: in PostgreSQL a scheduled message's key is sought where the partition says",
+        "store/postgres/scheduled.sql",
+        "d.partition = ANY (ARRAY[k.partition, ''])",
+        "d.partition = k.partition",
+        "tests/contract/test_dedup_across_partitions.py -k 'setting_was_changed and postgres' --all",
+    ),
+    Mutant(
+        "dedup: a forgotten message keeps an id that counts in the whole queue",
+        "store/postgres/forget.sql",
+        "d.partition = ANY (ARRAY[k.partition, ''])",
+        "d.partition = k.partition",
+        "tests/contract/test_dedup_across_partitions.py -k 'forgotten and postgres' --all",
+    ),
+    Mutant(
         "note: another's change is overwritten",
         "store/sqlite/queues.sql",
         "UPDATE queue SET sqs_note = ?2 WHERE id = ?1 AND sqs_note IS ?3",

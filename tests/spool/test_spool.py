@@ -393,6 +393,19 @@ async def test_I13_what_cannot_be_spooled_does_not_overtake_what_is(driver: Spoo
     assert await driver.log(partition="p") == ["1", "4"]
 
 
+async def test_I3_of_spooled_messages_of_several_partitions_one_takes_an_id_that_counts_in_the_whole_queue(
+    driver: SpoolDriver, store: CutOff
+) -> None:
+    await store.inner.create_queue(Q, QueueSettings(dedup_across_partitions=True), driver.clock.now())
+    await driver.push("0", transaction_id="t")
+    await driver.cut()
+    for payload, partition, name in (("1", "a", "t"), ("2", "a", "u"), ("3", "b", "u"), ("4", "b", "v")):
+        assert statuses(await driver.push(payload, partition=partition, transaction_id=name)) == {PushStatus.BUFFERED}
+    await driver.mend()
+    assert await driver.log() == ["0", "2", "4"]
+    assert driver.figures.failed == 0
+
+
 async def test_what_was_spooled_before_its_queue_was_encrypted_is_stored_encrypted(
     driver: SpoolDriver, store: CutOff
 ) -> None:

@@ -137,8 +137,7 @@ async def enter_log(connection: Connection, log: OpenLog, taken: Sequence[asyncp
         await append_rows(connection, rows)
         await connection.execute(SQL["count_down"], log.queue_id, len(rows))
         await connection.execute(
-            SQL["key_seqs"], log.queue_id, [row["transaction_id"] for row in taken],
-            [log.dedup_partition(row["partition"]) for row in taken],
+            SQL["key_seqs"], log.queue_id, [row["transaction_id"] for row in taken], [row["partition"] for row in taken],
             [row[0] for row in rows], [row["id"] for row in taken],
         )  # fmt: skip
     return first

@@ -103,9 +103,10 @@ UPDATE scheduled s SET due_at = $4, arrival = DEFAULT FROM found f WHERE s.ctid 
 UPDATE queue SET scheduled_count = greatest(0, scheduled_count - $2) WHERE id = $1
 
 -- name: key_seqs
--- From now on a repeat of a message that entered the log is answered with its seq. The queue comes with each key: as a single parameter
--- it would let the planner walk all keys of the queue.
+-- From now on a repeat of a message that entered the log is answered with its seq. A key without a partition counts in the whole queue: which
+-- of the two a message has was said by the setting when it was scheduled. The queue comes with each key: as a single parameter it would let
+-- the planner walk all keys of the queue.
 UPDATE dedup d SET seq = k.seq
 FROM unnest(array_fill($1::integer, ARRAY[cardinality($2::text[])]), $2::text[], $3::text[], $4::bigint[], $5::uuid[])
     AS k (queue_id, transaction_id, partition, seq, id)
-WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = k.partition AND d.message_id = k.id
+WHERE d.queue_id = ANY (ARRAY[k.queue_id]) AND d.transaction_id = k.transaction_id AND d.partition = ANY (ARRAY[k.partition, '']) AND d.message_id = k.id
