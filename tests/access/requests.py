@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pyarrow as pa
 
 from skep.http.request.permission import Reach
-from skep.http.request.route import Route
+from skep.http.request.route import Media, Route
 from skep.model.key import Verb
 from skep.wire.log import ARROW
 from tests.access.driver import Caller, Door
@@ -72,7 +72,9 @@ def made(operation: Route, tenant: str, lease: str) -> Made:
         text = json.dumps(operation.example).replace("LEASE_ID", lease).replace("invoices", SECRET)
         text = re.sub(r'"queue": "(?!orders)\w+"', f'"queue": "{SECRET}"', text)
         text = text.replace('"name": "charged card"', f'"name": "charged card", "queue": "{SECRET}"')
-        body, headers = text.encode(), {"Content-Type": "application/json"}
+        first = operation.request[0] if isinstance(operation.request, tuple) else operation.request
+        kind = first.type if isinstance(first, Media) else "application/json"
+        body, headers = text.encode(), {"Content-Type": kind}
     elif "{partition}/{attempt}" in operation.path:
         body, headers = arrow([b"1"]), {"Content-Type": ARROW}
     elif operation.method == "POST":

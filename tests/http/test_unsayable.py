@@ -49,11 +49,13 @@ def test_a_request_that_fits_its_schema_is_refused_for_what_the_schema_cannot_sa
     stocked: Api, name: str, example: Example
 ) -> None:
     if example.body is not None:
-        body = operation_of(example)["requestBody"]["content"]["application/json"]["schema"]
+        body = operation_of(example)["requestBody"]["content"][example.kind]["schema"]
         jsonschema_rs.validate({**body, "components": DOCUMENT["components"]}, example.body, validate_formats=True)
 
     body_text = None if example.body is None else json.dumps(example.body).encode()
-    reply = stocked.request(example.method, example.path, body_text, {**JSON, "Skep-Tenant": example.tenant})
+    reply = stocked.request(
+        example.method, example.path, body_text, {"Content-Type": example.kind, "Skep-Tenant": example.tenant}
+    )
 
     assert reply.status == 422, reply
     assert reason_for(reply.code, reply.json["error"]["message"]) == name, reply.json

@@ -13,6 +13,7 @@ from skep.model import Token
 from skep.wire.leases import LeaseName, lease_id
 
 LEASE = lease_id(LeaseName(Token(bytes(16)), "unsayable", "q", "g", "p"))
+EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
 
 
 class Example(NamedTuple):
@@ -22,6 +23,7 @@ class Example(NamedTuple):
     path: str
     body: Any = None
     tenant: str = "unsayable"
+    kind: str = "application/json"
 
 
 class Reason(NamedTuple):
@@ -153,6 +155,11 @@ REASONS = {
             post("/api/v1/configure", {"queue": "q", "settings": {"ordering": "fifo"}}),
             post("/api/v1/push", {"items": [{"queue": "q", "payload": 1, "task": "other"}]}),
         ),
+    ),
+    "event": Reason(
+        "events have rules of their own: for names of attributes, characters, times, and what goes together",
+        (Code.INVALID_EVENT,), "",
+        (Example("POST", "/api/v1/events/q", {**EVENT, "data": 1, "data_base64": "AA=="}, kind="application/cloudevents+json"),),
     ),
     "something must be chosen": Reason(
         "one of several fields must be given",

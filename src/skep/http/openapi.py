@@ -176,7 +176,7 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
     if route.request is not None:
         content = _content(route.request, schemas)
         if route.example is not None:
-            content[JSON]["example"] = route.example
+            next(iter(content.values()))["example"] = route.example
         told["requestBody"] = {"required": not route.optional, "content": content}
     return told
 

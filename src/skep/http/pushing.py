@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from skep.clock import Instant, seconds
+from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import queued
 from skep.http.producer import stamp, stamped
@@ -140,6 +141,17 @@ def pushed_messages(results: Iterable[PushResult]) -> list[PushedMessage]:
             )
         )
     return told
+
+
+async def push(engine: Engine, meter: Meter, messages: Sequence[NewMessage]) -> PushOutcome:
+    """Push messages whose JSON is checked, and count what became of them. The caller has passed the door."""
+    try:
+        outcome = await engine.push(messages, json_checked=True)
+    except SkepError as error:
+        count_misfits(meter, messages, error)
+        raise
+    count_pushed(meter, messages, outcome)
+    return outcome
 
 
 def count_pushed(meter: Meter, messages: Sequence[NewMessage], outcome: PushOutcome) -> None:

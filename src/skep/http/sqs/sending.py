@@ -11,7 +11,7 @@ from skep.access.principal import Principal
 from skep.clock import Instant, seconds
 from skep.errors import Code, SkepError
 from skep.http.producer import stamp, stamped
-from skep.http.pushing import count_misfits, count_pushed, refusal, trace_id_in
+from skep.http.pushing import push, refusal, trace_id_in
 from skep.http.request.call import Call
 from skep.http.sqs import attributes
 from skep.http.sqs.batches import check_batch, failed
@@ -152,14 +152,9 @@ async def _push(door: SqsDoor, sendables: Sequence[Sendable]) -> PushOutcome:
     if not admission.lets_push_in():
         await admission.wait_to_push()
     try:
-        outcome = await engine.push(messages, json_checked=True)
-    except SkepError as error:
-        count_misfits(door.meter, messages, error)
-        raise
+        return await push(engine, door.meter, messages)
     finally:
         admission.leave_push()
-    count_pushed(door.meter, messages, outcome)
-    return outcome
 
 
 def _sequence(sending: Sending, result: PushResult) -> str | None:
