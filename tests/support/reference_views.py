@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    DEFAULT_PARTITION,
     ArchiveStats,
     DeadLetter,
     DeadLetterFilter,
     GroupStats,
+    LeasedMessage,
+    LeaseFilter,
     LeaseInfo,
     MessageFilter,
     MessagePage,
     MessageState,
+    Ordering,
     PartitionStats,
     Queue,
     QueueKey,
@@ -207,6 +211,28 @@ class ReferenceViews(Reference):
         ]
         soon = [info for info in infos if expiring_before is None or info.deadline < expiring_before]
         return sorted(soon, key=lambda info: (info.deadline, info.partition))[:limit]
+
+    async def leased_messages(self, wanted: Sequence[LeaseFilter], now: Instant) -> list[list[LeasedMessage]]:
+        return [sorted(self._leased(one, now), key=lambda m: (m.partition, m.seq)) for one in wanted]
+
+    def _leased(self, wanted: LeaseFilter, now: Instant) -> Iterator[LeasedMessage]:
+        log = self.logs.get(wanted.queue)
+        group = None if log is None else log.groups.get(wanted.group)
+        if log is None or group is None:
+            return
+        partition = wanted.partition
+        if partition is not None and log.settings.ordering is Ordering.FIFO:
+            partition = DEFAULT_PARTITION
+        for lease in group.leases:
+            if lease.deadline <= now or wanted.token not in (None, lease.token):
+                continue
+            for seq in lease.held:
+                if seq in log.entries and partition in (None, lease.partition):
+                    entry = log.entries[seq]
+                    yield LeasedMessage(
+                        partition=lease.partition, seq=Seq(seq), id=entry.id, transaction_id=entry.transaction_id,
+                        token=lease.token, deadline=lease.deadline,
+                    )  # fmt: skip
 
     # messages
 

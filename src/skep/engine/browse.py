@@ -15,6 +15,8 @@ from skep.ids import Id
 from skep.model import (
     DEFAULT_TENANT,
     QUEUE_MODE_GROUP,
+    LeasedMessage,
+    LeaseFilter,
     LeaseInfo,
     MessageFilter,
     MessagePage,
@@ -86,6 +88,18 @@ class Browse:
                 validate.check_key(key)
             validate.check_page(limit, self._limits)
             return await self._store.leases(tenant, self._clock.now(), key, expiring_before, limit)
+
+    async def leased_messages(self, wanted: Sequence[LeaseFilter]) -> list[list[LeasedMessage]]:
+        """For each filter the unsettled messages under live leases; none when its queue or its group is unknown."""
+        with self._in_flight:
+            validate.check_count(len(wanted), self._limits.settlements, "the number of leases")
+            for one in wanted:
+                validate.check_key(one.queue)
+                validate.check_name(one.group, "group")
+                validate.check_texts((one.partition,))
+                if one.token is not None:
+                    validate.check_token(one.token)
+            return await self._store.leased_messages(wanted, self._clock.now())
 
     async def messages(self, wanted: MessageFilter) -> MessagePage:
         """Browse the log, page by page."""

@@ -366,6 +366,11 @@ def check_texts(texts: Iterable[str | None]) -> None:
 def _check_lease(token: Token, group: str) -> None:
     if not is_name(group):
         check_name(group, "group")
+    check_token(token)
+
+
+def check_token(token: Token) -> None:
+    """Check that a text may be the token of a lease."""
     if type(token) is not bytes or len(token) != TOKEN_BYTES:
         raise SkepError(Code.INVALID_REQUEST, f"a lease token is {TOKEN_BYTES} bytes")
 

@@ -19,7 +19,7 @@ from skep.model.dead_letter import (
 )
 from skep.model.delivery import Delivery, PopRequest, PopResult
 from skep.model.group import FROM_BEGINNING, FROM_NOW, NO_GROUP, QUEUE_MODE_GROUP, Start, StartMode
-from skep.model.lease import WHOLE_LEASE, LeaseInfo, Renewal, RenewResult, Token
+from skep.model.lease import WHOLE_LEASE, LeasedMessage, LeaseFilter, LeaseInfo, Renewal, RenewResult, Token
 from skep.model.message import (
     SEALED_ERROR,
     SEALED_KEY,
@@ -87,7 +87,9 @@ __all__ = [
     "Depth",
     "Edited",
     "GroupStats",
+    "LeaseFilter",
     "LeaseInfo",
+    "LeasedMessage",
     "LogBounds",
     "MessageFilter",
     "MessagePage",

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from skep.clock import Instant
 from skep.errors import Code
+from skep.ids import Id
 from skep.model.group import QUEUE_MODE_GROUP
 from skep.model.queue import QueueKey, Seq
 
@@ -52,3 +53,23 @@ class LeaseInfo(Struct, frozen=True, kw_only=True):
     deadline: Instant
     attempts: int
     consumer: str | None = None
+
+
+class LeaseFilter(Struct, frozen=True, kw_only=True):
+    """A filter of a group's leases: those in a ``partition``, under a ``token``, or both. At least one of them is given."""
+
+    queue: QueueKey
+    group: str = QUEUE_MODE_GROUP
+    partition: str | None = None
+    token: Token | None = None
+
+
+class LeasedMessage(Struct, frozen=True, kw_only=True, gc=False):
+    """An unsettled message under a live lease, with its names: its seq, its id, and its transaction id."""
+
+    partition: str
+    seq: Seq
+    id: Id
+    transaction_id: str | None
+    token: Token
+    deadline: Instant

@@ -10,7 +10,21 @@ from collections.abc import Sequence
 import asyncpg
 
 from skep.clock import MICROS_PER_SECOND, Instant
-from skep.model import ArchiveStats, GroupStats, LeaseInfo, PartitionStats, Queue, QueueKey, QueueStats, Rates, Seq
+from skep.model import (
+    DEFAULT_PARTITION,
+    ArchiveStats,
+    GroupStats,
+    LeasedMessage,
+    LeaseFilter,
+    LeaseInfo,
+    Ordering,
+    PartitionStats,
+    Queue,
+    QueueKey,
+    QueueStats,
+    Rates,
+    Seq,
+)
 from skep.model.group import no_group
 from skep.model.history import RetentionPass
 from skep.model.queue import no_queue
@@ -22,6 +36,7 @@ from skep.store.rates import rate, rates_since
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "stats")
+BROWSE = load_statements(__package__, "browse")
 
 
 async def queue_stats(connection: Connection, key: QueueKey, now: Instant) -> QueueStats:
@@ -164,6 +179,29 @@ async def leases(
         )
         for row in rows
     ]
+
+
+async def leased_messages(
+    connection: Connection, wanted: Sequence[LeaseFilter], now: Instant
+) -> list[list[LeasedMessage]]:
+    """The unsettled messages under live leases, by partition and seq."""
+    return [await _leased(connection, one, now) for one in wanted]
+
+
+async def _leased(connection: Connection, wanted: LeaseFilter, now: Instant) -> list[LeasedMessage]:
+    queue = await queues.get_queue(connection, wanted.queue)
+    group_id = None if queue is None else await connection.fetchval(BROWSE["group_id"], queue.id, wanted.group)
+    if queue is None or group_id is None:
+        return []
+    ordering, partition, token = queue.settings.ordering, wanted.partition, wanted.token
+    if ordering == Ordering.FIFO and partition is not None:
+        partition = DEFAULT_PARTITION
+    if partition is None or (token is not None and ordering == Ordering.UNORDERED):
+        rows = await connection.fetch(SQL["leased_under_token"], queue.id, group_id, token, now)
+    else:
+        rows = await connection.fetch(SQL["leased_in_partition"], queue.id, group_id, partition, now)
+    found = [struct_of(LeasedMessage, row) for row in rows]
+    return [one for one in found if partition in (None, one.partition) and token in (None, one.token)]
 
 
 async def retention_history(connection: Connection, key: QueueKey, limit: int = 100) -> list[RetentionPass]:

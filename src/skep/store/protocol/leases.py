@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from skep.clock import Instant
-from skep.model import LeaseInfo, QueueKey, Token
+from skep.model import LeasedMessage, LeaseFilter, LeaseInfo, QueueKey, Token
 from skep.model.history import FinishedLease
 
 
@@ -21,6 +22,12 @@ class LeaseVerbs(Protocol):
         limit: int = 100,
     ) -> list[LeaseInfo]:
         """Live leases by deadline; with ``expiring_before`` those about to run out."""
+
+    async def leased_messages(self, wanted: Sequence[LeaseFilter], now: Instant) -> list[list[LeasedMessage]]:
+        """For each filter the unsettled messages under live leases, by partition and seq; none when queue or group is unknown.
+
+        A lease may end right after. So whoever settles what is found here does it with the token, which fences the settlement.
+        """
 
     async def end_leases(self, key: QueueKey, group: str, partition: str, now: Instant) -> int:
         """Let the leases of a partition run out now; returns how many."""

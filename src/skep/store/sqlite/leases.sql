@@ -56,6 +56,14 @@ SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_
 FROM partition_lease
 WHERE group_id = ?1 AND partition = ?2
 
+-- name: leases_of_token
+-- Index partition_lease_leased: the rows that are leased and have not run out (?3 is now), never the backlog.
+SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
+       last_error, consumer, group_id, head_seq, expires_at
+FROM partition_lease INDEXED BY partition_lease_leased
+WHERE group_id = ?1 AND token IS NOT NULL AND ready_at > ?3 AND token = ?2
+ORDER BY partition
+
 -- name: leases_of_group
 -- All rows of a group by its primary key: for clearing, which touches every one of them.
 SELECT partition, delivered_seq, pending, open, leased, attempts, token, leased_at, ready_at, oldest_at, newest_at,
@@ -148,6 +156,9 @@ LIMIT 1
 -- name: message_at
 SELECT position, created_at, priority, id, partition, transaction_id, trace_id, content_type, headers, payload FROM message
 WHERE position = ?1
+
+-- name: names_at
+SELECT id, transaction_id FROM message WHERE position = ?1
 
 -- name: age_at
 SELECT position, created_at FROM message WHERE position = ?1

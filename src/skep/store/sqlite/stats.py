@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from skep.clock import MICROS_PER_SECOND, Instant
+from skep.ids import Id
 from skep.model import (
     ArchiveStats,
     GroupStats,
+    LeasedMessage,
+    LeaseFilter,
     LeaseInfo,
     Ordering,
     PartitionStats,
@@ -16,15 +19,17 @@ from skep.model import (
     QueueStats,
     Rates,
     Seq,
+    Token,
 )
 from skep.model.history import RetentionPass
 from skep.store.archives import archive_stats
 from skep.store.rates import Sample, rate, rates_since
 from skep.store.sqlite.leases import SQL as LEASES_SQL
-from skep.store.sqlite.leases import unpack
+from skep.store.sqlite.leases import LeaseRow, find_lease, lease_of_row, unpack
 from skep.store.sqlite.log_position import message_at_or_after, unarchived_at
 from skep.store.sqlite.session import GroupRow, QueueRow, Row, Session
 from skep.store.sqlite.sets import SQL as SETS_SQL
+from skep.store.sqlite.sets import SetRow, set_of_row
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "stats")
@@ -211,6 +216,45 @@ def _lease_info(key: QueueKey, group: str, row: Row) -> LeaseInfo:
         attempts=attempts,
         consumer=consumer,
     )
+
+
+def leased_messages(session: Session, wanted: Sequence[LeaseFilter], now: Instant) -> list[list[LeasedMessage]]:
+    """The unsettled messages under live leases, by partition and seq."""
+    return [sorted(_leased(session, one, now), key=lambda m: (m.partition, m.seq)) for one in wanted]
+
+
+def _leased(session: Session, wanted: LeaseFilter, now: Instant) -> Iterator[LeasedMessage]:
+    queue = session.find_queue(wanted.queue)
+    group = None if queue is None else session.find_group(queue, wanted.group)
+    if queue is None or group is None:
+        return
+    partition = None if wanted.partition is None else queue.stored_partition(wanted.partition)
+    for lease in _live_leases(session, queue, group, partition, wanted.token, now):
+        if lease.token is None or wanted.token not in (None, lease.token) or partition not in (None, lease.partition):
+            continue
+        for seq in lease.held if isinstance(lease, LeaseRow) else lease.seqs:
+            # A message that is no longer in the log stays in its lease until the next delivery.
+            for id_, transaction_id in session.rows(LEASES_SQL["names_at"], (queue.base | seq,)):
+                yield LeasedMessage(
+                    partition=lease.partition, seq=Seq(seq), id=Id(id_), transaction_id=transaction_id,
+                    token=Token(lease.token), deadline=Instant(lease.ready_at),
+                )  # fmt: skip
+
+
+def _live_leases(
+    session: Session, queue: QueueRow, group: GroupRow, partition: str | None, token: Token | None, now: Instant
+) -> Iterator[LeaseRow | SetRow]:
+    """The live rows of a partition or of a token, by the index that has fewer of them."""
+    found: list[LeaseRow | SetRow]
+    if not queue.is_ordered:
+        named = ("sets_of_partition", partition) if token is None else ("sets_of_token", token)
+        found = [set_of_row(row) for row in session.rows(SETS_SQL[named[0]], (group.id, named[1]))]
+    elif partition is not None:
+        lease = find_lease(session, group, partition)
+        found = [] if lease is None else [lease]
+    else:
+        found = [lease_of_row(row) for row in session.rows(LEASES_SQL["leases_of_token"], (group.id, token, now))]
+    return (lease for lease in found if lease.is_live(now))
 
 
 def retention_history(session: Session, key: QueueKey, limit: int = 100) -> list[RetentionPass]:

@@ -113,6 +113,7 @@ class SqliteStore(Database):
     settle = written(settle.settle, _settled)
     transact = written(transact.transact)
     leases = read(stats.leases)
+    leased_messages = read(stats.leased_messages)
     end_leases = written(groups.end_leases)
     release_lease = written(groups.release_lease)
     lease_history = read(history.lease_history)

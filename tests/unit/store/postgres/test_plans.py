@@ -19,7 +19,18 @@ import pytest_asyncio
 
 from skep.arrow.log import LOG_SCHEMA
 from skep.clock import Instant, ManualClock
-from skep.model import ClearScope, Delivery, MessageFilter, MessageState, Ordering, Outcome, Retry, Seq, Start
+from skep.model import (
+    ClearScope,
+    Delivery,
+    LeaseFilter,
+    MessageFilter,
+    MessageState,
+    Ordering,
+    Outcome,
+    Retry,
+    Seq,
+    Start,
+)
 from skep.model.forgetting import FIRST_LETTER, ForgetFilter
 from skep.model.history import Journey
 from skep.model.operation import (
@@ -384,6 +395,11 @@ async def every_verb(driver: Driver, watch: Callable[[str, Callable[[], Awaitabl
 
     await watch("pop of one partition", pop_partition)
     await watch("renew", lambda: driver.renew(held[0]))
+    for leases in (
+        LeaseFilter(queue=driver.key(), partition="a"),
+        LeaseFilter(queue=driver.key(), token=held[0].token),
+    ):
+        await watch("leased messages", lambda f=leases: store.leased_messages([f], driver.now))  # type: ignore[misc]
     await watch("nack", lambda: driver.nack(held[0]))
     await driver.seek(Start())
     held = await driver.pop(partition="a", batch=2)
