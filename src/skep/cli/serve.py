@@ -28,6 +28,8 @@ class Flags:
     """The address or name to listen on, 127.0.0.1 by default."""
     port: int | None = None
     """The port to listen on, 6632 by default; 0 takes a free one."""
+    queen_port: int | None = None
+    """A second port, for clients of the message queue Queen; 0 takes a free one. Without it they are not served."""
     insecure: bool | None = None
     """Listen beyond loopback without keys: as long as the store has no key, everyone who reaches the port may do anything."""
     workers: int | None = None

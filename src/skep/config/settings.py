@@ -445,6 +445,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "skep-data"
     host: Annotated[str, Meta(description="the address or name to listen on")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="the port to listen on; 0 takes a free one")] = DEFAULT_PORT
+    queen_port: Annotated[
+        Annotated[int, Meta(ge=0, le=65_535)] | None,  # msgspec takes a bound of a number, not of a union
+        Meta(
+            description="a second port, for clients of the message queue Queen; 0 takes a free one. Default: they are not served"
+        ),
+    ] = None
     insecure: Annotated[
         bool,
         Meta(description="as long as no key exists, ask nobody for one, off loopback, too: anyone may do anything"),

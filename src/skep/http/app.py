@@ -217,8 +217,12 @@ class HttpApp:
         """The routes of the API, of doors for other clients, and of the pages."""
         return [*self.routes, *self._doors, *(self._pages.routes if self._pages is not None else [])]
 
-    def _endpoint(self, o: Route, tell: Teller) -> Endpoint:
-        meter = self.meter.route(o.method, o.path, o.verb)
+    def behind(self, door: str, routes: list[Route]) -> list[tuple[Route, Endpoint]]:
+        """Routes of a door with a port of its own, with the same bounds and the same guard. The metrics name them by the door."""
+        return [(o, self._endpoint(o, tell_json, door)) for o in routes]
+
+    def _endpoint(self, o: Route, tell: Teller, door: str = "") -> Endpoint:
+        meter = self.meter.route(o.method, door + o.path, o.verb)
         by_cookie = o.by_cookie or tell is not tell_json
         cookie_path = self._pages.root if self._pages is not None and by_cookie else None
         guard = None if self._gate is None else Guard(self._gate, o.access, cookie_path)
@@ -283,12 +287,16 @@ class HttpApp:
 class Resource:
     """The routes of one path, by method."""
 
-    __slots__ = ("_by_method", "_exact")
+    __slots__ = ("_by_method", "_exact", "_refuse")
 
-    def __init__(self, exact: dict[str, list[str]]) -> None:
-        """``exact`` has the methods of all paths without parameters: such a path may look like one with a parameter."""
+    def __init__(self, exact: dict[str, list[str]], refuse: Callable[[SkepError], Answer] = error_answer) -> None:
+        """``exact`` has the methods of all paths without parameters: such a path may look like one with a parameter.
+
+        ``refuse`` makes the answer to a method that the path does not have.
+        """
         self._by_method: dict[str, Endpoint] = {}
         self._exact = exact
+        self._refuse = refuse
 
     def add(self, route: Route, endpoint: Endpoint) -> None:
         """Add a route. A route for GET answers HEAD too; the server leaves out the body.
@@ -305,6 +313,6 @@ class Resource:
             await endpoint(scope, receive, send)
             return
         allowed = ", ".join(dict.fromkeys([*self._by_method, *self._exact.get(scope["path"], ())]))
-        answer = error_answer(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
+        answer = self._refuse(SkepError(Code.METHOD_NOT_ALLOWED, f"{scope['path']} takes {allowed}"))
         answer.headers.append((b"allow", allowed.encode()))
         await send_answer(scope, send, answer)

@@ -31,6 +31,7 @@ from skep.http.app import HttpApp, Pages
 from skep.http.connection.address import is_exposed, local_url
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.listening import Listener
+from skep.http.queen.app import QueenApp
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.runtime.private_files import account, opened_to_others
@@ -112,6 +113,13 @@ class Owned(msgspec.Struct):
 
     socket: str
     presence: presence.Presence | None
+
+
+class Sockets(NamedTuple):
+    """The bound sockets of a server: those of the main port, and of the port for clients of Queen."""
+
+    main: list[socket.socket]
+    queen: Sequence[socket.socket] = ()
 
 
 class Opened(NamedTuple):
@@ -241,7 +249,7 @@ def pages_of(engine: Engine, path_prefix: str = "", gate: Gate | None = None) ->
 
 async def serve(
     settings: ServerSettings,
-    sockets: Sequence[socket.socket],
+    sockets: Sockets,
     stop: asyncio.Event,
     listening: Callable[[], None],
     tally: Tally | None = None,
@@ -260,29 +268,32 @@ async def serve(
     async with _open_by_settings(settings, clock, masters, owned) as (engine, catalogue, _):
         _warn_of_loose_files(settings, catalogue)
         gate = await open_gate(
-            engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets)), insecure=settings.insecure
+            engine, clock, settings.access, is_exposed=any(map(is_exposed, sockets.main)), insecure=settings.insecure
         )
         if gate is not None and own_token is not None:
             gate.trust(own_token, "skep:run")
         pages = _pages(engine, settings, gate)
         app = HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
-        listener = _listener(app, sockets, settings, engine, is_guarded=gate is not None)
+        listeners = [_listener(app, sockets.main, settings, engine, is_guarded=gate is not None)]
+        if sockets.queen:
+            door = QueenApp(app, engine)
+            listeners.append(_listener(door, sockets.queen, settings, engine, is_guarded=gate is not None))
 
         def tell() -> None:
             if owned is not None:
                 _trust(app, gate, owned.presence)
-            elif database is not None and (here := announce(sockets, database)) is not None:
+            elif database is not None and (here := announce(sockets.main, database)) is not None:
                 _trust(app, gate, here)
             listening()
             if gate is None:
                 _warn_of_open_access()
 
         database = sqlite_file(settings)
-        beside = [asyncio.create_task(_watch(listener, stop, tell)), asyncio.create_task(_note(app))]
+        beside = [asyncio.create_task(_watch(listeners, stop, tell)), asyncio.create_task(_note(app))]
         if pages is not None:
             beside.append(asyncio.create_task(pages.prepare()))
         try:
-            await listener.listen()
+            await asyncio.gather(*(listener.listen() for listener in listeners))
         finally:
             if owned is None and app.holder_secret is not None and database is not None:
                 presence.withdraw(presence.file_of(database))
@@ -317,7 +328,12 @@ def _pages(engine: Engine, settings: ServerSettings, gate: Gate | None) -> Pages
 
 
 def _listener(
-    app: HttpApp, sockets: Sequence[socket.socket], settings: ServerSettings, engine: Engine, *, is_guarded: bool
+    app: HttpApp | QueenApp,
+    sockets: Sequence[socket.socket],
+    settings: ServerSettings,
+    engine: Engine,
+    *,
+    is_guarded: bool,
 ) -> Listener:
     return Listener(
         AccessLog(app) if settings.log_level == "debug" else app,
@@ -357,8 +373,10 @@ async def _note(app: HttpApp) -> None:
         await asyncio.sleep(NOTE_SECONDS)
 
 
-async def _watch(listener: Listener, stop: asyncio.Event, listening: Callable[[], None]) -> None:
-    await listener.listening.wait()
+async def _watch(listeners: Sequence[Listener], stop: asyncio.Event, listening: Callable[[], None]) -> None:
+    for listener in listeners:
+        await listener.listening.wait()
     listening()
     await stop.wait()
-    listener.should_exit = True
+    for listener in listeners:
+        listener.should_exit = True

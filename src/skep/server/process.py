@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,7 @@ from skep.runtime.interpreter import exit_status, tune_interpreter
 from skep.runtime.logs import configure_logs
 from skep.runtime.loop import run
 from skep.runtime.signals import stop_signals
-from skep.server.compose import Owned, serve
+from skep.server.compose import Owned, Sockets, serve
 from skep.server.stores import MEMORY, is_shared
 
 FILES_FOR_OTHERS = 256
@@ -46,12 +46,13 @@ class ProcessOrder(Struct):
 
     settings: ServerSettings
     sockets: list[int]
+    queen_sockets: list[int]
     name: str
     tally_folder: str
     owned: Owned | None = None
 
 
-def open_sockets(settings: ServerSettings) -> list[socket.socket]:
+def open_sockets(settings: ServerSettings) -> Sockets:
     """The sockets that the settings ask for, if the server may listen there."""
     if settings.workers > 1 and settings.store == MEMORY:
         raise SkepError(
@@ -62,13 +63,28 @@ def open_sockets(settings: ServerSettings) -> list[socket.socket]:
     addresses = resolve(settings.host, settings.port)
     # Beyond loopback there is a gate, unless the settings switch it off.
     check_exposure(addresses, insecure=settings.insecure, authenticated=settings.access.required is not False)
-    return bind(addresses)
+    main = bind(addresses)
+    if settings.queen_port is None:
+        return Sockets(main)
+    try:
+        return Sockets(main, bind(resolve(settings.host, settings.queen_port), "--queen-port"))
+    except SkepError:
+        close(main)
+        raise
 
 
-def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str, object]:
+def close(sockets: Sequence[socket.socket]) -> None:
+    """Close sockets."""
+    for bound in sockets:
+        bound.close()
+
+
+def describe(settings: ServerSettings, sockets: Sockets) -> dict[str, object]:
     """The fields of the log line about the start, without passwords."""
+    queen = {"queen": ", ".join(url_of(bound) for bound in sockets.queen)} if sockets.queen else {}
     return {
-        "address": ", ".join(url_of(bound) for bound in sockets),
+        "address": ", ".join(url_of(bound) for bound in sockets.main),
+        **queen,
         "store": "postgresql" if is_shared(settings.store or "") else "sqlite",
         "where": without_password(settings.store or settings.data_folder),
         "workers": settings.workers,
@@ -79,7 +95,7 @@ def describe(settings: ServerSettings, sockets: list[socket.socket]) -> dict[str
 
 async def serve_here(
     settings: ServerSettings,
-    sockets: list[socket.socket],
+    sockets: Sockets,
     listening: Callable[[], None],
     tally: Tally | None = None,
     owned: Owned | None = None,
@@ -123,7 +139,9 @@ def main() -> int:
     order = read_order(ProcessOrder)
     settings = order.settings
     configure_logs(settings.log_level, settings.log_format)
-    sockets = [socket.socket(fileno=number) for number in order.sockets]
+    sockets = Sockets(
+        *([socket.socket(fileno=number) for number in part] for part in (order.sockets, order.queen_sockets))
+    )
 
     def listening() -> None:
         log.info("worker listening", pid=os.getpid())

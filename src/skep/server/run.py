@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -20,7 +19,7 @@ from skep.errors import Code, SkepError
 from skep.http.connection.address import local_url
 from skep.runtime.signals import stop_signals
 from skep.server.children import Child, Children
-from skep.server.compose import serve
+from skep.server.compose import Sockets, serve
 from skep.server.process import describe, open_sockets, with_room
 from skep.spec import secret_problems
 from skep.worker import App
@@ -74,10 +73,10 @@ class Crew:
 
 
 async def run_here(
-    settings: ServerSettings, sockets: list[socket.socket], target: str, app: App, workers: int, *, allow_private: bool
+    settings: ServerSettings, sockets: Sockets, target: str, app: App, workers: int, *, allow_private: bool
 ) -> None:
     """Serve, apply and work until a signal comes."""
-    url = local_url(sockets[0])
+    url = local_url(sockets.main[0])
     # Its own workers need no key of the store: they get a token of this process, which ends with it.
     token = secrets.token_urlsafe(TOKEN_BYTES)
     order = WorkerOrder(target, url, allow_private, settings.log_level, settings.log_format, token)

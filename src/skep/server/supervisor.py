@@ -25,9 +25,9 @@ from skep.observe.tally import keep_of_ended
 from skep.runtime.private_files import FILE_MODE
 from skep.runtime.signals import stop_signals
 from skep.server.children import Child, Children
-from skep.server.compose import Owned, announce
+from skep.server.compose import Owned, Sockets, announce
 from skep.server.owner import OwnerOrder
-from skep.server.process import ProcessOrder, describe, open_sockets
+from skep.server.process import ProcessOrder, close, describe, open_sockets
 from skep.server.stores import sqlite_file
 
 SOCKET_PATH_MAX = 100
@@ -40,7 +40,7 @@ class Supervisor:
     """Keeps workers running until it is told to stop."""
 
     def __init__(
-        self, settings: ServerSettings, sockets: list[socket.socket], tally_folder: Path, to_owner: ToOwner | None
+        self, settings: ServerSettings, sockets: Sockets, tally_folder: Path, to_owner: ToOwner | None
     ) -> None:
         """``to_owner`` is there when the store is an SQLite file."""
         self._settings = settings
@@ -71,7 +71,7 @@ class Supervisor:
         try:
             if self._workers.stopping.is_set():  # while the owner started: the sockets are closed
                 return 0
-            self._owned = Owned(to_owner.path, announce(self._sockets, database))
+            self._owned = Owned(to_owner.path, announce(self._sockets.main, database))
             return await self._run_workers()
         finally:
             presence.withdraw(presence.file_of(database))
@@ -94,10 +94,11 @@ class Supervisor:
         return 0
 
     async def _start_worker(self) -> Child:
-        numbers = [bound.fileno() for bound in self._sockets]
+        numbers = [bound.fileno() for bound in self._sockets.main]
+        queen_numbers = [bound.fileno() for bound in self._sockets.queen]
         name = f"worker-{next(self._numbers)}"
-        order = ProcessOrder(self._settings, numbers, name, str(self._tally_folder), self._owned)
-        return await self._workers.start(name, "skep.server.process", order, numbers)
+        order = ProcessOrder(self._settings, numbers, queen_numbers, name, str(self._tally_folder), self._owned)
+        return await self._workers.start(name, "skep.server.process", order, [*numbers, *queen_numbers])
 
     async def _start_owner(self, to_owner: ToOwner) -> Child:
         number = to_owner.listening.fileno()
@@ -108,8 +109,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._workers.stop()
-        for bound in self._sockets:
-            bound.close()
+        close([*self._sockets.main, *self._sockets.queen])
 
     def _kill(self) -> None:
         self._workers.kill()

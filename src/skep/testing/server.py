@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from skep.http.app import HttpApp
 from skep.http.connection.address import bind, resolve
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.listening import Listener
+from skep.http.queen.app import QueenApp
 from skep.server.compose import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 
@@ -29,9 +30,14 @@ LOOK_SECONDS = 0.001
 class RunningServer:
     """A running server: its URL, and its parts for tests that look behind the wire."""
 
-    def __init__(self, listener: Listener, app: HttpApp, opened: Opened, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, listeners: Sequence[Listener], app: HttpApp, opened: Opened, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        listener = listeners[0]
         self.port = listener.port
         self.url = f"http://127.0.0.1:{self.port}"
+        self.queen_url = f"http://127.0.0.1:{listeners[-1].port}"
+        """The URL for clients of Queen, on a server that serves them."""
         self.app = app
         self.engine = opened.engine
         self.catalogue = opened.catalogue
@@ -70,11 +76,12 @@ def running_server(
     functions: FunctionsByName | None = None,
     access: AccessSettings | None = None,
     masters: MasterKeys | None = None,
+    queen: bool = False,
 ) -> Iterator[RunningServer]:
     """Run a server on a free port of loopback, and stop it in order at the end of the block.
 
     ``environment`` has the secrets of its apps. ``functions`` run the commands of webhooks (`skep.worker.inline`). ``access`` turns
-    on authentication. ``masters`` wrap the keys of encrypted queues.
+    on authentication. ``masters`` wrap the keys of encrypted queues. ``queen`` opens a second port, for clients of Queen.
     """
     clock = clock or SystemClock()
     started: Future[RunningServer] = Future()
@@ -83,7 +90,6 @@ def running_server(
     async def main() -> None:
         async with open_server(store, settings, clock=clock, environment=environment, masters=masters) as opened:
             engine = opened.engine
-            sockets = bind(resolve("127.0.0.1", 0))
             gate = None
             if access is not None:
                 gate = await open_gate(engine, clock, access, is_exposed=False)
@@ -92,12 +98,15 @@ def running_server(
             )
             names = None if limits is None else limits.hosts
             hosts = Hosts(names, is_guarded=gate is not None)
-            listener = Listener(app, sockets, before_drain=engine.end_polls, limits=limits, hosts=hosts)
-            listeners.append(listener)
-            serving = asyncio.create_task(listener.listen())
-            await listener.listening.wait()
-            started.set_result(RunningServer(listener, app, opened, asyncio.get_running_loop()))
-            await serving
+            apps: list[HttpApp | QueenApp] = [app, QueenApp(app, engine)] if queen else [app]
+            for served in apps:
+                sockets = bind(resolve("127.0.0.1", 0))
+                listeners.append(Listener(served, sockets, before_drain=engine.end_polls, limits=limits, hosts=hosts))
+            serving = [asyncio.create_task(listener.listen()) for listener in listeners]
+            for listener in listeners:
+                await listener.listening.wait()
+            started.set_result(RunningServer(listeners, app, opened, asyncio.get_running_loop()))
+            await asyncio.gather(*serving)
 
     def body() -> None:
         try:

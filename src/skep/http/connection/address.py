@@ -48,14 +48,17 @@ def check_exposure(addresses: Sequence[Address], *, insecure: bool, authenticate
     )
 
 
-def bind(addresses: Sequence[Address]) -> list[socket.socket]:
-    """A bound socket for each address. None listens yet, so that no client comes before the store is open."""
+def bind(addresses: Sequence[Address], flag: str = "--port") -> list[socket.socket]:
+    """A bound socket for each address. None listens yet, so that no client comes before the store is open.
+
+    ``flag`` is the option that names another port, for the error.
+    """
     sockets: list[socket.socket] = []
     try:
         for family, place in addresses:
             # With port 0 the first one chooses, and the others follow.
             port = sockets[0].getsockname()[1] if sockets else place[1]
-            sockets.append(_bound(family, (place[0], port, *place[2:])))
+            sockets.append(_bound(family, (place[0], port, *place[2:]), flag))
     except BaseException:
         for bound in sockets:
             bound.close()
@@ -63,7 +66,7 @@ def bind(addresses: Sequence[Address]) -> list[socket.socket]:
     return sockets
 
 
-def _bound(family: socket.AddressFamily, place: tuple[object, ...]) -> socket.socket:
+def _bound(family: socket.AddressFamily, place: tuple[object, ...], flag: str) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,14 +76,14 @@ def _bound(family: socket.AddressFamily, place: tuple[object, ...]) -> socket.so
         opened.bind(place)
     except OSError as error:
         opened.close()
-        raise _unbindable(error, f"{place[0]}:{place[1]}") from None
+        raise _unbindable(error, f"{place[0]}:{place[1]}", flag) from None
     opened.setblocking(False)
     return opened
 
 
-def _unbindable(error: OSError, where: str) -> SkepError:
+def _unbindable(error: OSError, where: str, flag: str) -> SkepError:
     if error.errno == errno.EADDRINUSE:
-        hint = "is in use by another program; stop it, or take another with --port"
+        hint = f"is in use by another program; stop it, or take another with {flag}"
     elif error.errno == errno.EACCES:
         hint = "may not be used by this user; ports below 1024 are for root"
     elif error.errno == errno.EADDRNOTAVAIL:
