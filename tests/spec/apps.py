@@ -45,6 +45,8 @@ expressions = st.sampled_from([
     "a", "payload.incident.id", '"text"', "'it is // no comment # either'", 'a == "{" ? "}" : "\\"("', "[1, 2, 3]",
     '{"a": {"b": [1, 2]}}', "items.map(x, x.n)", "items.filter(x,\nx.n > 1 &&  // only these\nx.m\n)", "(a)", "(a) && (b)",
     r"name.matches(r'\d{2}')", "f(\n\na\n)", "1 < 2 && 3 > 2", "-1", "true",
+    '"""one\n  two  \n\n\tthree {\n  // no comment"""', "f(\n'''a ( \n # '' \\''' \n ''' + b,\nr\"\"\"\\\n c \"\"\")",
+    "payload.`a//b c`.`d#-e.f`", "payload.items.all(i, item, item.n > i)", "items.transformMap(k, v, v > 1,\nv * 2\n)",
 ])  # fmt: skip
 
 plain_types = st.sampled_from([Type(kind) for kind in sorted(PLAIN)])

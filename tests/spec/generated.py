@@ -42,11 +42,14 @@ def by_type(depth: int) -> dict[str, Texts]:
         "string": [
             _binary("+", text, text), _form("string({})", whole), _form("{}.upperAscii()", text), _form("string({})", truth),
             _form("{}.replace({}, {})", text, text, text), _form("{}.substring({})", text, whole), _form("string({})", time),
-            _form("[{}, {}].join({})", text, text, text),
+            _form("[{}, {}].join({})", text, text, text), _form("{}.charAt({})", text, whole), _form("{}.reverse()", text),
+            _form("{}.replace({}, {}, {})", text, text, text, whole), _form("{}.split({}, {}).join('|')", text, text, whole),
         ],
         "int": [
             _binary("+ - * / %", whole, whole), _form("-({})", whole), _form("size({})", text), _form("int({})", number),
             _form("int({})", text), _form("{}.getHours()", time), _form("{}.getMinutes()", length), _form("int({})", time),
+            _form("{}.indexOf({})", text, text), _form("{}.indexOf({}, {})", text, text, whole),
+            _form("{}.lastIndexOf({}, {})", text, text, whole), _form("{}.getHours('-02:30')", time),
             _form("numbers.map(x, x + {})[0]", whole), _form("numbers.filter(x, x > {}).size()", whole),
         ],
         "float": [_binary("+ - * /", number, number), _form("double({})", whole), _form("-({})", number)],

@@ -65,6 +65,16 @@ WORKS: Mapping[str, Work] = {
     "split, compared at every place": Work("j.s.split(j.n)", {"s": "a" * 29_000, "n": MIDDLE}, 2 * 29_000 * 49),
     "replace, compared at every place": Work("j.s.replace(j.n, '')", {"s": "a" * 29_000, "n": MIDDLE}, 2 * 29_000 * 49),
     "contains, a long part": Work("j.s.contains(j.n)", {"s": "a" * 90_000, "n": MIDDLE * 50}, 90_000 * 5),
+    "lastIndexOf, compared at every place": Work("j.s.lastIndexOf(j.n)", {"s": "a" * 29_000, "n": MIDDLE}, 29_000 * 49),
+    "lastIndexOf, a long part": Work(
+        "j.s.lastIndexOf(j.n)", {"s": "a" * 9_000, "n": "b" + "a" * 3_000}, 6_000 * 3_000 / 2
+    ),
+    "indexOf, compared at every place": Work("j.s.indexOf(j.n, 1)", {"s": "a" * 29_000, "n": MIDDLE}, 29_000 * 49),
+    "zones that are not there": Work(
+        "j.z.exists(z, timestamp(0).getHours(z) > 0)",
+        {"z": [f"Nowhere/{index}" for index in range(100)]},
+        100 * 180_000,
+    ),
     "startsWith a long part": Work("j.s.startsWith(j.s)", {"s": "a" * 900_000}, 900_000 / 16),
     "endsWith a long part": Work("j.s.endsWith(j.s)", {"s": "a" * 900_000}, 900_000 / 16),
     "a duration of many parts": Work("duration(j.s)", {"s": "1h" * 10_000}, 10_000 * 1_000),

@@ -24,7 +24,8 @@ from skep.spec.expressions import (
 )
 from skep.spec.instants import parse_time, print_duration, print_time
 from skep.spec.types import JSON, STRING, Type, TypeKind, enum_of, optional, parse_field, record_of
-from tests.spec.expression_cases import CASES, ORDER, ORDER_TYPES, Case
+from tests.spec.case import ORDER, ORDER_TYPES, Case
+from tests.spec.expression_cases import CASES
 from tests.spec.generated import expressions
 
 NAMES = [f"{index}: {case.expression[:60]}" for index, case in enumerate(CASES)]
@@ -231,6 +232,13 @@ RUNAWAYS: Mapping[str, str] = {
     + " == [1]"
     + "".join(f".map(c{i}, [c{i}, c{i}])" for i in range(40)),
     "a growing replacement": "'aa'" + ".replace('a', 'aaaaaaaaaaaaaaaaaaaa')" * 60,
+    "a growing replacement with a limit": "'aa'" + ".replace('', 'aaaaaaaaaaaaaaaaaaaa', 1000000)" * 60,
+    "nested loops of two variables": "".join(f"{TEN}.all(i{i}, a{i}, " for i in range(8)) + "true" + ")" * 8,
+    "a growing list of two variables": "[[1]]"
+    + "".join(f".transformList(i{i}, b{i}, b{i} + b{i} + b{i} + b{i})" for i in range(40)),
+    "a growing map": "{'a': 'aaaaaaaaaaaaaaaa'}"
+    + "".join(f".transformMap(k{i}, v{i}, v{i} + v{i} + v{i} + v{i})" for i in range(40)),
+    "reversing again and again": f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, text.reverse() != '')))",
     "searching again and again": f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, !text.contains('b'))))",
     "matching again and again": f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, !text.matches('b$'))))",
     "comparing again and again": f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, list == other)))",

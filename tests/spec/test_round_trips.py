@@ -14,6 +14,8 @@ from skep.spec import (
     App,
     ExportFormat,
     check,
+    compile_expression,
+    evaluate,
     export,
     format_spec,
     from_json,
@@ -25,6 +27,7 @@ from skep.spec import (
     to_toml,
     validate,
 )
+from skep.spec.types import STRING
 from tests.spec.apps import apps
 from tests.spec.incidents import INCIDENTS
 from tests.spec.test_parser import EVERYTHING
@@ -75,6 +78,60 @@ def test_comments_stay_where_they_were() -> None:
     )
 
 
+LETTER = '''\
+app Letters {
+    queue Letters {
+  message_type { to: string }
+  then: queue Mails {
+    text: """Dear "{name}",
+      indented, with blanks at the end:\x20\x20
+
+  # no comment, // none either }
+\\"""quoted\\""", and a tab:\t|"""
+    same: [to,
+        r"""
+   raw \\n""",
+          to + missing]
+  }
+    }
+  queue Mails {}
+}
+'''
+TEXT = (
+    'Dear "{name}",\n      indented, with blanks at the end:  \n\n  # no comment, // none either }\n'
+    '"""quoted""", and a tab:\t|'
+)
+
+
+def test_a_string_over_several_lines_stays_as_it_is() -> None:
+    formatted = format_spec(LETTER)
+    assert format_spec(formatted) == formatted
+    for text in (LETTER, formatted, LETTER.replace("\n", "\r\n")):
+        app = parse_app(text).app
+        assert app is not None
+        fields = app.queues["Letters"].then[0].fields
+        assert evaluate(compile_expression(fields["text"], {}), {}) == TEXT
+        raw = compile_expression(fields["same"].replace("missing", "to"), {"to": STRING})
+        assert evaluate(raw, {"to": "a"}) == ["a", "\n   raw \\n", "aa"]
+        if "\r" not in text:
+            assert parse_app(print_app(app)).app == app
+
+
+@pytest.mark.parametrize("changed", [LETTER, format_spec(LETTER)], ids=["as written", "formatted"])
+def test_what_is_wrong_after_such_a_string_is_found_at_its_place(changed: str) -> None:
+    (problem,) = check(changed, "x.skep").problems
+    line = changed.splitlines()[problem.line - 1]
+    assert problem.message == "there is no field 'missing' here"
+    assert line[problem.column - 1 :].startswith("missing")
+
+
+def test_a_string_in_three_quotes_that_is_not_closed_is_told_at_its_place() -> None:
+    text = 'app A {\n  queue Q {\n    key: """a\n    paused: true\n  }\n}\n'
+    (problem,) = check(text, "x.skep").problems
+    assert (problem.line, problem.column, problem.message) == (3, 10, "this string is not closed")
+    assert problem.expected == 'a closing """'
+
+
 def test_every_comment_survives() -> None:
     comments = [line.split("//")[1].strip() for line in INCIDENTS.splitlines() if "//" in line]
     formatted = format_spec(INCIDENTS)
@@ -86,7 +143,7 @@ PIECES = st.sampled_from([
     "app", "queue", "A", "B", "{", "}", "\n", "\n", ":", "message_type", "int", "list<", ">", "?", "enum(", ")", "(", '"', "'",
     "//", "#", "map_to: command X.Y {", "then: queue A {", "webhook", "verify_hmac", "entity", "id: x", "command", "emits",
     "event", "when", "schedule", "cron:", '"0 0 * * *"', "retention", "max_age: 1d", "idempotency", "key:", ",", ";", "=", "\\",
-    "é", "\r\n", "\t", "deliver:", "1", "r'", "[", "]", "<",
+    "é", "\r\n", "\t", "deliver:", "1", "r'", "[", "]", "<", '"""', "'''", 'r"""', "`",
 ])  # fmt: skip
 
 
@@ -163,6 +220,7 @@ HUGE = {
     "an endless default": "app A { queue Q { message_type { a: float = 1e999 } } }",
     "nested types": "app A { queue Q { message_type { a: " + "list<" * 5_000 + "} } }",
     "quotes": "app A { queue Q { key: " + "'" * 100_001,
+    "strings in three quotes that are not closed": 'app A { queue Q { key: """' + '\n\\"""' * 150_000,
     "nested arrays": "[" * 100_000,
     "a deep default": "app A { queue Q { message_type { a: json = " + "[" * 2_000 + "]" * 2_000 + "} } }",
 }

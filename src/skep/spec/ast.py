@@ -14,8 +14,12 @@ from msgspec import Struct
 
 from skep.spec.types import JSON, Type
 
-Macro = OneOf["all", "exists", "exists_one", "filter", "map"]
-MACROS: tuple[Macro, ...] = ("all", "exists", "exists_one", "filter", "map")
+Macro = OneOf["all", "exists", "exists_one", "filter", "map", "transformList", "transformMap"]
+MACROS: dict[str, Macro] = {
+    "all": "all", "exists": "exists", "exists_one": "exists_one", "existsOne": "exists_one", "filter": "filter", "map": "map",
+    "transformList": "transformList", "transformMap": "transformMap",
+}  # fmt: skip
+"""The macros by their names; one has two."""
 
 
 class Literal(Struct, frozen=True):
@@ -80,16 +84,25 @@ class MapOf(Struct, frozen=True):
 
 
 class Comprehension(Struct, frozen=True):
-    """A macro over a list's elements or a map's keys. ``predicate`` is None for a map that keeps everything."""
+    """A macro over a list's elements or a map's keys. ``predicate`` is None for a `map` or transform that keeps everything.
+
+    With a ``second`` variable, ``variable`` is the index or key, and ``second`` the element or value, in the slot after the first.
+    """
 
     at: int
     macro: Macro
-    range: Node
+    over: Node
     variable: str
     slot: int
     predicate: Node | None
     transform: Node | None = None
+    second: str | None = None
     type: Type = JSON
+
+    @property
+    def slots(self) -> range:
+        """The slots of its variables."""
+        return range(self.slot, self.slot + 1 + (self.second is not None))
 
 
 Node: TypeAlias = Literal | Variable | Bound | Select | FunctionCall | ListOf | MapOf | Comprehension
@@ -109,7 +122,7 @@ def children(node: Node) -> Iterator[Node]:
                 yield key
                 yield value
         case Comprehension():
-            yield node.range
+            yield node.over
             if node.predicate is not None:
                 yield node.predicate
             if node.transform is not None:

@@ -1,7 +1,7 @@
 """The parser of expressions: CEL's grammar, by precedence climbing, with a bound on nesting.
 
-It makes the untyped tree and resolves macros (`has`, `all`, `exists`, `exists_one`, `filter`, `map`), so that no later step
-needs to know them. Parsing is linear in the text: there is no backtracking.
+It makes the untyped tree and resolves macros (`has`, `all`, `exists`, `exists_one`, `filter`, `map`, `transformList`,
+`transformMap`), so that no later step needs to know them. Parsing is linear in the text: there is no backtracking.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ _PRECEDENCE = {
     "+": 4, "-": 4,
     "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
+_ONE_OR_TWO: frozenset[Macro] = frozenset({"all", "exists", "exists_one"})
+_TWO: frozenset[Macro] = frozenset({"transformList", "transformMap"})
+"""The macros that may have two variables, and those that always have."""
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _RESERVED = frozenset({
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "in", "let", "loop", "namespace",
@@ -134,6 +137,10 @@ class _Parser:
             token = self.peek()
             if token.kind == ".":
                 self.take()
+                if self.peek().kind == "quoted":
+                    name = self.take()
+                    node = Select(name.at, node, str(name.value))
+                    continue
                 name = self.expect("name", "the name of a field or function")
                 node = self.method(node, name) if self.accept("(") else Select(name.at, node, str(name.value))
             elif token.kind == "[":
@@ -152,23 +159,37 @@ class _Parser:
         return FunctionCall(name.at, function, (target, *arguments), member=True)
 
     def comprehension(self, target: Node, name: Token) -> Node:
-        macro = cast(Macro, name.value)
-        variable = self.expect("name", f"the name of a variable, as in {macro}(x, …)")
-        word = str(variable.value)
-        if word in _CONSTANTS or word in _RESERVED:
-            raise TextError(variable.at, f"{word!r} cannot name a variable", "another name")
-        self.expect(",", ", and an expression")
-        self.slots += 1
-        slot = self.slots - 1
-        self.bound.append((word, slot))
+        macro = MACROS[str(name.value)]
+        names = [self.variable(f"{name.value}(x, …)")]
+        if macro in _TWO or (macro in _ONE_OR_TWO and self.is_variable()):
+            names.append(self.variable(f"{name.value}(i, x, …)"))
+            if names[0] == names[1]:
+                raise TextError(name.at, f"both variables of {name.value}() are named {names[0]!r}", "two names")
+        slot = self.slots
+        self.slots += len(names)
+        self.bound += [(word, slot + index) for index, word in enumerate(names)]
         parts = [self.expression()]
-        if macro == "map" and self.accept(","):
+        if (macro == "map" or macro in _TWO) and self.accept(","):
             parts.append(self.expression())
         self.expect(")", ")")
-        self.bound.pop()
-        if macro != "map":
-            return Comprehension(name.at, macro, target, word, slot, parts[0])
-        return Comprehension(name.at, macro, target, word, slot, parts[0] if len(parts) == 2 else None, parts[-1])
+        del self.bound[-len(names) :]
+        transform = parts.pop() if macro == "map" or macro in _TWO else None
+        predicate = parts[0] if parts else None
+        second = names[1] if len(names) == 2 else None
+        return Comprehension(name.at, macro, target, names[0], slot, predicate, transform, second)
+
+    def is_variable(self) -> bool:
+        """Whether a name and a comma come next, which no expression begins with."""
+        return self.peek().kind == "name" and self.tokens[self.position + 1].kind == ","
+
+    def variable(self, form: str) -> str:
+        """The name of a comprehension's variable, and the comma after it."""
+        token = self.expect("name", f"the name of a variable, as in {form}")
+        word = str(token.value)
+        if word in _CONSTANTS or word in _RESERVED:
+            raise TextError(token.at, f"{word!r} cannot name a variable", "another name")
+        self.expect(",", ", and an expression")
+        return word
 
     def arguments(self, closing: str) -> list[Node]:
         found: list[Node] = []

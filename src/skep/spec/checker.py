@@ -13,8 +13,9 @@ import msgspec
 
 from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable
 from skep.spec.faults import TextError
+from skep.spec.instants import parse_zone
 from skep.spec.patterns import check_pattern
-from skep.spec.signatures import FUNCTIONS, OPERATORS, Signature
+from skep.spec.signatures import FUNCTIONS, OPERATORS, PARTS, Signature
 from skep.spec.types import (
     BOOL,
     FLOAT,
@@ -112,11 +113,14 @@ def _check_map(node: MapOf, scope: Scope, bindings: Bindings) -> Node:
 
 
 def _check_comprehension(node: Comprehension, scope: Scope, bindings: Bindings) -> Node:
-    over = _check(node.range, scope, bindings)
-    if over.type.kind not in (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON):
-        raise TextError(node.at, f"{node.macro}() goes over a list or the keys of a map, not over {_named(over.type)}")
-    element = over.type.key if over.type.kind is TypeKind.MAP else over.type.element
-    inner = {**bindings, node.slot: element or JSON}
+    over = _check(node.over, scope, bindings)
+    kinds = (
+        (TypeKind.MAP, TypeKind.JSON) if node.macro == "transformMap" else (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON)
+    )
+    if over.type.kind not in kinds:
+        what = "a list or the keys of a map" if TypeKind.LIST in kinds else "a map, since JSON has only strings as keys"
+        raise TextError(node.at, f"{node.macro}() goes over {what}, not over {_named(over.type)}")
+    inner = {**bindings, **dict(zip(node.slots, _iterated(over.type, len(node.slots)), strict=True))}
     predicate = transform = None
     if node.predicate is not None:
         predicate = _check(node.predicate, scope, inner)
@@ -124,10 +128,22 @@ def _check_comprehension(node: Comprehension, scope: Scope, bindings: Bindings) 
     if node.transform is not None:
         transform = _check(node.transform, scope, inner)
     if node.macro == "filter":
-        result = list_of(element or JSON)
+        result = list_of(inner[node.slot])
+    elif node.macro == "transformMap":
+        result = map_of(STRING, transform.type if transform is not None else JSON)
     else:
         result = list_of(transform.type) if transform is not None else BOOL
-    return msgspec.structs.replace(node, range=over, predicate=predicate, transform=transform, type=result)
+    return msgspec.structs.replace(node, over=over, predicate=predicate, transform=transform, type=result)
+
+
+def _iterated(over: Type, variables: int) -> list[Type]:
+    """The types of a comprehension's variables: element or key; or index and element, or key and value."""
+    element = over.element or JSON
+    if over.kind is TypeKind.LIST:
+        return [INT, element][-variables:]
+    if over.kind is TypeKind.MAP:
+        return [over.key or STRING, element][:variables]
+    return [JSON, JSON][:variables]
 
 
 def _joined(nodes: Iterable[Node]) -> Type:
@@ -171,9 +187,20 @@ def _check_function(node: FunctionCall) -> Type:
         spelling = f"value.{node.function}(…)" if signatures[0].member else f"{node.function}(value)"
         raise TextError(node.at, f"{node.function} is not called like this", spelling)
     result = _matching(node, usable)
-    if node.function == "matches" and isinstance(node.arguments[1], Literal):
-        check_pattern(node.arguments[1].at, str(node.arguments[1].value))
+    if isinstance(last := node.arguments[-1], Literal):
+        if node.function == "matches":
+            check_pattern(last.at, str(last.value))
+        elif node.function in PARTS and len(node.arguments) == 2:
+            _check_zone(last.at, str(last.value))
     return result
+
+
+def _check_zone(at: int, zone: str) -> None:
+    try:
+        parse_zone(zone)
+    except ValueError:
+        expected = 'a name like "Europe/Berlin", or an offset like "+02:00"'
+        raise TextError(at, f"there is no time zone {zone[:60]!r}", expected) from None
 
 
 def _matching(node: FunctionCall, signatures: list[Signature]) -> Type:
@@ -231,6 +258,8 @@ def _check_in(node: FunctionCall) -> Type:
     of = container.type
     if of.kind not in (TypeKind.LIST, TypeKind.MAP, TypeKind.JSON):
         raise TextError(node.at, f"in looks into a list or the keys of a map, not into {_named(of)}")
+    if isinstance(container, MapOf) and not container.entries:
+        return BOOL  # nothing is in it, whatever its keys would be
     element = (of.key if of.kind is TypeKind.MAP else of.element) or JSON
     if not fits(required(item.type), required(element)):
         raise TextError(node.at, f"in looks for {_named(item.type)} among {_named(element)}", _named(element))

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, MapOf, Node, Select, Variable, measure
-from skep.spec.functions import IMPLEMENTATIONS, Function, matching, read_time
+from skep.spec.functions import IMPLEMENTATIONS, Function, matching, part_in, read_time
 from skep.spec.operations import name_of, unfit
 from skep.spec.patterns import compiled
 from skep.spec.scope import TIME_UNITS, NoValueError, Scope
+from skep.spec.signatures import PARTS
 from skep.spec.types import Type, TypeKind
 
 Run: TypeAlias = Callable[[Scope], object]
@@ -185,8 +186,11 @@ def _call(node: FunctionCall) -> Run:
         return _ternary(node.at, *arguments)
     if node.function in ("&&", "||"):
         return _logic(node.at, node.function, *arguments)
-    if node.function == "matches" and isinstance(pattern := node.arguments[1], Literal):
-        return _unary(node.at, matching(compiled(str(pattern.value))), arguments[0])
+    if len(arguments) == 2 and isinstance(last := node.arguments[1], Literal):
+        if node.function == "matches":
+            return _unary(node.at, matching(compiled(str(last.value))), arguments[0])
+        if node.function in PARTS:
+            return _unary(node.at, part_in(node.function, str(last.value)), arguments[0])
     function = IMPLEMENTATIONS[node.function]
     if len(arguments) == 1:
         return _unary(node.at, function, arguments[0])
@@ -267,12 +271,13 @@ def _truth(value: object, sign: str) -> bool:
 
 
 class _Loop(NamedTuple):
-    """A compiled comprehension. ``cost`` is the units of one step."""
+    """A compiled comprehension. ``cost`` is the units of one step, ``pairs`` whether it has two variables."""
 
     at: int
     macro: str
     over: Run
     slot: int
+    pairs: bool
     predicate: Run
     transform: Run | None
     cost: int
@@ -281,31 +286,38 @@ class _Loop(NamedTuple):
 def _comprehension(node: Comprehension) -> Run:
     predicate = build(node.predicate) if node.predicate is not None else _constant(True)
     transform = build(node.transform) if node.transform is not None else None
-    cost = 1 + sum(measure(part)[0] for part in (node.predicate, node.transform) if part is not None)
-    loop = _Loop(node.at, node.macro, build(node.range), node.slot, predicate, transform, cost)
+    parts = sum(measure(part)[0] for part in (node.predicate, node.transform) if part is not None)
+    pairs = node.second is not None
+    loop = _Loop(node.at, node.macro, build(node.over), node.slot, pairs, predicate, transform, len(node.slots) + parts)
     match node.macro:
         case "all" | "exists":
             return partial(_decide, loop)
         case "exists_one":
             return partial(_is_one, loop)
+        case "transformMap":
+            return partial(_transform_map, loop)
         case _:
             return partial(_collect, loop)
 
 
-def _elements(loop: _Loop, scope: Scope) -> list[object]:
+def _elements(loop: _Loop, scope: Scope) -> Iterable[object]:
+    """The elements of a list or the keys of a map; for two variables the pairs of index and element, or of key and value."""
     value = loop.over(scope)
-    if isinstance(value, list):
-        return value
+    if isinstance(value, list) and loop.macro != "transformMap":
+        return enumerate(value) if loop.pairs else value
     if isinstance(value, dict):
         scope.spend(len(value))
-        return list(value)
+        return list(value.items() if loop.pairs else value)
     raise failed_at(NoValueError(f"{loop.macro}() does not go over {name_of(value)}", value), loop.at)
 
 
-def _holds(loop: _Loop, scope: Scope, element: object) -> bool:
+def _holds(loop: _Loop, scope: Scope, element: Any) -> bool:
     scope.spend(loop.cost)
     assert scope.bound is not None
-    scope.bound[loop.slot] = element
+    if loop.pairs:
+        scope.bound[loop.slot], scope.bound[loop.slot + 1] = element
+    else:
+        scope.bound[loop.slot] = element
     value = loop.predicate(scope)
     if value is True or value is False:
         return value
@@ -334,3 +346,10 @@ def _collect(loop: _Loop, scope: Scope) -> object:
     kept = (element for element in _elements(loop, scope) if _holds(loop, scope, element))
     transform = loop.transform
     return list(kept) if transform is None else [transform(scope) for _ in kept]
+
+
+def _transform_map(loop: _Loop, scope: Scope) -> object:
+    transform = loop.transform
+    assert transform is not None
+    pairs: Iterable[Any] = _elements(loop, scope)
+    return {pair[0]: transform(scope) for pair in pairs if _holds(loop, scope, pair)}

@@ -72,7 +72,7 @@ def analyse(text: str, variables: Mapping[str, Type], wanted: Type | None = None
     """As `compile_expression`, but raises a `TextError`, for callers that know the text's place in a file."""
     tree = check(parse(text), variables, wanted)
     nodes = list(walk(tree))
-    slots = sum(isinstance(node, Comprehension) for node in nodes)
+    slots = sum(len(node.slots) for node in nodes if isinstance(node, Comprehension))
     return Expression(text, tree, wanted, build(tree), slots, any(map(_makes, nodes)))
 
 

@@ -6,13 +6,13 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from skep.spec import operations
-from skep.spec.instants import parse_duration, parse_time, print_duration, print_time
+from skep.spec.instants import parse_duration, parse_time, parse_zone, print_duration, print_time
 from skep.spec.operations import name_of, span, unfit, utc, whole
 from skep.spec.patterns import Pattern, of_message
-from skep.spec.scope import TIME_UNITS, NoValueError, Scope
+from skep.spec.scope import TIME_UNITS, ZONE_UNITS, NoValueError, Scope, backwards_units
 from skep.spec.types import INT_MAX, INT_MIN
 
 Function = Callable[..., object]
@@ -110,23 +110,39 @@ def trim(scope: Scope, value: object) -> object:
     return text.strip()
 
 
-def replace(scope: Scope, value: object, old: object, new: object) -> object:
-    """A string with every occurrence of one part replaced."""
+def replace(scope: Scope, value: object, old: object, new: object, limit: object = -1) -> object:
+    """A string with the first occurrences of one part replaced, up to a limit; with a limit below 0 all."""
     text, part, other = _texts("replace", value, old, new)
+    most = _limit("replace", limit)
     scope.search(text, part)  # to count, and again to replace
     scope.search(text, part)
-    scope.build(len(text) + text.count(part) * len(other))
-    return text.replace(part, other)
+    count = text.count(part)
+    scope.build(len(text) + (count if most < 0 else min(count, most)) * len(other))
+    return text.replace(part, other, most)
 
 
-def split(scope: Scope, value: object, separator: object) -> object:
-    """The parts of a string between separators; without a separator, its characters."""
+def split(scope: Scope, value: object, separator: object, limit: object = -1) -> object:
+    """The parts of a string between separators, at most as many as the limit says; without a separator, its characters."""
     text, mark = _texts("split", value, separator)
+    most = _limit("split", limit)
     scope.search(text, mark)  # to count, and again to split
     scope.search(text, mark)
     scope.spend(len(text) if not mark else text.count(mark) + 1)
     scope.build(len(text))
-    return text.split(mark) if mark else list(text)
+    if most == 0:
+        return []
+    if mark:
+        return text.split(mark, most - 1 if most > 0 else -1)
+    if most < 0 or most >= len(text):
+        return list(text)
+    return [*text[: most - 1], text[most - 1 :]]
+
+
+def _limit(name: str, value: object) -> int:
+    """How many parts are taken at most; below 0 all."""
+    if type(value) is not int:
+        raise unfit(name, value)
+    return max(-1, min(whole(value), INT_MAX - 1))
 
 
 def join(scope: Scope, value: object, separator: object = "") -> object:
@@ -150,6 +166,45 @@ def substring(scope: Scope, value: object, start: object, end: object = None) ->
         raise NoValueError(f"there is no part {start} to {last}, the string has {len(text)} characters", value)
     scope.build(last - start)
     return text[start:last]
+
+
+def char_at(scope: Scope, value: object, at: object) -> object:
+    """The character of a string at a position; empty at its end."""
+    (text,) = _texts("charAt", value)
+    start = _position("charAt", text, at)
+    scope.build(1)
+    return text[start : start + 1]
+
+
+def index_of(scope: Scope, value: object, part: object, start: object = 0) -> object:
+    """The first position of a part in a string, from a position on; -1 when there is none."""
+    text, wanted = _texts("indexOf", value, part)
+    first = _position("indexOf", text, start)
+    scope.search(text, wanted)
+    return text.find(wanted, first)
+
+
+def last_index_of(scope: Scope, value: object, part: object, start: object = None) -> object:
+    """The last position of a part in a string, up to a position; -1 when there is none."""
+    text, wanted = _texts("lastIndexOf", value, part)
+    last = len(text) if start is None else _position("lastIndexOf", text, start)
+    scope.spend(backwards_units(len(text), len(wanted)))
+    return text.rfind(wanted, 0, last + len(wanted))
+
+
+def _position(name: str, text: str, at: object) -> int:
+    if type(at) is not int:
+        raise unfit(name, text, at)
+    if not 0 <= at <= len(text):
+        raise NoValueError(f"there is no position {at}, the string has {len(text)} characters", text)
+    return at
+
+
+def reverse(scope: Scope, value: object) -> object:
+    """The characters of a string from the last to the first."""
+    (text,) = _texts("reverse", value)
+    scope.build(len(text))
+    return text[::-1]
 
 
 def to_string(scope: Scope, value: object) -> object:
@@ -272,19 +327,59 @@ def dyn(_: Scope, value: object) -> object:
     return value
 
 
-def _part(
-    name: str, of_time: Callable[[datetime], int], of_duration: Callable[[timedelta], int] | None = None
-) -> Function:
-    """The function for a part of a time, and of a duration if it has that part; the part has the duration's sign."""
+_OF_TIME: dict[str, Callable[[datetime], int]] = {
+    "getFullYear": lambda time: time.year, "getMonth": lambda time: time.month - 1,
+    "getDate": lambda time: time.day, "getDayOfMonth": lambda time: time.day - 1,
+    "getDayOfWeek": lambda time: time.isoweekday() % 7, "getDayOfYear": lambda time: time.timetuple().tm_yday - 1,
+    "getHours": lambda time: time.hour, "getMinutes": lambda time: time.minute, "getSeconds": lambda time: time.second,
+    "getMilliseconds": lambda time: time.microsecond // 1000,
+}  # fmt: skip
+_OF_DURATION: dict[str, Callable[[timedelta], int]] = {
+    "getHours": lambda length: length // _HOUR, "getMinutes": lambda length: length // _MINUTE,
+    "getSeconds": lambda length: length // _SECOND, "getMilliseconds": lambda length: length.microseconds // 1000,
+}  # fmt: skip
 
-    def run(_: Scope, value: object) -> object:
+
+def _part(name: str) -> Function:
+    """The function for a part of a time, and of a duration if it has that part; the part has the duration's sign."""
+    of_time, of_duration = _OF_TIME[name], _OF_DURATION.get(name)
+
+    def run(scope: Scope, value: object, zone: object = None) -> object:
         if isinstance(value, datetime):
-            return of_time(value)
-        if isinstance(value, timedelta) and of_duration is not None:
+            return of_time(value if zone is None else _local(value, _read_zone(scope, name, zone)))
+        if isinstance(value, timedelta) and of_duration is not None and zone is None:
             return of_duration(abs(value)) * (-1 if value < timedelta() else 1)
         raise unfit(name, value)
 
     return run
+
+
+def part_in(name: str, zone: str) -> Function:
+    """The function for a part of a time in a zone that is a literal, read with its expression."""
+    of_time, known = _OF_TIME[name], parse_zone(zone)
+
+    def run(_: Scope, value: object) -> object:
+        if isinstance(value, datetime):
+            return of_time(_local(value, known))
+        raise unfit(name, value)
+
+    return run
+
+
+def _read_zone(scope: Scope, name: str, zone: object) -> tzinfo:
+    (text,) = _texts(name, zone)
+    scope.spend(ZONE_UNITS)
+    try:
+        return parse_zone(text)
+    except ValueError as error:
+        raise NoValueError(f"{text[:100]!r} is {error}", text) from None
+
+
+def _local(value: datetime, zone: tzinfo) -> datetime:
+    try:
+        return value.astimezone(zone)
+    except OverflowError:
+        raise NoValueError("the time is outside of the years 1 to 9999 in this zone", value) from None
 
 
 IMPLEMENTATIONS: dict[str, Function] = {
@@ -295,19 +390,8 @@ IMPLEMENTATIONS: dict[str, Function] = {
     ">": operations.ordering(">", operator.gt), ">=": operations.ordering(">=", operator.ge),
     "size": size, "contains": contains, "startsWith": starts_with, "endsWith": ends_with, "matches": matches,
     "lowerAscii": lower, "upperAscii": upper, "trim": trim, "replace": replace, "split": split, "join": join,
-    "substring": substring, "string": to_string, "int": to_int, "double": to_double, "bool": to_bool,
+    "substring": substring, "charAt": char_at, "indexOf": index_of, "lastIndexOf": last_index_of, "reverse": reverse, "string": to_string, "int": to_int, "double": to_double, "bool": to_bool,
     "timestamp": to_time, "duration": to_duration, "dyn": dyn,
-    "getFullYear": _part("getFullYear", lambda time: time.year),
-    "getMonth": _part("getMonth", lambda time: time.month - 1),
-    "getDate": _part("getDate", lambda time: time.day),
-    "getDayOfMonth": _part("getDayOfMonth", lambda time: time.day - 1),
-    "getDayOfWeek": _part("getDayOfWeek", lambda time: time.isoweekday() % 7),
-    "getDayOfYear": _part("getDayOfYear", lambda time: time.timetuple().tm_yday - 1),
-    "getHours": _part("getHours", lambda time: time.hour, lambda length: length // _HOUR),
-    "getMinutes": _part("getMinutes", lambda time: time.minute, lambda length: length // _MINUTE),
-    "getSeconds": _part("getSeconds", lambda time: time.second, lambda length: length // _SECOND),
-    "getMilliseconds": _part(
-        "getMilliseconds", lambda time: time.microsecond // 1000, lambda length: length.microseconds // 1000
-    ),
+    **{name: _part(name) for name in _OF_TIME},
 }  # fmt: skip
 """Every operator and function but && || and ?:, which do not evaluate all of their arguments."""

@@ -1,4 +1,4 @@
-"""Times and durations in expressions: RFC 3339 and Go-like spellings, to the microsecond, always in UTC.
+"""Times and durations in expressions: RFC 3339 and Go-like spellings, to the microsecond, always in UTC; and time zones.
 
 Finer times are refused: neither `datetime` nor a Spark timestamp can hold them, and two different times would be equal. A
 duration is at most ten thousand years, as in CEL; a time lies in the years 1 to 9999. The difference of two times is at most 64 bits
@@ -8,11 +8,13 @@ of nanoseconds (292 years), also as in CEL.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 TIMES_KEPT = 4_096
 """The size of the caches of times: the mapping, the events and the state of a message read and write the same times."""
+ZONES_KEPT = 256
 DURATION_MAX = timedelta(seconds=315_576_000_000)
 DIFFERENCE_MAX = timedelta(microseconds=(2**63 - 1) // 1_000)
 TOO_FINE = "finer than a microsecond, which is the finest that is kept"
@@ -22,6 +24,9 @@ _TIME = re.compile(
 )  # fmt: skip
 _DURATION = re.compile(r"([+-]?)((?:\d{1,15}(?:\.\d{1,15})?(?:ns|us|ms|h|m|s))+|0)", re.ASCII)
 _PART = re.compile(r"(\d+)(?:\.(\d+))?(ns|us|ms|h|m|s)", re.ASCII)
+_OFFSET = re.compile(r"([+-]?)([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+_ZONE = re.compile(r"(?!(?:posix|right)/|localtime|posixrules|Factory)[A-Za-z][A-Za-z0-9_+/-]{0,63}", re.ASCII)
+"""A name of the IANA database. The other names of a system's folder mean something else on each machine, or count leap seconds."""
 _UNIT_NANOSECONDS = {
     "h": 3_600_000_000_000,
     "m": 60_000_000_000,
@@ -76,6 +81,22 @@ def print_duration(value: timedelta) -> str:
     micros = value // timedelta(microseconds=1)
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
     return f"{sign}{micros // 1_000_000}{_fraction(micros % 1_000_000)}s"
+
+
+@lru_cache(maxsize=ZONES_KEPT)
+def parse_zone(text: str) -> tzinfo:
+    """A time zone: UTC, a name of the IANA database, or an offset like +02:00 or 02:00; raises ValueError."""
+    if (offset := _OFFSET.fullmatch(text)) is not None:
+        length = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        return timezone(-length if offset[1] == "-" else length)
+    if text == "UTC":
+        return UTC
+    if _ZONE.fullmatch(text):
+        try:
+            return ZoneInfo(text)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            pass
+    raise ValueError("no time zone like Europe/Berlin or +02:00")
 
 
 def _part(whole: str, fraction: str | None, unit: str) -> int:

@@ -12,7 +12,7 @@ import msgspec
 from skep.spec.faults import TextError
 from skep.spec.ir import App
 from skep.spec.problems import SpecError, render_all
-from skep.spec.scanning import NAME
+from skep.spec.scanning import NAME, line_ends_in_strings
 from skep.spec.syntax import Block, Entry, Mode, mode_of, read
 from skep.spec.types import parse_field, print_field
 from skep.spec.unparse import unparse
@@ -70,9 +70,20 @@ def _head(entry: Entry, mode: Mode, level: int) -> str:
     if entry.value is None:
         return name
     text = _type(entry.value.text) if mode is Mode.TYPES else entry.value.text
-    first, *others = text.split("\n")
-    lines = [first, *(INDENT * (level + 1) + line if line else "" for line in others)]
-    return name + (": " if entry.colon else " ") + "\n".join(lines)
+    return name + (": " if entry.colon else " ") + _indented(text, INDENT * (level + 1))
+
+
+def _indented(text: str, indent: str) -> str:
+    """A text with its further lines indented, except those that begin inside of a string."""
+    if "\n" not in text:
+        return text
+    kept = line_ends_in_strings(text)
+    ends = [at for at, character in enumerate(text) if character == "\n"]
+    parts = [text[: ends[0]]]
+    for at, end in zip(ends, [*ends[1:], len(text)], strict=True):
+        line = text[at + 1 : end]
+        parts.append(indent + line if line and at not in kept else line)
+    return "\n".join(parts)
 
 
 def _type(text: str) -> str:

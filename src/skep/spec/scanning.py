@@ -1,7 +1,7 @@
 """The scanner: a position in a spec's text, and the few things that it skips or takes there.
 
-A value is taken as raw text up to the end of its line, a comma, a semicolon or a closing brace; brackets may span lines. Its
-contents are not parsed, but brackets in strings and comments do not count.
+A value is taken as raw text up to the end of its line, a comma, a semicolon or a closing brace; brackets and strings in three
+quotes may span lines. Its contents are not parsed, but brackets in strings and comments do not count.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ BRACKETS_CHARACTERS = 10_000
 
 _BLANK = re.compile(r"[^\S\n]*")
 _COMMENT = re.compile(r"(?://|#)[^\n]*")
+_TRIPLE = re.compile(
+    r"""(?:[rR](?:"{3}(?s:.)*?"{3}|'{3}(?s:.)*?'{3})|"{3}(?:[^"\\]|\\(?s:.)|"(?!"{2}))*"{3}|'{3}(?:[^'\\]|\\(?s:.)|'(?!'{2}))*'{3})"""
+)
+_TRIPLE_START = re.compile(r"""[rR]?(?:"{3}|'{3})""")
 _RAW_STRING = re.compile(r"""[rR](?:"[^"\n]*"|'[^'\n]*')""")
-_QUOTED = re.compile(r"""'(?:[^'\\\n]|\\[^\n])*'?|"(?:[^"\\\n]|\\[^\n])*"?""")
-_PLAIN = re.compile(r"""[^\s"'#/(){}\[\]<>,;rR]+""")
+_QUOTED = re.compile(r"""'(?:[^'\\\n]|\\[^\n])*'?|"(?:[^"\\\n]|\\[^\n])*"?|`[^`\n]*`?""")
+_PLAIN = re.compile(r"""[^\s"'`#/(){}\[\]<>,;rR]+""")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 class Raw:
-    """A raw value while it is taken: its start, and its open brackets."""
+    """A raw value while it is taken: its start, its open brackets, and the offsets of line ends inside of its strings."""
 
     def __init__(self, start: int, angles: bool, stop_at_brace: bool) -> None:
         self.start = start
         self.angles = angles
         self.stop_at_brace = stop_at_brace
         self.open: list[int] = []
+        self.kept: set[int] = set()
 
 
 class Scanner:
@@ -43,6 +48,9 @@ class Scanner:
         self.at = 0
         self.problems: list[SpecProblem] = []
         self.lines = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.unclosed = (
+            False  # a string in three quotes is not closed: to look for the ends of others could take quadratic time
+        )
 
     def place(self, at: int) -> tuple[int, int]:
         """Line and column of an offset."""
@@ -75,14 +83,13 @@ class Scanner:
         self.at = match.end()
         return match[0]
 
-    def span(self, start: int, end: int) -> Span:
-        """The span of a text, with the column of each line's first character."""
+    def span(self, start: int) -> Span:
+        """The span of a text on one line."""
         line, column = self.place(start)
-        following = self.text[start:end].split("\n")[1:]
-        return Span(line, (column, *(len(text) - len(text.lstrip()) + 1 for text in following)))
+        return Span(line, (column,))
 
     def raw(self, *, angles: bool = False, stop_at_brace: bool = False) -> tuple[str, Span]:
-        """Take a raw value with its lines stripped; ``angles`` counts < and > as brackets, as in types."""
+        """Take a raw value with its lines stripped outside of strings; ``angles`` counts < and > as brackets, as in types."""
         raw = Raw(self.at, angles, stop_at_brace)
         while self.at < len(self.text) and self.step(raw):
             if raw.open and self.at - raw.start > BRACKETS_CHARACTERS:
@@ -92,8 +99,9 @@ class Scanner:
         end = self.at
         while end > raw.start and self.text[end - 1].isspace():
             end -= 1
-        lines = self.text[raw.start : end].split("\n")
-        return "\n".join(line.strip() for line in lines), self.span(raw.start, end)
+        lines, columns = _stripped(self.text[raw.start : end], {at - raw.start for at in raw.kept})
+        line, column = self.place(raw.start)
+        return "\n".join(lines), Span(line, (column, *columns[1:]))
 
     def step(self, raw: Raw) -> bool:
         """Move over one piece of a raw value; False at its end."""
@@ -111,8 +119,20 @@ class Scanner:
             return self._close(raw, character)
         elif character in ",;" and not raw.open:
             return False
-        else:
+        elif not self._triple(raw):
             self.at = self._over(_RAW_STRING, _QUOTED, _PLAIN)
+        return True
+
+    def _triple(self, raw: Raw) -> bool:
+        """Move over a string in three quotes, if one begins here and is closed."""
+        if self.unclosed or not _TRIPLE_START.match(self.text, self.at):
+            return False
+        match = _TRIPLE.match(self.text, self.at)
+        if match is None:
+            self.unclosed = True
+            return False
+        raw.kept.update(self.at + end.start() for end in re.finditer("\n", match[0]))
+        self.at = match.end()
         return True
 
     def _close(self, raw: Raw, character: str) -> bool:
@@ -141,6 +161,36 @@ class Scanner:
             if match is not None:
                 return match.end()
         return self.at + 1
+
+
+def _stripped(text: str, kept: set[int]) -> tuple[list[str], list[int]]:
+    """The lines of a text, stripped except beside the line ends that are ``kept``, and the column at which each begins."""
+    lines: list[str] = []
+    columns: list[int] = []
+    start = 0
+    for line in text.split("\n"):
+        end = start + len(line)
+        bare = line if start - 1 in kept else line.lstrip()
+        columns.append(1 + len(line) - len(bare))
+        lines.append(bare if end in kept else bare.rstrip())
+        start = end + 1
+    return lines, columns
+
+
+def line_ends_in_strings(text: str) -> set[int]:
+    """The offsets of the line ends of an expression that are inside of its strings."""
+    scanner = Scanner(text)
+    raw = Raw(0, angles=False, stop_at_brace=False)
+    while scanner.at < len(text):
+        if not scanner.step(raw):
+            scanner.at += 1
+    return raw.kept
+
+
+def stripped(text: str) -> str:
+    """An expression with its lines stripped, except inside of strings."""
+    bare = text.strip()
+    return "\n".join(_stripped(bare, line_ends_in_strings(bare))[0])
 
 
 def is_wrapped(text: str) -> bool:

@@ -21,6 +21,8 @@ COMPARISONS = 1_024
 """How many such comparisons one unit pays for."""
 TIME_UNITS = 4
 """The cost of reading or writing a time, a duration or a float."""
+ZONE_UNITS = 500
+"""The cost of a time zone that comes with the message: its file is looked for."""
 
 
 class NoValueError(Exception):
@@ -68,3 +70,8 @@ def search_units(characters: int, part_characters: int) -> int:
     """The highest cost of searching a part in a text."""
     comparisons = characters * min(part_characters, PART_CHARACTERS)
     return 1 + characters // CHARACTERS_SEARCHED + comparisons // COMPARISONS
+
+
+def backwards_units(characters: int, part_characters: int) -> int:
+    """The highest cost of searching a part from a text's end. Python compares the whole part at every position, however long it is."""
+    return 1 + characters // CHARACTERS_SEARCHED + characters * part_characters // COMPARISONS

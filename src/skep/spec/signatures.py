@@ -58,6 +58,7 @@ OPERATORS: dict[str, list[Signature]] = {
 OF_TIME = ("getFullYear", "getMonth", "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear")
 OF_BOTH = ("getHours", "getMinutes", "getSeconds", "getMilliseconds")
 """Parts of a time, and parts that a duration has, too."""
+PARTS = frozenset((*OF_TIME, *OF_BOTH))
 
 FUNCTIONS: dict[str, list[Signature]] = {
     "size": [Signature((type_,), INT, member=True) for type_ in (STRING, LIST, MAP)],
@@ -68,10 +69,14 @@ FUNCTIONS: dict[str, list[Signature]] = {
     "lowerAscii": _member(STRING, STRING),
     "upperAscii": _member(STRING, STRING),
     "trim": _member(STRING, STRING),
-    "replace": _member(STRING, STRING, STRING, STRING),
-    "split": _member(STRING, STRING, list_of(STRING)),
+    "replace": _member(STRING, STRING, STRING, STRING) + _member(STRING, STRING, STRING, INT, STRING),
+    "split": _member(STRING, STRING, list_of(STRING)) + _member(STRING, STRING, INT, list_of(STRING)),
     "join": _member(list_of(STRING), STRING) + _member(list_of(STRING), STRING, STRING),
     "substring": _member(STRING, INT, STRING) + _member(STRING, INT, INT, STRING),
+    "charAt": _member(STRING, INT, STRING),
+    "indexOf": _member(STRING, STRING, INT) + _member(STRING, STRING, INT, INT),
+    "lastIndexOf": _member(STRING, STRING, INT) + _member(STRING, STRING, INT, INT),
+    "reverse": _member(STRING, STRING),
     "string": _plain(STRING, STRING, INT, FLOAT, BOOL, TIME, DURATION),
     "int": _plain(INT, INT, FLOAT, STRING, TIME),
     "double": _plain(FLOAT, FLOAT, INT, STRING),
@@ -79,6 +84,6 @@ FUNCTIONS: dict[str, list[Signature]] = {
     "timestamp": _plain(TIME, TIME, STRING, INT),
     "duration": _plain(DURATION, DURATION, STRING),
     "dyn": _plain(JSON, JSON),
-    **{name: _member(TIME, INT) for name in OF_TIME},
-    **{name: _member(TIME, INT) + _member(DURATION, INT) for name in OF_BOTH},
+    **{name: _member(TIME, INT) + _member(TIME, STRING, INT) for name in OF_TIME},
+    **{name: _member(TIME, INT) + _member(TIME, STRING, INT) + _member(DURATION, INT) for name in OF_BOTH},
 }

@@ -125,7 +125,7 @@ def _read_entry(scanner: Scanner, mode: Mode, level: int) -> Entry | None:
         scanner.problem(start, f"{_shown(scanner)} does not belong here", _WANTED[mode])
         _skip_entry(scanner)
         return None
-    entry = Entry(name=name, span=scanner.span(start, scanner.at))
+    entry = Entry(name=name, span=scanner.span(start))
     scanner.blank()
     if scanner.peek() == ":":
         scanner.at += 1

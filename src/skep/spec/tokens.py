@@ -1,4 +1,4 @@
-"""The tokens of an expression: CEL's, without bytes, unsigned numbers and strings over several lines.
+"""The tokens of an expression: CEL's, without bytes and unsigned numbers.
 
 A comment inside (`//` or `#`, to the end of the line) is skipped, so an expression may be explained where it stands.
 """
@@ -13,6 +13,8 @@ from skep.spec.faults import TextError
 from skep.spec.types import INT_MAX
 
 TEXT_CHARACTERS = 8_192
+TRIPLES = ('"""', "'''")
+"""Before and after a string that may span lines."""
 
 _TOKEN = re.compile(
     r"""
@@ -20,16 +22,20 @@ _TOKEN = re.compile(
   | (?P<float>(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)(?![A-Za-z_0-9]))
   | (?P<hex>0[xX][0-9a-fA-F]+(?![A-Za-z_0-9]))
   | (?P<int>\d+(?![A-Za-z_0-9]))
-  | (?P<raw>[rR](?:"[^"\n]*"|'[^'\n]*'))
-  | (?P<string>"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+  | (?P<unsigned>(?:0[xX][0-9a-fA-F]+|\d+)[uU](?![A-Za-z_0-9]))
+  | (?P<bytes>[bB][rR]?(?=["']))
+  | (?P<raw>[rR](?:"{3}(?s:.)*?"{3}|'{3}(?s:.)*?'{3}|"(?!"{2})[^"\r\n]*"|'(?!'{2})[^'\r\n]*'))
+  | (?P<text>"{3}(?:[^"\\]|\\(?s:.)|"(?!"{2}))*"{3}|'{3}(?:[^'\\]|\\(?s:.)|'(?!'{2}))*'{3})
+  | (?P<string>"(?!"{2})(?:[^"\\\r\n]|\\[^\r\n])*"|'(?!'{2})(?:[^'\\\r\n]|\\[^\r\n])*')
+  | (?P<quoted>`[A-Za-z0-9_./\x20-]+`)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<mark>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{}])
     """,
     re.VERBOSE | re.ASCII,
 )
 _ESCAPE = re.compile(
-    r"\\(?:(?P<plain>[abfnrtv\\?\"'`])|x(?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
-    r"|(?P<octal>[0-3][0-7]{2})|(?P<bad>.))",
+    r"\\(?:(?P<plain>[abfnrtv\\?\"'`])|[xX](?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
+    r"|(?P<octal>[0-3][0-7]{2})|(?P<bad>(?s:.)))",
     re.ASCII,
 )
 _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -64,10 +70,14 @@ def tokens_of(text: str) -> list[Token]:
 def _token(kind: str, at: int, text: str) -> Token:
     if kind == "mark":
         return Token(text, at, text)
+    if kind == "quoted":
+        return Token(kind, at, text[1:-1])
+    if kind in _LEFT_OUT:
+        raise TextError(at, *_LEFT_OUT[kind])
     read = _READERS.get(kind)
     if read is None:
         return Token(kind, at, text)
-    return Token("string" if kind == "raw" else "int" if kind == "hex" else kind, at, read(at, text))
+    return Token(_KINDS.get(kind, kind), at, read(at, text))
 
 
 def _read_int(at: int, text: str) -> int:
@@ -85,14 +95,26 @@ def _read_float(at: int, text: str) -> float:
 
 
 def _read_string(at: int, text: str) -> str:
-    value = _ESCAPE.sub(lambda match: _unescape(at, match), text[1:-1])
+    quotes = _quotes(text)
+    value = _ESCAPE.sub(lambda match: _unescape(at + quotes, match), _lines(text[quotes:-quotes]))
     _refuse_surrogates(at, value)
     return value
 
 
 def _read_raw(at: int, text: str) -> str:
+    quotes = _quotes(text[1:])
     _refuse_surrogates(at, text)
-    return text[2:-1]
+    return _lines(text[1 + quotes : -quotes])
+
+
+def _lines(text: str) -> str:
+    """A string with one kind of line end, whatever the file has."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _quotes(text: str) -> int:
+    """How many quotes a string begins and ends with."""
+    return 3 if text[:3] in TRIPLES else 1
 
 
 def _refuse_surrogates(at: int, value: str) -> None:
@@ -109,8 +131,11 @@ def _unescape(at: int, match: re.Match[str]) -> str:
         return chr(int(match["octal"], 8))
     digits = match["x"] or match["u"] or match["U"]
     if digits is None or int(digits, 16) > 0x10FFFF:
+        shown = match[0] if match[0].isprintable() else "a backslash before the end of a line"
         raise TextError(
-            at + 1 + match.start(), f"{match[0]} is not an escape", r"\n, \t, \", \\, \xHH, \uHHHH or \UHHHHHHHH"
+            at + match.start(),
+            f"{shown} is not an escape",
+            r"\n, \t, \", \\, \xHH, \uHHHH, \UHHHHHHHH or \OOO in octal",
         )
     return chr(int(digits, 16))
 
@@ -120,14 +145,28 @@ _READERS: dict[str, Callable[[int, str], str | int | float]] = {
     "hex": _read_int,
     "float": _read_float,
     "string": _read_string,
+    "text": _read_string,
     "raw": _read_raw,
+}
+_KINDS = {"raw": "string", "text": "string", "hex": "int"}
+_LEFT_OUT = {
+    "bytes": ("there are no bytes, since JSON has none", "a string, without the b"),
+    "unsigned": ("there are no unsigned numbers, since JSON has none", "the number without the u"),
 }
 
 
 def _unknown(text: str, at: int) -> TextError:
     character = text[at]
+    if text[at : at + 3] in TRIPLES:
+        return TextError(at, "this string is not closed", f"a closing {text[at : at + 3]}")
     if character in "\"'":
         return TextError(at, "this string does not end on its line", f"a closing {character}")
+    if character == "`":
+        return TextError(
+            at,
+            "this is not a name in backticks",
+            'letters, digits, _ . - / and blanks between backticks; or ["any key"]',
+        )
     if character == "=":
         return TextError(at, "there is no operator =", "== to compare")
     if character in "&|":

@@ -27,7 +27,7 @@ from skep.spec.ir import (
 )
 from skep.spec.parse_queue import OF_DELIVERY, OF_QUEUE, OF_RETENTION
 from skep.spec.problems import Span
-from skep.spec.scanning import Scanner
+from skep.spec.scanning import Scanner, stripped
 from skep.spec.syntax import Block, Entry, RawText
 from skep.spec.types import print_field
 from skep.spec.values import print_duration, print_name, print_number, quoted
@@ -69,7 +69,7 @@ def _spaced(entries: list[Entry]) -> list[Entry]:
 
 def expression_text(text: str) -> str:
     """An expression as text after a colon; in brackets when it would end too early."""
-    normal = "\n".join(line.strip() for line in text.strip().split("\n"))
+    normal = stripped(text)
     scanner = Scanner(normal)
     taken, _ = scanner.raw()
     if taken == normal and not scanner.problems:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timezone
 from functools import partial, reduce
 
 from pyspark.sql import Column
@@ -17,7 +18,7 @@ from skep.spark.columns import operations
 from skep.spark.columns.binding import Binder, MessageColumns
 from skep.spark.columns.cost import reach
 from skep.spark.columns.functions import FUNCTIONS
-from skep.spark.columns.instants import MICROSECOND, micros_of
+from skep.spark.columns.instants import MICROSECOND, micros_of, part_of_time, within_years
 from skep.spark.columns.output import UNQUOTABLE
 from skep.spark.columns.patterns import SHORT_CHARACTERS, to_java
 from skep.spark.columns.values import (
@@ -39,6 +40,7 @@ from skep.spec.ast import (
     FunctionCall,
     ListOf,
     Literal,
+    Macro,
     MapOf,
     Node,
     Select,
@@ -47,8 +49,9 @@ from skep.spec.ast import (
     walk,
 )
 from skep.spec.expressions import Expression
-from skep.spec.instants import parse_duration, parse_time
-from skep.spec.types import BOOL, DURATION, JSON, STRING, TIME, Type, TypeKind, list_of, map_of
+from skep.spec.instants import parse_duration, parse_time, parse_zone
+from skep.spec.signatures import PARTS
+from skep.spec.types import BOOL, DURATION, INT, JSON, STRING, TIME, Type, TypeKind, list_of, map_of
 
 EXPANSION_MAX = 4_000
 """The most columns of an expression. Dynamic types multiply, and Spark's generated code has a limit, too."""
@@ -152,6 +155,8 @@ class _Compiler:
                 return self._element(node, arguments)
             case "matches":
                 return _matches(node, arguments)
+            case name if name in PARTS and len(arguments) == 2:
+                return _part_in_zone(node, arguments[0])
         function = _OPERATORS.get(node.function) or FUNCTIONS[node.function]
         return function(*arguments)
 
@@ -178,12 +183,12 @@ class _Compiler:
         return ColumnValue(map_of(STRING, type_), F.when(distinct & _all_there(pairs), made), finite=_finite(values))
 
     def _comprehension(self, node: Comprehension, bound: dict[int, ColumnValue]) -> ColumnValue:
-        over = self.value(node.range, bound)
-        elements = _elements(over, in_order=node.macro in ("filter", "map"))
-        kind = elements.type.element or JSON
+        over = self.value(node.over, bound)
+        in_order = node.macro in ("filter", "map", "transformList", "transformMap")
+        elements = _elements(over, in_order) if node.second is None else _pairs(over, in_order, node.macro)
 
         def element(column: Column) -> dict[int, ColumnValue]:
-            return {**bound, node.slot: ColumnValue(kind, column, finite=elements.finite)}
+            return {**bound, **dict(zip(node.slots, elements.variables(column), strict=True))}
 
         def holds(column: Column) -> Column:
             if node.predicate is None:
@@ -203,7 +208,8 @@ class _Compiler:
             kept = F.when(_all_decided(elements.column, holds), F.filter(elements.column, holds))
         if node.transform is None:
             return ColumnValue(elements.type, kept, finite=elements.finite)
-        return self._transformed(node.transform, kept, element)
+        found = self._transformed(node.transform, kept, element)
+        return _by_keys(kept, found) if node.macro == "transformMap" else found
 
     def _transformed(
         self, transform: Node, kept: Column, element: Callable[[Column], dict[int, ColumnValue]]
@@ -235,20 +241,77 @@ def _all_decided(column: Column, holds: Callable[[Column], Column]) -> Column:
     return F.forall(column, lambda item: holds(item).isNotNull())
 
 
-def _elements(over: ColumnValue, in_order: bool) -> ColumnValue:
+@dataclass(frozen=True)
+class _Elements:
+    """What a comprehension goes over: a list of elements or keys, or of structs with two fields, ``first`` and ``second``."""
+
+    column: Column
+    kinds: tuple[Type, ...]
+    finite: bool = True
+
+    @property
+    def type(self) -> Type:
+        """The type of the list, for one variable."""
+        return list_of(self.kinds[0])
+
+    def variables(self, column: Column) -> list[ColumnValue]:
+        """The variables of a comprehension at an element."""
+        if len(self.kinds) == 1:
+            return [ColumnValue(self.kinds[0], column, finite=self.finite)]
+        first, second = self.kinds
+        return [ColumnValue(first, column["first"]), ColumnValue(second, column["second"], finite=self.finite)]
+
+
+def _elements(over: ColumnValue, in_order: bool) -> _Elements:
     match over.kind:
         case TypeKind.LIST:
-            return over
+            return _Elements(over.column, (over.type.element or JSON,), over.finite)
         case TypeKind.MAP:
-            return ColumnValue(list_of(STRING), F.map_keys(over.column))
+            return _Elements(F.map_keys(over.column), (STRING,))
         case TypeKind.JSON:
-            keys = F.map_keys(as_map(over))
-            # The keys of a variant are not in the order of the message.
-            keys = F.when(F.size(keys) <= 1, keys) if in_order else keys
-            return ColumnValue(
-                list_of(JSON), F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant")))
-            )
-    return ColumnValue(list_of(JSON), nothing(list_of(JSON)))
+            keys = F.map_keys(_sorted_map(over, in_order))
+            return _Elements(F.coalesce(as_list(over), F.transform(keys, lambda key: key.cast("variant"))), (JSON,))
+    return _Elements(nothing(list_of(JSON)), (JSON,))
+
+
+def _pairs(over: ColumnValue, in_order: bool, macro: Macro) -> _Elements:
+    """The pairs of index and element, or of key and value."""
+    match over.kind:
+        case TypeKind.LIST:
+            return _Elements(_indexed(over.column, "bigint"), (INT, over.type.element or JSON), over.finite)
+        case TypeKind.MAP:
+            return _Elements(_entries(over.column, "string"), (STRING, over.type.element or JSON), over.finite)
+        case TypeKind.JSON if macro == "transformMap":
+            return _Elements(_entries(_sorted_map(over, in_order), "string"), (STRING, JSON))
+        case TypeKind.JSON:
+            entries = _entries(_sorted_map(over, in_order), "variant")
+            return _Elements(F.coalesce(_indexed(as_list(over), "variant"), entries), (JSON, JSON))
+    return _Elements(F.array(F.struct(*_pair(nothing(JSON), nothing(JSON)))), (JSON, JSON))
+
+
+def _pair(first: Column, second: Column) -> tuple[Column, Column]:
+    return first.alias("first"), second.alias("second")
+
+
+def _indexed(column: Column, sql: str) -> Column:
+    return F.transform(column, lambda item, index: F.struct(*_pair(index.cast("bigint").cast(sql), item)))
+
+
+def _entries(column: Column, sql: str) -> Column:
+    return F.transform(F.map_entries(column), lambda entry: F.struct(*_pair(entry["key"].cast(sql), entry["value"])))
+
+
+def _sorted_map(over: ColumnValue, in_order: bool) -> Column:
+    """A json as a map. A variant does not keep the order of the message, so where that matters a larger map has no value."""
+    found = as_map(over)
+    return F.when(F.size(found) <= 1, found) if in_order else found
+
+
+def _by_keys(pairs: Column, values: ColumnValue) -> ColumnValue:
+    """The map of some values by the keys of the pairs that they come from."""
+    keys = F.transform(pairs, lambda pair: pair["first"])
+    type_ = map_of(STRING, values.type.element or JSON)
+    return ColumnValue(type_, F.map_from_arrays(keys, values.column), finite=values.finite)
 
 
 _OPERATORS: dict[str, Callable[..., ColumnValue]] = {
@@ -353,6 +416,20 @@ def _literal_in(node: FunctionCall, item: ColumnValue) -> Column | None:
     if not words or len(words) != len(container.items):
         return None
     return item.column.isin(*words)
+
+
+def _part_in_zone(node: FunctionCall, value: ColumnValue) -> ColumnValue:
+    """A part of a time in a zone of one offset."""
+    zone = node.arguments[1]
+    if not isinstance(zone, Literal):
+        raise Uncompiled("a time zone that comes with the message")
+    known = parse_zone(str(zone.value))
+    if not isinstance(known, timezone):
+        raise Uncompiled("a time zone with a name, whose rules Java may have from another year")
+    if value.kind is not TypeKind.TIME:
+        return ColumnValue(INT, nothing(INT))
+    local = within_years(value.column + F.lit(known.utcoffset(None) // MICROSECOND).cast("bigint"))
+    return ColumnValue(INT, part_of_time(node.function, local))
 
 
 def _matches(node: FunctionCall, arguments: list[ColumnValue]) -> ColumnValue:

@@ -27,7 +27,7 @@ from skep.spec.ast import (
 )
 from skep.spec.expressions import RESULT_PARTS
 from skep.spec.patterns import compiled, search_units
-from skep.spec.scope import BUDGET, TIME_UNITS
+from skep.spec.scope import BUDGET, TIME_UNITS, backwards_units
 from skep.spec.scope import search_units as part_search_units
 from skep.spec.types import TEXTUAL, TypeKind, holds
 
@@ -79,7 +79,7 @@ def _within(bounds: Bounds) -> bool:
 def _iterated(tree: Node) -> Iterator[str]:
     """The fields whose elements a comprehension goes over."""
     for node in walk(tree):
-        over = node.range if isinstance(node, Comprehension) else None
+        over = node.over if isinstance(node, Comprehension) else None
         if isinstance(over, Variable) and over.type.kind in (TypeKind.LIST, TypeKind.MAP):
             yield over.name
 
@@ -123,33 +123,32 @@ class _Bounding:
 
     def _loop(self, node: Comprehension, bound: dict[int, float]) -> Bounds:
         """The cost of many small elements plus that of one large element: no division of the same text costs more."""
-        over = self.bounds(node.range, bound)
+        over = self.bounds(node.over, bound)
         parts = [part for part in (node.predicate, node.transform) if part is not None]
-        small = [self.bounds(part, {**bound, node.slot: 2}) for part in parts]
-        large = [self.bounds(part, {**bound, node.slot: over.size}) for part in parts]
-        cost = 2 + sum(measure(part)[0] for part in parts)
+        small = [self.bounds(part, {**bound, **dict.fromkeys(node.slots, 2.0)}) for part in parts]
+        large = [self.bounds(part, {**bound, **dict.fromkeys(node.slots, over.size)}) for part in parts]
+        cost = 1 + len(node.slots) + sum(measure(part)[0] for part in parts)
         steps = over.steps + over.count * (cost + sum(one.steps for one in small)) + sum(one.steps for one in large)
         size = over.size if node.transform is None else over.count * (small[-1].size + 1) + large[-1].size
+        if node.macro == "transformMap":
+            size += over.size  # for its keys
         return Bounds(steps, size, over.count)
 
     def _call(self, node: FunctionCall, arguments: list[Bounds]) -> Bounds:
-        steps, sizes = sum(one.steps for one in arguments), [one.size for one in arguments]
+        sizes = [one.size for one in arguments]
+        steps = sum(one.steps for one in arguments) + _searching(node.function, sizes)
         total, count = sum(sizes), sum(one.count for one in arguments)
         kinds = {argument.type.kind for argument in node.arguments}
         match node.function:
             case "?:":
                 return Bounds(steps, max(sizes[1:]), max(one.count for one in arguments[1:]))
-            case "contains":
-                steps += part_search_units(_whole(sizes[0]), _whole(sizes[1]))
             case "replace":
-                steps += 2 * part_search_units(_whole(sizes[0]), _whole(sizes[1]))
                 total = sizes[0] + (sizes[0] + 1) * sizes[2]
             case "join":
                 total = (
                     sizes[0] + (arguments[0].count + 1) * (sizes[1] if len(sizes) > 1 else 0) + arguments[0].count * 32
                 )
             case "split":
-                steps += 2 * part_search_units(_whole(sizes[0]), _whole(sizes[1]))
                 return Bounds(steps + 2 * sizes[0] + 4, 2 * sizes[0] + 2, sizes[0] + 1)
             case "matches":
                 steps += _matching(node.arguments[1], _whole(sizes[0]))
@@ -167,6 +166,18 @@ class _Bounding:
         else:
             own = total + 4
         return Bounds(steps + own, _PLAIN_SIZE if node.type.kind in _PLAIN else total + _PLAIN_SIZE, count)
+
+
+def _searching(function: str, sizes: list[float]) -> float:
+    """The cost of searching a part in a text, if the function does that: the text and the part are its first arguments."""
+    match function:
+        case "contains" | "indexOf":
+            return part_search_units(_whole(sizes[0]), _whole(sizes[1]))
+        case "replace" | "split":
+            return 2 * part_search_units(_whole(sizes[0]), _whole(sizes[1]))
+        case "lastIndexOf":
+            return backwards_units(_whole(sizes[0]), _whole(sizes[1]))
+    return 0
 
 
 def _matching(pattern: Node, text_bytes: int) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import string
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
@@ -28,6 +30,8 @@ INT_PATTERN = r"\A[+-]?[0-9]{1,20}\z"
 FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?\z"
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python takes for white space, all of it up to U+3000; Spark would trim blanks only."""
+PARTS_MAX = 1 << 30
+"""No text has so many parts."""
 DIGITS_CERTAIN = 15
 """Up to so many characters a float has one spelling; beyond, Java before 19 may print one digit too many."""
 
@@ -73,19 +77,50 @@ def upper(value: ColumnValue) -> ColumnValue:
     return ColumnValue(STRING, _ascii_only(text, F.upper(text), string.ascii_lowercase, string.ascii_uppercase))
 
 
-def replace(value: ColumnValue, old: ColumnValue, new: ColumnValue) -> ColumnValue:
-    """A string with every occurrence of one part replaced."""
+def replace(value: ColumnValue, old: ColumnValue, new: ColumnValue, limit: ColumnValue | None = None) -> ColumnValue:
+    """A string with the first occurrences of one part replaced, up to a limit."""
     text, part, other = _texts(value, old, new)
-    return ColumnValue(STRING, F.replace(text, F.when(part != "", part), other))
+    everywhere = F.replace(text, F.when(part != "", part), other)
+    if limit is None:
+        return ColumnValue(STRING, everywhere)
+    most = taken_as(limit, INT)
+    parts = F.split(text, _literally(part), F.when(~_no_limit(most), most + 1).cast("int"))
+    some = F.when(other.isNotNull(), F.call_function("array_join", parts, other))
+    return ColumnValue(
+        STRING, F.when(_no_limit(most), everywhere).when(most == 0, _if_all(text, part, other)).otherwise(some)
+    )
 
 
-def split(value: ColumnValue, separator: ColumnValue) -> ColumnValue:
-    """The parts of a string between separators; without a separator, its characters."""
+def _if_all(value: Column, *others: Column) -> Column:
+    """A value where the others have one, too."""
+    return F.when(reduce(operator.and_, [other.isNotNull() for other in others]), value)
+
+
+def _literally(part: Column) -> Column:
+    """A pattern that only this text matches; no value for an empty one, and for one that cannot be quoted."""
+    return F.when((part != "") & ~F.contains(part, F.lit("\\E")), F.concat(F.lit("\\Q"), part, F.lit("\\E")))
+
+
+def _no_limit(most: Column) -> Column:
+    return (most < 0) | (most >= PARTS_MAX)
+
+
+def _no_texts() -> Column:
+    return F.array().cast("array<string>")
+
+
+def split(value: ColumnValue, separator: ColumnValue, limit: ColumnValue | None = None) -> ColumnValue:
+    """The parts of a string between separators, up to a limit; without a separator, its characters."""
     text, mark = _texts(value, separator)
-    quoted = F.when((mark != "") & ~F.contains(mark, F.lit("\\E")), F.concat(F.lit("\\Q"), mark, F.lit("\\E")))
     letters = F.transform(F.sequence(F.lit(1), F.length(text)), lambda at: F.substring(text, at, F.lit(1)))
-    characters = F.when(F.length(text) == 0, F.array().cast("array<string>")).otherwise(letters)
-    return ColumnValue(list_of(STRING), F.when(mark == "", characters).otherwise(F.split(text, quoted, F.lit(-1))))
+    characters = F.when(F.length(text) == 0, _no_texts()).otherwise(letters)
+    everywhere = F.when(mark == "", characters).otherwise(F.split(text, _literally(mark), F.lit(-1)))
+    if limit is None:
+        return ColumnValue(list_of(STRING), everywhere)
+    most = taken_as(limit, INT)
+    some = F.split(text, _literally(mark), F.when(~_no_limit(most), most).cast("int"))
+    none = _if_all(_no_texts(), text, mark)
+    return ColumnValue(list_of(STRING), F.when(_no_limit(most), everywhere).when(most == 0, none).otherwise(some))
 
 
 def join(value: ColumnValue, separator: ColumnValue | None = None) -> ColumnValue:
@@ -107,6 +142,40 @@ def substring(value: ColumnValue, start: ColumnValue, end: ColumnValue | None = 
         STRING,
         F.when(fine, F.substring(text, F.try_add(first, F.lit(1)).try_cast("int"), (last - first).try_cast("int"))),
     )
+
+
+def char_at(value: ColumnValue, at: ColumnValue) -> ColumnValue:
+    """The character of a string at a position; empty at its end."""
+    (text,) = _texts(value)
+    start = _position(text, at)
+    return ColumnValue(STRING, F.substring(text, start + 1, F.lit(1)))
+
+
+def index_of(value: ColumnValue, part: ColumnValue, start: ColumnValue | None = None) -> ColumnValue:
+    """The first position of a part in a string, from a position on; -1 when there is none."""
+    text, wanted = _texts(value, part)
+    first = F.lit(0) if start is None else _position(text, start)
+    found = F.call_function("locate", wanted, text, first + 1) - 1
+    found = F.when(wanted == "", first).otherwise(found).cast("bigint")
+    return ColumnValue(INT, _if_all(found, text, wanted, first))  # `locate` has a value without a position
+
+
+def last_index_of(value: ColumnValue, part: ColumnValue, start: ColumnValue | None = None) -> ColumnValue:
+    """The last position of a part in a string, up to a position; -1 when there is none. Found from the front of the reversed string."""
+    text, wanted = _texts(value, part)
+    length, size_ = F.length(text), F.length(wanted)
+    last = length if start is None else _position(text, start)
+    passed = F.greatest(length - size_ - last, F.lit(0))
+    found = F.call_function("locate", F.reverse(wanted), F.reverse(text), passed + 1)
+    at = F.when(found == 0, F.lit(-1)).otherwise(length - size_ - found + 1)
+    at = F.when(wanted == "", last).otherwise(at).cast("bigint")
+    return ColumnValue(INT, _if_all(at, text, wanted, last))
+
+
+def _position(text: Column, at: ColumnValue) -> Column:
+    """A position in a string, its end included; elsewhere no value."""
+    asked = taken_as(at, INT)
+    return F.when((asked >= 0) & (asked <= F.length(text)), asked).cast("int")
 
 
 def to_string(value: ColumnValue) -> ColumnValue:
@@ -235,7 +304,8 @@ FUNCTIONS: dict[str, Function] = {
     "size": size, "contains": _of_texts(BOOL, F.contains), "startsWith": _of_texts(BOOL, F.startswith),
     "endsWith": _of_texts(BOOL, F.endswith), "lowerAscii": lower, "upperAscii": upper,
     "trim": _of_texts(STRING, lambda text: F.btrim(text, F.lit(SPACES))), "replace": replace, "split": split,
-    "join": join, "substring": substring,
+    "join": join, "substring": substring, "charAt": char_at, "indexOf": index_of, "lastIndexOf": last_index_of,
+    "reverse": _of_texts(STRING, F.reverse),
     "string": to_string, "int": to_int, "double": to_double, "bool": to_bool, "timestamp": to_time, "duration": to_duration,
     "dyn": lambda value: value, **{name: part(name) for name in (*OF_TIME, *OF_BOTH)},
 }  # fmt: skip
