@@ -47,7 +47,7 @@ def test_a_server_that_is_not_there_is_told_before_spark_is_started(
     said = capsys.readouterr()
     told = json.loads(said.out)
     assert "did not answer" in told["error"]
-    assert f"ERROR  {told['error']}" in said.err  # what a nightly run is mailed with
+    assert f"ERROR  SERVER_UNREACHABLE: {told['error']}" in said.err  # what a nightly run is mailed with
     assert "Start one with skep serve" in told["error"]
     assert not list(tmp_path.rglob("spark.log"))
 

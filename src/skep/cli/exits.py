@@ -10,7 +10,7 @@ OK = 0
 USER = 1
 """The command or its input is wrong: the user has to change it."""
 SERVER = 2
-"""The server cannot be reached, or cannot answer the call now."""
+"""The server, or a lake, cannot be reached, or cannot answer the call now."""
 AUTHENTICATION = 3
 NOTHING = 4
 """The queue, message or other thing that was named does not exist, or there is nothing to do."""
@@ -26,7 +26,7 @@ _CODES |= dict.fromkeys(
 )  # fmt: skip
 _CODES |= dict.fromkeys(
     (
-        Code.SERVER_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,
+        Code.SERVER_UNREACHABLE, Code.LAKE_UNREACHABLE, Code.STORE_UNAVAILABLE, Code.STORE_BUSY, Code.STORE_CORRUPT, Code.STORE_FULL,
         Code.SERVER_BUSY, Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS,
         # A missing route means that something else than a Skep server answers there.
         Code.ROUTE_NOT_FOUND, Code.METHOD_NOT_ALLOWED,

@@ -288,7 +288,8 @@ def print_run(to: ServerOptions, ended: Ended) -> None:
     """Print a run: JSON for programs, with the summary on stderr; the tables and the summary for people."""
     from skep.spark.running.summary import lines
 
-    summary = [*lines(ended.run), "", f"report: {ended.report}"]
+    is_kept = ended.run.error_code is not Code.LAKE_UNREACHABLE
+    summary = [*lines(ended.run), *(["", f"report: {ended.report}"] if is_kept else [])]
     if chosen(to.output) != "table":
         print_json(ended.run)
         # The mail of a nightly run has to say what failed.

@@ -7,9 +7,9 @@ is in the table whole or not at all, and once. A lake in a folder has a catalog 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -60,6 +60,8 @@ FOOTERS_AT_ONCE = 16
 """How many new files are opened at a time, for what the table keeps of each."""
 COLUMNS = ("queue", *KEPT.names)
 """The columns of a file. The day is not one of them: Iceberg has it from `created_at`."""
+UNREACHED = ("ConnectionError", "OperationalError")
+"""The names of what the clients of catalogs raise then, or of what it is derived from: requests and botocore, SQLAlchemy."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = Schema(
     NestedField(1, "queue", StringType()),
@@ -123,7 +125,8 @@ class IcebergLake:
         self._tenant = tenant
         self._named = _chosen(root, catalog)
         self._name = f"{_names(self._named)[1]}.{MESSAGES}"
-        self._catalog = _catalog(root, self._named)
+        with _reaching(root):
+            self._catalog = _catalog(root, self._named)
         self._opened: Table | None = None
         self._state = TableState(tenant=tenant)
         self._look()
@@ -220,7 +223,7 @@ class IcebergLake:
 
     def _look(self) -> None:
         """Read the table, if there is one."""
-        with closing(self._catalog):
+        with closing(self._catalog), _reaching(self.root):
             try:
                 table = self._catalog.load_table(self._name)
             except NoSuchTableError:
@@ -311,6 +314,21 @@ def _chosen(root: Place, named: str | None) -> str | None:
             f"the lake {root} is in the catalog {noted}: use --catalog {noted}, or name another --lake",
         )
     return noted
+
+
+@contextmanager
+def _reaching(root: Place) -> Iterator[None]:
+    """Say so when a catalog cannot be reached. The client of each kind has errors of its own."""
+    try:
+        yield
+    except Exception as error:
+        if not any(kind.__name__ in UNREACHED for kind in type(error).__mro__):
+            raise
+        raise SkepError(
+            Code.LAKE_UNREACHABLE,
+            f"the catalog of the lake {root} cannot be reached: {error}. Look at its address: pyiceberg has it from .pyiceberg.yaml, or "
+            "from the environment (PYICEBERG_CATALOG__NAME__URI)",
+        ) from None
 
 
 def _careful(catalog: Catalog) -> Catalog:

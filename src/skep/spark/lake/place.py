@@ -10,6 +10,7 @@ its upload has ended.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
+from skep.spark.lake.reaching import check_reached
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -42,6 +44,8 @@ not longer than the file.
 """
 READ_WHOLE_BYTES = 1024 * 1024
 GCS_RETRY_SECONDS = 60.0
+COMMON_REGION = re.compile(r"(?!cn-)[a-z]{2}-(gov-)?[a-z]+-\d+")
+"""A region below amazonaws.com. Those of China and of closed networks are elsewhere."""
 CURES = {
     "s3": "Look at the name of the bucket, the credentials and the address of the store: they come from the environment "
     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
@@ -112,8 +116,22 @@ class Place(Struct, frozen=True):
 
     @property
     def files(self) -> pafs.FileSystem:
-        """The file system, opened once in each process."""
-        return _file_system(_root(self.uri), os.getpid())
+        """The file system, opened once in each process. From then on it waits for a store that is busy, slow or away."""
+        root, process = _root(self.uri), os.getpid()
+        if (root, process) not in _reached:
+            self.check_reached()
+            _reached.add((root, process))
+        return _file_system(root, process)
+
+    def check_reached(self) -> None:
+        """Check that the object store can be connected to; LAKE_UNREACHABLE else. Other places fail by themselves."""
+        if not self.uri.startswith("s3://"):
+            return
+        url, region = s3_endpoint(), s3_region() or ""
+        if url is None and COMMON_REGION.fullmatch(region):
+            url = f"https://s3.{region}.amazonaws.com"
+        if url is not None:
+            check_reached(url, "s3://" + urlsplit(self.uri).netloc, self.cure)
 
     def read_bytes(self) -> bytes:
         """The content of a file; FileNotFoundError when there is none."""
@@ -263,6 +281,10 @@ def _root(uri: str) -> str:
     """What decides on the file system: the scheme, and where there is one the host or account."""
     split = urlsplit(uri)
     return f"{split.scheme}://{split.netloc}" if split.scheme in ("abfss", "hdfs") else f"{split.scheme}://"
+
+
+_reached: set[tuple[str, int]] = set()
+"""The stores that this process has connected to."""
 
 
 @lru_cache(maxsize=16)

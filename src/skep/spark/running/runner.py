@@ -122,7 +122,7 @@ def run_pipelines(plan: RunPlan, watcher: Watcher | None = None, spark: SparkSes
     except SkepError as error:
         run.error, run.error_code = error.message, error.code
     except Exception as error:
-        run.error, run.error_code = told(error), code_of(error)
+        run.error, run.error_code = told(error), code_of(error) or _away(root)
         _note_error(error, folder / SPARK_LOG)
     _end(run, folder, teller)
     return Ended(run, folder)
@@ -153,19 +153,29 @@ def _miss(context: Context, lost: Sequence[str]) -> None:
         raise SkepError(Code.QUEUE_NOT_FOUND, f"no queue is left to read: {', '.join(lost)} was deleted")
 
 
+def _away(root: Place) -> Code | None:
+    """The code of a lake that cannot be reached any more: whatever has failed, that is why."""
+    try:
+        root.check_reached()
+    except SkepError as error:
+        return error.code
+    return None
+
+
 def _end(run: Run, folder: Place, teller: Teller | None) -> None:
     run.settle(datetime.now(UTC))
-    try:
-        write_down(run, folder)
-    except OSError as error:
-        log.warning("%s", _no_record(folder, error))
-        run.error = run.error or _no_record(folder, error)
-        run.settle(datetime.now(UTC))
+    if run.error_code is not Code.LAKE_UNREACHABLE:
+        try:
+            write_down(run, folder)
+        except OSError as error:
+            log.warning("%s", _no_record(folder, error))
+            run.error = run.error or _no_record(folder, error)
+            run.settle(datetime.now(UTC))
     if teller is not None:
         teller.tell({"report": str(folder / "report.html"), "run": str(folder / "run.json")})
 
 
-def _no_record(folder: Place, error: OSError) -> str:
+def _no_record(folder: Place, error: Exception) -> str:
     return f"the record of the run cannot be written to {folder}: {told(error)}"
 
 
@@ -202,8 +212,9 @@ def _note_error(error: Exception, file: Place) -> None:
 def _append(file: Place, more: bytes) -> None:
     """Write more to a file of an object store. Where that fails, it must not hide how the run ended."""
     try:
+        file.check_reached()
         file.write_whole((file.read_bytes() if file.exists() else b"") + more)
-    except OSError as error:
+    except (OSError, SkepError) as error:
         log.warning("%s", _no_record(file, error))
 
 

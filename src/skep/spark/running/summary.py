@@ -42,6 +42,6 @@ def lines(run: Run) -> list[str]:
     return [
         *[stage_line(number, len(run.stages), stage) for number, stage in enumerate(run.stages, 1)],
         *[check_line(check) for check in run.checks if not check.held],
-        *([f"ERROR  {run.error}"] if run.error else []),
+        *([f"ERROR  {f'{run.error_code}: ' if run.error_code else ''}{run.error}"] if run.error else []),
         sentence(run),
     ]
