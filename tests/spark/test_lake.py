@@ -17,7 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from skep.errors import SkepError
 from skep.spark.lake import table
-from skep.spark.lake.files import FilePlan
 from skep.spark.lake.opening import Format, lake_of, open_lake
 from skep.spark.lake.parquet import ParquetLake
 from skep.spark.lake.place import Place, place_of
@@ -117,29 +116,6 @@ def test_of_two_who_write_the_same_one_is_refused(spark: SparkSession, tmp_path:
     third = lake_of(root, "default", kind)
     assert seqs(spark, third) == [1, 2, 3, 4, 5]
     assert third.through("orders") == 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_of_two_who_rewrite_the_same_files_one_is_refused(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Format
-) -> None:
-    monkeypatch.setattr(table, "MANY_FILES", 2)
-    root = place_of(str(tmp_path))
-    first = lake_of(root, "default", kind)
-    for seq in (1, 2, 3):
-        add(spark, first, Rows("orders", seq, seq))
-    second = lake_of(root, "default", kind)
-    plan = second.plan
-
-    def overtaken() -> FilePlan:
-        compact(spark, first)
-        return plan()
-
-    monkeypatch.setattr(second, "plan", overtaken)
-    with pytest.raises(SkepError, match="another run is writing"):
-        compact(spark, second)
-    assert seqs(spark, lake_of(root, "default", kind)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("step", [3, 5, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 1, 2, 4))])

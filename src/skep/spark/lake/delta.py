@@ -21,12 +21,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from skep.clock import MICROS_PER_MS
-from skep.errors import Code, SkepError
 from skep.spark.lake.delta_log import Transactions
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint
 from skep.spark.lake.rows import FIRST, FOLDERS, LAKE
-from skep.spark.lake.table import MESSAGES, Folder, LakeChange
+from skep.spark.lake.table import COMMIT_TRIES, MESSAGES, Folder, LakeChange, LakeTakenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ class DeltaLake:
         self._opened: DeltaTable | None = None
         self._transactions = Transactions(self._place)
         self._marks: Mapping[str, int] | None = None
-        """How far the queues were when this process last committed, or first asked. Another run changes it, too."""
+        """How far the queues were when this process last looked, and what it has committed since. Another run changes it, too."""
 
     def through(self, queue: str) -> int | None:
         return self._through(self._known(), queue)
@@ -57,38 +56,56 @@ class DeltaLake:
     def generation_of(self, queue: str) -> int:
         return self._generation(self._known(), queue)
 
+    def refresh(self) -> None:
+        self._marks = self._newest_marks()
+
     def plan(self) -> FilePlan:
         return FilePlan(self._place, "part")
 
     def commit(self, change: LakeChange) -> None:
-        """Commit files together with the last seqs. Refused when another process has written meanwhile."""
+        """Commit files together with the last seqs."""
+        marks = self._marked(change)
+        for _ in range(COMMIT_TRIES):
+            if self._has_committed(change, marks):
+                # Where another run has archived other queues, this one has not seen it yet.
+                self._marks = {**self._known(), **{mark.app_id: mark.version for mark in marks}}
+                return
+        raise LakeTakenError(self.root)
+
+    def _has_committed(self, change: LakeChange, marks: list[Transaction]) -> bool:
+        """Try a commit; false when another process was quicker."""
         newest, table = self._newest_marks(), self._opened
+        before = None if table is None else table.version()
         if any(self._through(newest, queue) != self.through(queue) for queue in change.through):
-            raise self._taken()
-        if not self._still_has(change.removed):  # compacted by another process, in files that this commit would leave
-            raise self._taken()
-        marks = CommitProperties(app_transactions=self._marked(change), max_commit_retries=0)
+            raise LakeTakenError(self.root)
+        if not self._still_has(change.removed):  # replaced by another process, in files that this commit would leave
+            raise LakeTakenError(self.root)
+        try:
+            self._write(table, change, marks)
+        except (CommitFailedError, DeltaError) as error:
+            if not self._has(change):
+                if self._opened is None or self._opened.version() == before:
+                    raise error from None
+                return False
+        return True
+
+    def _write(self, table: DeltaTable | None, change: LakeChange, marks: list[Transaction]) -> None:
+        """Write the next version of the table. Without retries, it is refused when there is a newer one than the one that was read."""
+        properties = CommitProperties(app_transactions=marks, max_commit_retries=0)
         actions: list[Any] = [self._add(file, is_new=not change.is_rewrite) for file in change.added]
         now = int(time.time() * 1_000)
         for file in change.removed:
             folders: dict[str, str | None] = {"queue": file.queue, "date": file.date}
             actions.append(RemoveAction(self._place.below(file.place), not change.is_rewrite, now, file.bytes, folders))
         by, schema = list(FOLDERS.names), Schema.from_arrow(LAKE)
-        try:
-            # Without retries, a commit is refused when there is a newer version than the one that was read.
-            if table is None:
-                create_table_with_add_actions(
-                    self._place.uri, schema, actions, "error", by, storage_options=storage_options(self._place),
-                    commit_properties=marks,
-                )  # fmt: skip
-            else:
-                self._add_missing_columns(table)
-                table.create_write_transaction(actions, "append", schema, by, commit_properties=marks)
-        except (CommitFailedError, DeltaError) as error:
-            if not self._has(change):
-                refused = isinstance(error, CommitFailedError) or (table is None and self._opened is not None)
-                raise self._taken() if refused else error from None
-        self._marks = self._newest_marks()
+        if table is None:
+            create_table_with_add_actions(
+                self._place.uri, schema, actions, "error", by, storage_options=storage_options(self._place),
+                commit_properties=properties,
+            )  # fmt: skip
+        else:
+            self._add_missing_columns(table)
+            table.create_write_transaction(actions, "append", schema, by, commit_properties=properties)
 
     def _has(self, change: LakeChange) -> bool:
         """Whether a commit took effect though it seemed to fail: its answer was lost, and tried again it met itself."""
@@ -160,9 +177,6 @@ class DeltaLake:
         missing = [one for one in Schema.from_arrow(LAKE).fields if one.name not in there]
         if missing:
             table.alter.add_columns(missing)
-
-    def _taken(self) -> SkepError:
-        return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
 
     def _through(self, marks: Mapping[str, int], queue: str) -> int | None:
         return marks.get(self._application(queue, _of(self._generation(marks, queue))))

@@ -21,7 +21,7 @@ from msgspec import Struct
 from skep.spark.lake.files import FilePlan, LakeFile, write_files
 from skep.spark.lake.place import OWN, Place
 from skep.spark.lake.reading import rows_of_file
-from skep.spark.lake.table import Lake, LakeChange, check_seen
+from skep.spark.lake.table import Lake, LakeChange, LakeTakenError, check_seen, undisturbed
 from skep.spark.lake.tombstones import Seqs, is_forgotten
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 FILES_AT_ONCE = 256
 """The most files that are rewritten in one commit."""
+TRIES = 5
+"""How often the files are looked up anew when another run has replaced some of them."""
 PENDING = "forgetting.json"
 """The files that are deleted after a commit. It is written before the commit."""
 OUTCOME = "old string, made string, forgotten bigint"
@@ -46,11 +48,20 @@ class _Rewritten(Struct):
 
 def forget_rows(spark: SparkSession, lake: Lake, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
     """Take messages out of the table, by queue; return their number. Killed at any time and called again, it does the rest."""
-    finish(lake)
-    found = [file for file in lake.files(queues=forgotten) if _concerned(file, forgotten[file.queue])]
     count = 0
-    for first in range(0, len(found), FILES_AT_ONCE):
-        count += _rewrite(spark, lake, found[first : first + FILES_AT_ONCE], forgotten)
+    for tries_left in reversed(range(TRIES)):
+        lake.refresh()
+        finish(lake)
+        found = [file for file in lake.files(queues=forgotten) if _concerned(file, forgotten[file.queue])]
+        try:
+            for first in range(0, len(found), FILES_AT_ONCE):
+                part = found[first : first + FILES_AT_ONCE]
+                with undisturbed(lake, part):
+                    count += _rewrite(spark, lake, part, forgotten)
+            return count
+        except LakeTakenError:  # compaction has replaced some of them: their rows are in other files now
+            if not tries_left:
+                raise
     return count
 
 

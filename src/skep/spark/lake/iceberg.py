@@ -48,7 +48,7 @@ from skep.runtime.private_files import make_folder
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import CONNECT_SECONDS, OWN, REQUEST_SECONDS, S3_TRIES, Place, s3_endpoint, s3_region
 from skep.spark.lake.rows import DATA_KEY, FIRST, KEPT
-from skep.spark.lake.table import MESSAGES, Folder, LakeChange
+from skep.spark.lake.table import COMMIT_TRIES, MESSAGES, Folder, LakeChange, LakeTakenError
 
 CATALOG_FILE = "catalog.db"
 NAMESPACE = "skep"
@@ -129,7 +129,7 @@ class IcebergLake:
             self._catalog = _catalog(root, self._named)
         self._opened: Table | None = None
         self._state = TableState(tenant=tenant)
-        self._look()
+        self.refresh()
 
     def through(self, queue: str) -> int | None:
         return self._state.through.get(queue)
@@ -140,41 +140,64 @@ class IcebergLake:
     def generation_of(self, queue: str) -> int:
         return self._state.generations.get(queue, FIRST)
 
+    def refresh(self) -> None:
+        with closing(self._catalog), _reaching(self.root):
+            try:
+                table = self._catalog.load_table(self._name)
+            except NoSuchTableError:
+                return
+        self._check(table)
+        self._opened, self._state = table, _state(table)
+
     def plan(self) -> FilePlan:
         if self._opened is not None:
             _check_partitions(self._opened)
         return FilePlan(self._data(), "part", COLUMNS)
 
     def commit(self, change: LakeChange) -> None:
-        """Commit files together with the last seqs. Refused when another process has written meanwhile."""
-        state = TableState(
-            tenant=self._tenant, through=self._state.through | dict(change.through),
-            logs=self._state.logs | dict(change.logs),
-            generations=self._state.generations | {q: n for q, n in change.generations.items() if n != FIRST},
-        )  # fmt: skip
+        """Commit files together with the last seqs."""
         with closing(self._catalog):
-            table = self._opened or self._made()
-            transaction, snapshot_id = self._prepared(table, change, state)
-            try:
-                transaction.commit_transaction()
-            except Exception as error:  # the clients of catalogs have errors of their own
-                table.refresh()
-                if table.snapshot_by_id(snapshot_id) is None:
-                    raise self._taken() if isinstance(error.__cause__, CommitFailedException) else error from None
-        self._opened, self._state = table, _state(table)
+            for _ in range(COMMIT_TRIES):
+                if self._has_committed(table := self._newest(), change):
+                    # Where another run has archived other queues, this one has not seen it yet.
+                    self._opened, self._state = table, _changed(self._state, change)
+                    return
+        raise LakeTakenError(self.root)
 
-    def _prepared(self, table: Table, change: LakeChange, state: TableState) -> tuple[Transaction, int]:
+    def _has_committed(self, table: Table, change: LakeChange) -> bool:
+        """Try a commit; false when another process was quicker."""
+        transaction, snapshot_id = self._prepared(table, change)
+        try:
+            transaction.commit_transaction()
+        except Exception as error:  # the clients of catalogs have errors of their own
+            table.refresh()
+            if table.snapshot_by_id(snapshot_id) is None:
+                if isinstance(error.__cause__, CommitFailedException):
+                    return False
+                raise error from None
+        return True
+
+    def _newest(self) -> Table:
+        """The table as it is now; made if there is none."""
+        if self._opened is None:
+            return self._made()
+        self._opened.refresh()
+        return self._opened
+
+    def _prepared(self, table: Table, change: LakeChange) -> tuple[Transaction, int]:
         """A transaction to be committed, and the snapshot that the table has then."""
         removed = {file.uri for file in change.removed}
         queues = {file.queue for file in change.removed}
         old = [one for one in self._data_files(table, queues) if one.file_path in removed] if removed else []
-        if _state(table) != self._state or len(old) != len(removed):
-            raise self._taken()
+        newest = _state(table)
+        moved = any(_position(newest, queue) != _position(self._state, queue) for queue in change.through)
+        if moved or len(old) != len(removed):
+            raise LakeTakenError(self.root)
         transaction = table.transaction()
         if any(name not in table.schema().column_names for name in COLUMNS):  # a table of an earlier version
             with transaction.update_schema() as evolved:
                 evolved.union_by_name(SCHEMA)
-        noted = {STATE: msgspec_json.encode(state).decode()}
+        noted = {STATE: msgspec_json.encode(_changed(newest, change)).decode()}
         if TableProperties.DEFAULT_NAME_MAPPING not in table.properties:
             # Our files have names of columns, and no numbers.
             names = transaction.table_metadata.schema().name_mapping
@@ -220,16 +243,6 @@ class IcebergLake:
         for place in gone:
             place.delete()
         return len(gone)
-
-    def _look(self) -> None:
-        """Read the table, if there is one."""
-        with closing(self._catalog), _reaching(self.root):
-            try:
-                table = self._catalog.load_table(self._name)
-            except NoSuchTableError:
-                return
-        self._check(table)
-        self._opened, self._state = table, _state(table)
 
     def _check(self, table: Table) -> None:
         """Check that the table is that of this lake and tenant."""
@@ -283,9 +296,6 @@ class IcebergLake:
                 "Rewrite these files first, for example with Spark's rewrite_data_files, and delete with skep lake forget",
             )
         return [task.file for task in tasks]
-
-    def _taken(self) -> SkepError:
-        return SkepError(Code.INVALID_REQUEST, f"another run is writing to {self.root}; wait for it, or end it")
 
 
 def _names(catalog: str | None) -> tuple[str, str]:
@@ -377,6 +387,19 @@ def _catalog(root: Place, named: str | None) -> Catalog:
 
 def _state(table: Table) -> TableState:
     return msgspec_json.decode(table.properties[STATE], type=TableState)
+
+
+def _position(state: TableState, queue: str) -> tuple[int | None, ...]:
+    """How far a queue is."""
+    return state.through.get(queue), state.logs.get(queue), state.generations.get(queue)
+
+
+def _changed(state: TableState, change: LakeChange) -> TableState:
+    """How far a table is after a commit."""
+    return TableState(
+        tenant=state.tenant, through=state.through | dict(change.through), logs=state.logs | dict(change.logs),
+        generations=state.generations | {q: n for q, n in change.generations.items() if n != FIRST},
+    )  # fmt: skip
 
 
 def _described(table: Table, transaction: Transaction, added: Sequence[str]) -> Iterable[DataFile]:

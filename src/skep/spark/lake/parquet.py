@@ -77,6 +77,9 @@ class ParquetLake:
     def generation_of(self, queue: str) -> int:
         return self._state.generations.get(queue, FIRST)
 
+    def refresh(self) -> None:
+        """There is nothing to look for: no other process writes."""
+
     def plan(self) -> FilePlan:
         aside = self._own / "staging"
         aside.delete_all()

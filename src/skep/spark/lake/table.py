@@ -7,8 +7,10 @@ seq says what comes next.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -21,12 +23,16 @@ from skep.spark.lake.tasks import FileRows, RowSource, written
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 MESSAGES = "messages"
 SMALL_BYTES = 32 * 1024**2
 MANY_FILES = 8
 """From so many small files on, a folder is compacted."""
 FOLDERS_AT_ONCE = 64
 """The most folders that are compacted in one commit."""
+COMMIT_TRIES = 20
+"""How often a commit is tried while other processes commit something else at the same moment."""
 MADE_BY = "skep pipeline run archive makes one as soon as a queue has messages, in the same run if it is named before"
 Folder = tuple[str, str]
 """A queue and a day."""
@@ -56,6 +62,13 @@ class Archived(NamedTuple):
     through: int
 
 
+class LakeTakenError(SkepError):
+    """Another process has changed what a commit was made from."""
+
+    def __init__(self, root: Place) -> None:
+        super().__init__(Code.INVALID_REQUEST, f"another run is writing to {root}; wait for it, or end it")
+
+
 class LakeView(Protocol):
     """The table of messages as readers see it."""
 
@@ -82,11 +95,16 @@ class Lake(Protocol):
     def generation_of(self, queue: str) -> int:
         """The number of that log: 1, and one more each time the queue was deleted and made anew."""
 
+    def refresh(self) -> None:
+        """Look again how far the queues are, and which files there are: in an object store other processes commit, too."""
+
     def plan(self) -> FilePlan:
         """Where and how the files of the next commit are written."""
 
     def commit(self, change: LakeChange) -> None:
-        """Commit atomically. Refused when another run has committed meanwhile."""
+        """Commit atomically. Refused (`LakeTakenError`) when another run has archived one of these queues since the last look, or has
+        replaced one of the files that go. What else was committed meanwhile stays, and is no hindrance.
+        """
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
         """The files of some folders or queues, or all files."""
@@ -119,6 +137,7 @@ def compact(spark: SparkSession, lake: Lake, folders: Collection[Folder] | None 
     """Join the small files of a folder where there are many, in some folders or in all; return by how many files there are fewer.
     Large files stay as they are.
     """
+    lake.refresh()
     small: dict[tuple[Folder, int | None], list[LakeFile]] = defaultdict(list)
     for file in lake.files(folders):
         if file.bytes < SMALL_BYTES:
@@ -127,7 +146,10 @@ def compact(spark: SparkSession, lake: Lake, folders: Collection[Folder] | None 
     fewer = 0
     for first in range(0, len(groups), FOLDERS_AT_ONCE):
         part = groups[first : first + FOLDERS_AT_ONCE]
-        fewer += rewrite(spark, lake, part)
+        try:
+            fewer += rewrite(spark, lake, part)
+        except LakeTakenError:  # who forgets messages, or compacts, has replaced some: a later run looks again
+            log.info("files of %s were replaced by another run; they are compacted later", lake.root)
     return fewer
 
 
@@ -143,13 +165,27 @@ def upgrade(spark: SparkSession, lake: Lake) -> int:
 def rewrite(spark: SparkSession, lake: Lake, groups: Sequence[Sequence[LakeFile]]) -> int:
     """Write the rows of each group of files anew, in one commit; return by how many files there are fewer."""
     old = [file for files in groups for file in files]
-    made = check_seen(written(spark, [FileRows(files) for files in groups], lake.plan()))
+    with undisturbed(lake, old):
+        made = check_seen(written(spark, [FileRows(files) for files in groups], lake.plan()))
     if sum(file.rows for file in made) != sum(file.rows for file in old):
         raise SkepError(
             Code.INTERNAL, f"rewriting {len(old)} files of {lake.root} would have changed its rows; it is as it was"
         )
     lake.commit(LakeChange(added=made, removed=old))
     return len(old) - len(made)
+
+
+@contextmanager
+def undisturbed(lake: Lake, files: Collection[LakeFile]) -> Iterator[None]:
+    """Read files of the table. If that fails, and another process has replaced some of them, the error is LakeTakenError."""
+    try:
+        yield
+    except Exception as error:
+        lake.refresh()
+        there = {file.uri for file in lake.files(queues={file.queue for file in files})}
+        if all(file.uri in there for file in files):
+            raise
+        raise LakeTakenError(lake.root) from error
 
 
 def check_seen(files: list[LakeFile]) -> list[LakeFile]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from skep.errors import Code, SkepError
 from skep.spark.lake.reading import frame_of
-from skep.spark.lake.table import Folder, append, compact, upgrade
+from skep.spark.lake.table import Folder, LakeTakenError, append, compact, undisturbed, upgrade
 from skep.spark.pipelines.archive import COMPARED, compared
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset, server_dataset
 from skep.spark.running.failing import FailedQueues, is_of_a_queue
@@ -17,9 +18,14 @@ from skep.spark.running.forgetting import forget_as_the_log
 from skep.spark.running.record import Stage
 from skep.wire.log import LogBoundsResponse as Bounds
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
 ONCE = "every message is in the lake, once"
 SEVERAL_QUEUES = 2
 """When so many queues are all other queues than before, that is no accident."""
+VERIFY_TRIES = 5
+"""How often the files are looked up anew when another run has replaced some of them."""
 RANGES = "queue string, generation int, after bigint, through bigint"
 
 
@@ -40,6 +46,7 @@ class PassWork(Struct):
 def run_archive(context: Context) -> None:
     """Archive the logs up to their present ends, then compact the lake and verify the new messages."""
     with context.stage("archive") as stage:
+        context.lake.refresh()
         rewritten = upgrade(context.spark, context.lake)
         stage.note = f"{rewritten} files brought into the present format" if rewritten else ""
         failed = FailedQueues(context, stage)
@@ -197,8 +204,7 @@ def verify(
     logged = context.inputs.messages(COMPARED, start, end, fails=False)
     ranges = [(queue, work.generations[queue], start[queue], seq) for queue, seq in end.items()]
     meant = context.spark.createDataFrame(ranges, RANGES)
-    kept = frame_of(context.spark, context.lake.files(folders), ("queue", "generation", "seq", "message_id"))
-    rows = compared(logged, kept, meant).orderBy("queue").collect()
+    rows = _compared(context, logged, meant, folders)
     wrong = [row for row in rows if row["missing"] or row["doubled"]]
     shown = [*wrong, *(row for row in rows if not row["missing"] and not row["doubled"])][:MOST_ROWS_SHOWN]
     columns = ("queue", "in the log", "in the lake", "missing", "doubled")
@@ -212,6 +218,21 @@ def verify(
         return
     figures = f"{sum(row['log'] for row in rows):,} messages of {len(rows):,} queues were compared"
     context.check(stage, ONCE, not wrong, figures)
+
+
+def _compared(
+    context: Context, logged: DataFrame, meant: DataFrame, folders: Collection[Folder] | None, tries: int = VERIFY_TRIES
+) -> list[Row]:
+    """What `compared` finds in some folders of the lake, by queue."""
+    files = context.lake.files(folders)
+    kept = frame_of(context.spark, files, ("queue", "generation", "seq", "message_id"))
+    try:
+        with undisturbed(context.lake, files):
+            return compared(logged, kept, meant).orderBy("queue").collect()
+    except LakeTakenError:  # who forgets messages has deleted some of these files
+        if not tries:
+            raise
+    return _compared(context, logged, meant, folders, tries - 1)
 
 
 def _report_progress(context: Context, end: Mapping[str, int]) -> None:
