@@ -3,6 +3,9 @@
 A pass writes the changed folders anew, aside or (in an object store) under names of its own, and then the note, which names the files
 that come and go: that is the commit. Only then are files moved and deleted; if that is interrupted, the next pass does the rest. A
 pass that is killed before its note counts for nothing, and the next one computes the same rows again.
+
+In a folder, the lake is locked. In an object store, a pass takes a turn before it writes, and another one that names its note: that is
+the commit there. A run that another one has overtaken is refused, and what it wrote does not count.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from msgspec import Struct, field
 from skep.spark.lake.files import escaped
 from skep.spark.lake.frames import columns_of_file, read_parts, write_frame
 from skep.spark.lake.place import OWN, Place
+from skep.spark.lake.table import LakeTakenError
 from skep.spark.running.inputs import Activity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REACH = "_reach.json"
+    from skep.spark.lake.turns import Turns
+
+REACH, REACH_OF = "_reach.json", "_reach-{}.json"
+"""The note; in an object store each pass has its own."""
 
 
 class TableReach(Struct, kw_only=True, frozen=True):
@@ -76,24 +83,41 @@ class KeptTable:
         self._spark = spark
         self._own = root / OWN
         self._fresh = self._own / f"fresh-{name}"
-        self._intent = self._own / f"writing-{name}.json"
         self.place = root / name
         self.folder = folder
+        self._turns = None if root.is_local else self._turns_of(name)
         self._recover()
+
+    def _turns_of(self, name: str) -> Turns:
+        from skep.spark.lake.turns import Turns
+
+        return Turns(self._own / f"turns-{name}", self.place)
 
     def reach(self) -> TableReach | None:
         """How far the table reaches; None when there is no note."""
         try:
-            return msgspec.json.decode((self.place / REACH).read_bytes(), type=TableReach)
+            return msgspec.json.decode(self._noted().read_bytes(), type=TableReach)
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
+    def _noted(self) -> Place:
+        """The note of the last pass that was committed."""
+        done = "" if self._turns is None else self._turns.last.done
+        return self.place / (REACH_OF.format(done) if done else REACH)
+
     def has_rows(self) -> bool:
-        return any("/" in self.place.below(found.place) for found in self.place.below_it(".parquet"))
+        return bool(self._files())
+
+    def _files(self) -> list[Place]:
+        """The files in folders, without those of a pass that is not committed."""
+        found = [one.place for one in self.place.below_it(".parquet") if "/" in self.place.below(one.place)]
+        if self._turns is None or not self._turns.last.is_open:
+            return found
+        return [place for place in found if self._turns.last.began not in place.name]
 
     def rows(self, like: DataFrame) -> DataFrame:
         """The rows, with the folders as a column; none when the table is empty or has other columns."""
-        files = [found.place for found in self.place.below_it(".parquet") if "/" in self.place.below(found.place)]
+        files = self._files()
         if not files or {**columns_of_file(files[0]), self.folder: "string"} != dict(like.dtypes):
             return self._spark.createDataFrame([], like.schema)
         return read_parts(self._spark, [place.uri for place in files], like.schema, self.folder)
@@ -102,8 +126,7 @@ class KeptTable:
         """Replace the contents of some folders by these rows, then write the note, which names the files that come and go."""
         pass_id = uuid4().hex
         aside = self._fresh if self.place.is_local else self.place
-        if not self.place.is_local:
-            self._intent.write_whole(msgspec.json.encode(pass_id))
+        self._begin(pass_id)
         before = {found.place for found in self.place.below_it(".parquet")}
         self._fresh.delete_all()
         made = write_frame(rows, aside, self.folder, pass_id)
@@ -114,7 +137,7 @@ class KeptTable:
             for place in before
             if (name := self.place.below(place)).partition("/")[0] in changed or "/" not in name
         ]
-        self._note(
+        self._commit(
             msgspec.structs.replace(
                 reach, pass_id=pass_id,
                 moves=[self._fresh.below(part.place) for part in made] if self.place.is_local else [],
@@ -123,22 +146,44 @@ class KeptTable:
         )  # fmt: skip
         self._recover()
 
+    def _begin(self, pass_id: str) -> None:
+        """Take the turn of a pass in an object store, and take back one that was killed: from now on it could not commit."""
+        if self._turns is None:
+            return
+        before = self._turns.last
+        self._turns.take(pass_id, before.done)
+        if before.is_open:
+            self._take_back(before.began)
+
+    def _take_back(self, pass_id: str) -> None:
+        """Delete what a pass wrote that is not committed."""
+        for found in self.place.below_it():
+            if pass_id in found.place.name:
+                found.place.delete()
+
+    def _commit(self, reach: TableReach) -> None:
+        """Write the note of a pass."""
+        if self._turns is None:
+            self._note(reach)
+            return
+        before = self._noted()
+        (self.place / REACH_OF.format(reach.pass_id)).write_whole(msgspec.json.encode(reach))
+        try:
+            self._turns.take(reach.pass_id, reach.pass_id)
+        except LakeTakenError:
+            self._take_back(reach.pass_id)
+            raise
+        before.delete()
+
     def _note(self, reach: TableReach) -> None:
-        (self.place / REACH).write_whole(msgspec.json.encode(reach))
+        self._noted().write_whole(msgspec.json.encode(reach))
 
     def _recover(self) -> None:
-        """Finish the last pass, whose note is written, or take back one that was killed before. Each step may have been done before."""
+        """Finish the last pass, whose note is written. Each step may have been done before."""
         reach = self.reach()
-        if self._intent.exists():
-            began = msgspec.json.decode(self._intent.read_bytes(), type=str)
-            if reach is None or reach.pass_id != began:
-                for found in self.place.below_it(".parquet"):
-                    if began in found.place.name:
-                        found.place.delete()
         if reach is not None and (reach.moves or reach.removals):
             for name in reach.moves:
                 (self._fresh / name).move(self.place / name)
             for name in reach.removals:
                 (self.place / name).delete()
             self._note(msgspec.structs.replace(reach, moves=[], removals=[]))
-        self._intent.delete()
