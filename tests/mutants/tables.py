@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     Mutant,
     access,
+    cloud_events,
     encryption,
     engine,
     http,
@@ -34,6 +35,7 @@ TABLES: dict[str, list[Mutant]] = {
     "http": http.MUTANTS,
     "sqs": sqs.MUTANTS,
     "webhooks": webhooks.MUTANTS,
+    "cloud events": cloud_events.MUTANTS,
     "access": access.MUTANTS,
     "workers": workers.MUTANTS,
     "lake commits": lake_commits.MUTANTS,

@@ -19,6 +19,7 @@ from skep.spec.ir import (
     Emit,
     Encoding,
     Entity,
+    EventMode,
     ExtraFields,
     Fairness,
     Idempotency,
@@ -108,7 +109,13 @@ def deliveries(**address: st.SearchStrategy[str]) -> st.SearchStrategy[Deliver]:
     """Deliveries to an address, or to what a variable says."""
     headers = tables(texts, queue_names)
     return st.builds(
-        Deliver, **address, headers=headers, headers_env=headers, secret_env=variables, timeout_seconds=durations
+        Deliver,
+        **address,
+        headers=headers,
+        headers_env=headers,
+        secret_env=variables,
+        timeout_seconds=durations,
+        cloudevents=st.none() | st.sampled_from(EventMode),
     )
 
 

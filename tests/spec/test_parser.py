@@ -12,6 +12,7 @@ from skep.spec.ir import (
     Deliver,
     Emit,
     Encoding,
+    EventMode,
     Fairness,
     Idempotency,
     IdempotencySource,
@@ -93,7 +94,7 @@ app Everything {
       timeout: 5s
     }
   }
-  queue Chat { deliver: env "CHAT_URL" { timeout: 5s } }
+  queue Chat { deliver: env "CHAT_URL" { timeout: 5s, cloudevents: structured } }
   queue Audit {}
   webhook Shop {
     command: Order.Place { id: payload.id, lines: payload.lines }
@@ -159,6 +160,9 @@ def test_everything_that_can_be_said_is_read() -> None:
         headers_env={"Authorization": "MAIL_TOKEN", "x-key": "MAIL_KEY"},
         secret_env=["NEW", "OLD"],
         timeout_seconds=5.0,
+    )
+    assert app.queues["Chat"].deliver == Deliver(
+        url_env="CHAT_URL", timeout_seconds=5.0, cloudevents=EventMode.STRUCTURED
     )
 
 

@@ -53,6 +53,13 @@ class Fairness(StrEnum):
     TENANT = "tenant"
 
 
+class EventMode(StrEnum):
+    """How a delivery is a CloudEvent: attributes as headers, or all in the body."""
+
+    BINARY = "binary"
+    STRUCTURED = "structured"
+
+
 class IdempotencySource(StrEnum):
     """The source of the deduplication key: an expression, a header, the hash of the body, or none."""
 
@@ -90,6 +97,7 @@ class Deliver(_Part, frozen=True):
     """An outbound webhook: the URL that messages are posted to, or the environment variable that holds it.
 
     ``headers_env`` names a variable for each header with a secret value. Several secrets are for rotation: each of them signs.
+    With ``cloudevents`` each message is sent as an event.
     """
 
     url: str = ""
@@ -98,6 +106,7 @@ class Deliver(_Part, frozen=True):
     headers_env: dict[str, str] = {}
     secret_env: list[str] = []
     timeout_seconds: float = DELIVER_TIMEOUT_SECONDS
+    cloudevents: EventMode | None = None
 
 
 class RateLimit(_Part, frozen=True):

@@ -15,6 +15,7 @@ from skep.spec.ir import (
     Check,
     CommandCall,
     Deliver,
+    EventMode,
     ExtraFields,
     Fairness,
     Idempotency,
@@ -239,12 +240,14 @@ def _deliver(reading: Reading, entry: Entry, path: Path) -> Deliver | None:
     reading.spans[path] = reading.spans[(*path, "url")] = reading.spans[(*path, "url_env")] = entry.value.span
     found: dict[str, object] = reading.read(entry.value, _read_address) or {}
     block = entry.block or Block([])
-    for part in reading.entries(block, ("headers", "headers_env", "secret_env", "timeout"), "deliver"):
+    for part in reading.entries(block, ("headers", "headers_env", "secret_env", "timeout", "cloudevents"), "deliver"):
         if part.name in ("headers", "headers_env"):
             headers = reading.block(part, (*path, part.name))
             found[part.name] = _headers(reading, headers, (*path, part.name)) if headers else None
         elif part.name == "secret_env":
             found["secret_env"] = reading.value(part, (*path, "secret_env"), read_strings)
+        elif part.name == "cloudevents":
+            found["cloudevents"] = reading.value(part, (*path, "cloudevents"), word_of(*EventMode))
         else:
             found["timeout_seconds"] = reading.value(part, (*path, "timeout_seconds"), read_duration)
     if "url" not in found and "url_env" not in found:

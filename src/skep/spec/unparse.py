@@ -165,6 +165,8 @@ def _deliver(deliver: Deliver) -> Entry:
         entries.append(_value("secret_env", _strings(deliver.secret_env)))
     if deliver.timeout_seconds != _DEFAULTS[3].timeout_seconds:
         entries.append(_value("timeout", print_duration(deliver.timeout_seconds)))
+    if deliver.cloudevents is not None:
+        entries.append(_value("cloudevents", deliver.cloudevents))
     address = quoted(deliver.url) if deliver.url_env is None else f"env {quoted(deliver.url_env)}"
     return _value("deliver", address, entries or None)
 

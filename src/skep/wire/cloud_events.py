@@ -134,11 +134,8 @@ def headers_of(attributes: Mapping[str, str], *, has_data: bool) -> dict[str, st
 
 def attributes_in(headers: Mapping[str, str]) -> dict[str, str]:
     """The attributes in a message's headers; what cannot be an attribute is left out."""
-    found = {
-        name.removeprefix(PREFIX): value
-        for name, value in headers.items()
-        if name.startswith(PREFIX) or name in TRACING
-    }
+    found = {name.removeprefix(PREFIX): value for name, value in headers.items() if name.startswith(PREFIX)}
+    found |= {name: headers[name] for name in TRACING if name in headers}
     return {name: value for name, value in found.items() if is_attribute_name(name) and is_attribute_text(value)}
 
 

@@ -78,7 +78,9 @@ class Deliverer:
         given = deliver.headers | {
             name: secrets.read(variable, SecretKind.HEADER) for name, variable in deliver.headers_env.items()
         }
-        self._headers = {} if self._target.credentials is None else {"authorization": self._target.credentials}
+        self._headers = {"user-agent": f"skep/{__version__}"}
+        if self._target.credentials is not None:
+            self._headers["authorization"] = self._target.credentials
         self._headers |= {name.lower(): value for name, value in given.items() if name.lower() not in _OURS}
         self._timeout_seconds = deliver.timeout_seconds
         self._clock = clock
@@ -86,9 +88,15 @@ class Deliverer:
         self._resolve = resolve
         self._context = context or (ssl.create_default_context() if self._target.secure else None)
 
-    async def deliver(self, message_id: str, body: bytes, content_type: str | None = None) -> DeliveryOutcome:
-        """Post one message. Nothing is raised: every failure is an outcome."""
-        headers = self._signed(message_id, body, content_type)
+    async def deliver(
+        self, message_id: str, body: bytes, content_type: str | None = None, event: Mapping[str, str] | None = None
+    ) -> DeliveryOutcome:
+        """Post one message; ``event`` are the headers of one that is a CloudEvent. Nothing is raised: every failure is an outcome."""
+        headers = {"content-type": content_type or _JSON, **self._headers}
+        if event is not None:  # one without data has no content type
+            del headers["content-type"]
+            headers |= event
+        headers |= self._signed(message_id, body)
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 return self._judged(await self._post(headers, body))
@@ -104,15 +112,9 @@ class Deliverer:
         address = await address_of(target.host, target.port, self._resolve, allow_private=self._allow_private)
         return await post(target, address, headers, body, context=self._context)
 
-    def _signed(self, message_id: str, body: bytes, content_type: str | None) -> dict[str, str]:
+    def _signed(self, message_id: str, body: bytes) -> dict[str, str]:
         timestamp = self._clock.now() // MICROS_PER_SECOND
-        headers = {
-            "content-type": content_type or _JSON,
-            "user-agent": f"skep/{__version__}",
-            **self._headers,
-            "webhook-id": message_id,
-            "webhook-timestamp": str(timestamp),
-        }
+        headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
         if self._keys:
             headers["webhook-signature"] = " ".join(sign(key, message_id, timestamp, body) for key in self._keys)
         return headers

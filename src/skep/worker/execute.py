@@ -30,6 +30,7 @@ from skep.spec import off_loop
 from skep.wire.messages import Ack, AckStatus, PoppedMessage
 from skep.wire.times import to_datetime
 from skep.worker.acks import LOST, completed, failed, given_up, refused, writable
+from skep.worker.cloud_events import event_post
 from skep.worker.committing import commit_pushes
 from skep.worker.delivery import Deliverer, DeliveryOutcome, Result
 from skep.worker.endpoints import Breaker
@@ -144,8 +145,13 @@ class Execution:
         return failed(message, error_text(error))
 
     async def _deliver(self, deliverer: Deliverer, source: Source, message: PoppedMessage) -> Done:
-        body = payload_bytes(message.payload, message.content_type)
-        outcome = await deliverer.deliver(message.id, body, message.content_type)
+        deliver = self._plan.spec.deliver
+        if deliver is None or deliver.cloudevents is None:
+            body = payload_bytes(message.payload, message.content_type)
+            outcome = await deliverer.deliver(message.id, body, message.content_type)
+        else:
+            post = event_post(deliver.cloudevents, message, source.tenant)
+            outcome = await deliverer.deliver(message.id, post.body, event=post.headers)
         breaker = self.breaker(source)
         assert breaker is not None
         await breaker.report(outcome)
