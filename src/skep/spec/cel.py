@@ -135,6 +135,10 @@ class _Parser:
     def members(self, node: Node) -> Node:
         while True:
             token = self.peek()
+            if token.kind == "{":
+                raise TextError(token.at, "there are no messages of protobuf to make here", 'a map like {"a": 1}')
+            if token.kind in (".", "[") and self.tokens[self.position + 1].kind == "?":
+                raise TextError(token.at + 1, "there are no optional values", "has(a.b) ? a.b : …")
             if token.kind == ".":
                 self.take()
                 if self.peek().kind == "quoted":

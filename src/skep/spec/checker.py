@@ -15,7 +15,7 @@ from skep.spec.ast import Bound, Comprehension, FunctionCall, ListOf, Literal, M
 from skep.spec.faults import TextError
 from skep.spec.instants import parse_zone
 from skep.spec.patterns import check_pattern
-from skep.spec.signatures import FUNCTIONS, OPERATORS, PARTS, Signature
+from skep.spec.signatures import FUNCTIONS, LEFT_OUT, OPERATORS, PARTS, Signature
 from skep.spec.types import (
     BOOL,
     FLOAT,
@@ -68,8 +68,17 @@ def _check(node: Node, scope: Scope, bindings: Bindings) -> Node:
         case Comprehension():
             return _check_comprehension(node, scope, bindings)
         case FunctionCall():
+            _check_space(node, scope)
             arguments = tuple(_check(argument, scope, bindings) for argument in node.arguments)
             return _check_call(msgspec.structs.replace(node, arguments=arguments))
+
+
+def _check_space(node: FunctionCall, scope: Scope) -> None:
+    """Refuse functions with a name before a dot, as CEL's other extensions have."""
+    space = node.arguments[0] if node.member else None
+    if isinstance(space, Variable) and space.name not in scope and node.function not in FUNCTIONS:
+        what = f"there is neither a field {space.name!r} nor a function '{space.name}.{node.function}' here"
+        raise TextError(space.at, what, _near(space.name, scope))
 
 
 def _type_of(value: object) -> Type:
@@ -181,6 +190,8 @@ def _check_call(node: FunctionCall) -> Node:
 def _check_function(node: FunctionCall) -> Type:
     signatures = FUNCTIONS.get(node.function)
     if signatures is None:
+        if (reason := LEFT_OUT.get(node.function)) is not None:
+            raise TextError(node.at, f"there is no function {node.function!r} here: {reason}")
         raise TextError(node.at, f"there is no function {node.function!r}", _near(node.function, FUNCTIONS))
     usable = [signature for signature in signatures if (signature.member if node.member else signature.plain)]
     if not usable:

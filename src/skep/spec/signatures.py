@@ -87,3 +87,11 @@ FUNCTIONS: dict[str, list[Signature]] = {
     **{name: _member(TIME, INT) + _member(TIME, STRING, INT) for name in OF_TIME},
     **{name: _member(TIME, INT) + _member(TIME, STRING, INT) + _member(DURATION, INT) for name in OF_BOTH},
 }
+
+LEFT_OUT = {
+    "bytes": "JSON has no bytes",
+    "uint": "JSON has no unsigned numbers",
+    "type": "every expression is checked against the spec's types",
+    "format": "string(v) and + make texts",
+}
+"""Functions of CEL that are left out, with the reason."""
