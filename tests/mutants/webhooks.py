@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import Mutant
 
 SIGNATURES = "tests/webhooks/test_signatures.py"
+KEYS = "tests/webhooks/test_standard_keys.py"
 SENDERS = "tests/webhooks/test_senders.py -k 'not postgres'"
 RECEIVING = "tests/webhooks/test_receiving.py -k 'not postgres'"
 
@@ -33,7 +34,7 @@ MUTANTS = [
     Mutant(
         "signatures: any number of signatures is compared",
         "webhooks/signatures.py",
-        "        if seen > SIGNATURES_MAX:\n",
+        "        if seen > most:\n",
         "        if seen < 0:\n",
         SIGNATURES,
     ),
@@ -106,6 +107,90 @@ MUTANTS = [
         "        if len(times) != 1:\n",
         "        if not times:\n",
         SIGNATURES,
+    ),
+    Mutant(
+        "signatures: what a private key has not signed is taken",
+        "spec/standard_keys.py",
+        "        except InvalidSignature:\n            return False\n",
+        "        except InvalidSignature:\n            return True\n",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: a public key is taken for a secret",
+        "spec/standard_keys.py",
+        '        return _public_key(_decoded(variable, text, PUBLIC_PREFIX, "a public key"), variable)\n',
+        '        return Secret(_decoded(variable, text, PUBLIC_PREFIX, "a public key"))  # type: ignore[return-value]\n',
+        KEYS,
+    ),
+    Mutant(
+        "signatures: a public key verifies, and is a secret beside",
+        "webhooks/signatures.py",
+        "        if not _matches(shared, [key.digest(content) for key in secrets]):\n",
+        "        raw = [Secret(key.key.public_bytes_raw()) for key in public]\n        if not _matches(shared, [key.digest(content) for key in [*secrets, *raw]]):\n",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: any number of signatures by keys is verified",
+        "webhooks/signatures.py",
+        "64, name, KEY_SIGNATURES_MAX) if public",
+        "64, name) if public",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: only the first public key counts",
+        "webhooks/signatures.py",
+        "for signature in by_key for key in public)",
+        "for signature in by_key for key in public[:1])",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: only the first signature by a key counts",
+        "webhooks/signatures.py",
+        "for signature in by_key for key in public)",
+        "for signature in by_key[:1] for key in public)",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: the id of a standard webhook is not signed",
+        "spec/standard_keys.py",
+        '    return f"{message_id}.{timestamp}.".encode() + body\n',
+        '    return f"{timestamp}.".encode() + body\n',
+        KEYS,
+    ),
+    Mutant(
+        "signatures: a public key of any length is read",
+        "spec/standard_keys.py",
+        "    if len(key) != KEY_BYTES:\n",
+        "    key = key[:KEY_BYTES].ljust(KEY_BYTES)\n    if len(key) != KEY_BYTES:\n",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: a private key with another's public key signs",
+        "spec/standard_keys.py",
+        '    if key[KEY_BYTES:] not in (b"", private.public_key().public_bytes_raw()):\n',
+        '    if key[KEY_BYTES:] == b"?":\n',
+        KEYS,
+    ),
+    Mutant(
+        "signatures: we sign with a short secret",
+        "spec/standard_keys.py",
+        "    if not OWN_BYTES_MIN <= len(key) <= OWN_BYTES_MAX:\n",
+        "    if len(key) > OWN_BYTES_MAX:\n",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: we sign with a secret that is too long for the standard",
+        "spec/standard_keys.py",
+        "    if not OWN_BYTES_MIN <= len(key) <= OWN_BYTES_MAX:\n",
+        "    if len(key) < OWN_BYTES_MIN:\n",
+        KEYS,
+    ),
+    Mutant(
+        "signatures: only the first of our keys signs",
+        "worker/delivery.py",
+        " for key in self._keys)\n",
+        " for key in self._keys[:1])\n",
+        "tests/worker/test_delivery.py -k signed",
     ),
     Mutant(
         "signatures: an id that nobody signed tells repeats",

@@ -10,7 +10,9 @@ import time
 from email.utils import formatdate
 from pathlib import Path
 
+import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook
 
 from skep.clock import ManualClock, SystemClock, seconds
@@ -18,14 +20,15 @@ from skep.errors import Code, SkepError
 from skep.runtime.loop import run
 from skep.spec.endpoint import endpoint_name
 from skep.spec.ir import Deliver
+from skep.spec.standard_keys import new_pair
 from skep.worker.addresses import address_of, is_public
 from skep.worker.delivery import Deliverer, Result
 from tests.worker.receiver import OK, answer, receiver
 
 ID = "0190a7c4-9d7e-7a3b-8a44-0f0e6c5b1a2d"
 SECRETS = {
-    "NEW": "whsec_" + base64.b64encode(b"a new and long secret").decode(),
-    "OLD": base64.b64encode(b"an old one, and longer").decode().rstrip("="),
+    "NEW": "whsec_" + base64.b64encode(b"a new secret, 24 bytes..").decode(),
+    "OLD": base64.b64encode(b"an old one, which is longer").decode().rstrip("="),
 }
 
 
@@ -47,6 +50,23 @@ async def test_a_delivery_is_signed_so_that_either_secret_verifies_it() -> None:
     assert got.headers["webhook-id"] == ID
     for secret in SECRETS.values():
         Webhook(secret).verify(got.body, got.headers)
+
+
+async def test_a_delivery_is_signed_by_secrets_and_by_keys_in_one_header() -> None:
+    (first, public), (second, other) = new_pair(), new_pair()
+    environment = {"KEY": first, "NEXT": second, "SECRET": SECRETS["NEW"]}
+    spec = Deliver(url="http://127.0.0.1/", secret_env=["KEY", "SECRET", "NEXT"])
+    async with receiver() as there:
+        one = Deliverer(msgspec.structs.replace(spec, url=there.url), environment, SystemClock(), allow_private=True)
+        assert (await one.deliver(ID, b'{"a": 1}')).result is Result.DELIVERED
+    (got,) = there.received
+    signatures = got.headers["webhook-signature"].split()
+    assert [signature.partition(",")[0] for signature in signatures] == ["v1a", "v1", "v1a"]
+    Webhook(SECRETS["NEW"]).verify(got.body, got.headers)
+    signed = f"{ID}.{got.headers['webhook-timestamp']}.".encode() + got.body
+    for key, signature in ((public, signatures[0]), (other, signatures[2])):
+        verifier = Ed25519PublicKey.from_public_bytes(base64.b64decode(key.removeprefix("whpk_")))
+        verifier.verify(base64.b64decode(signature.removeprefix("v1a,")), signed)
 
 
 async def test_bytes_that_are_no_text_are_signed_as_they_are() -> None:
@@ -317,7 +337,8 @@ async def test_address_and_headers_come_from_the_environment_or_a_file(tmp_path:
         ({"ADDRESS": "https://a.example/"}, "the environment has neither TOKEN nor TOKEN_FILE"),
         ({"ADDRESS": "https://a.example/", "TOKEN": "s3cret\r\nX: y"}, "what TOKEN holds cannot be a header's value"),
         ({"ADDRESS": "https://a.example/", "TOKEN_FILE": "/nowhere"}, "the file of TOKEN_FILE cannot be read"),
-        ({"ADDRESS": "https://a.example/", "TOKEN": "a", "KEY": "c2hvcnQ="}, "the secret in KEY is too short"),
+        ({"ADDRESS": "https://a.example/", "TOKEN": "a", "KEY": "c2hvcnQ="}, "the secret in KEY has 5 bytes"),
+        ({"ADDRESS": "https://a.example/", "TOKEN": "a", "KEY": "whpk_c2hvcnQ="}, "KEY holds a public key"),
     ],
 )
 def test_a_secret_that_cannot_be_used_is_refused_at_the_start_and_not_told(

@@ -10,7 +10,7 @@ import msgspec
 from skep.model import DeadReason
 from tests.worker.place import Place
 
-CHAT_SECRET = "whsec_bm90IGEgdmVyeSBnb29kIHNlY3JldA=="
+CHAT_SECRET = "whsec_bm90IGEgdmVyeSBnb29kIHNlY3JldCwgYnV0IGxvbmc="
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

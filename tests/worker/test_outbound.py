@@ -15,7 +15,7 @@ from skep.worker.endpoints import FAILURES, REST_SECONDS
 from tests.worker.place import Place
 from tests.worker.receiver import OK, Receiver, answer, receiver
 
-SECRET = "whsec_" + base64.b64encode(b"a secret of ours").decode()
+SECRET = "whsec_" + base64.b64encode(b"a secret of ours, 24 long").decode()
 
 
 def notices(place: Place, there: Receiver, host: str = "127.0.0.1") -> skep.App:

@@ -42,7 +42,7 @@ SECTIONS: dict[str, list[Command]] = {
     ],
     "Specs and apps": [
         ("spec", "skep.cli.spec:spec_app", "Check, format, plan, apply and export specs."),
-        ("webhook", "skep.cli.webhooks:webhook_app", "See which requests webhooks refused, and why."),
+        ("webhook", "skep.cli.webhooks:webhook_app", "See what webhooks refused, and why; make secrets and keys."),
         ("entity", "skep.cli.entities:entity_app", "Look at entities and their events."),
         ("work", "skep.cli.work:work", "Run a worker of an app: pop, run commands, deliver, settle."),
     ],

@@ -1,4 +1,4 @@
-"""`skep webhook`: see why webhooks refuse requests."""
+"""`skep webhook`: why webhooks refuse requests, and new secrets and keys of Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from skep.cli.connection import ServerOptions
-from skep.cli.output import Columns, print_rows
+from skep.cli.output import Columns, print_lines, print_rows
 
 if TYPE_CHECKING:
     from skep.wire.refusals import RefusalView
 
-webhook_app = App(name="webhook", help="See which requests webhooks refused, and why.", help_format="plaintext")
+webhook_app = App(name="webhook", help="See which requests webhooks refused, and why; make secrets and keys.", help_format="plaintext")
 
 
 @webhook_app.command
@@ -29,6 +29,32 @@ def refusals(webhook: str, /, *, to: ServerOptions = ServerOptions()) -> None:
     """
     with to.open() as client:
         print_rows(to, client.refusals(webhook), REFUSED, empty=f"the webhook {webhook!r} has refused nothing")
+
+
+@webhook_app.command
+def secret() -> None:
+    """Print a new secret of Standard Webhooks, for deliveries that a receiver verifies with the same secret. Skep does not keep it.
+
+    For example:
+        export NOTIFY_SECRET=$(skep webhook secret)
+    """
+    from skep.spec.standard_keys import new_secret
+
+    print_lines([new_secret()])
+
+
+@webhook_app.command
+def pair() -> None:
+    """Print a new pair of keys of Standard Webhooks: the private key, which signs, and the public key, for those who verify.
+
+    Skep does not keep them.
+
+    For example:
+        skep webhook pair
+    """
+    from skep.spec.standard_keys import new_pair
+
+    print_lines(new_pair())
 
 
 REFUSED: Columns[RefusalView] = {

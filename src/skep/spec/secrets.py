@@ -2,12 +2,11 @@
 
 Where the environment has no such variable, `NAME_FILE` may name a file with the secret, as container platforms mount them.
 A short secret could be guessed from one signature, so it is refused.
+The keys of Standard Webhooks are read by `skep.spec.standard_keys`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from pathlib import Path as FilePath
@@ -17,12 +16,10 @@ from msgspec import Struct
 from skep.spec.endpoint import is_address
 from skep.spec.ir import App, Deliver, Scheme
 from skep.spec.problems import Path, Spans, SpecProblem, located
+from skep.spec.standard_keys import check_length, signing_key, verifying_key
 
-SECRET_BYTES_MIN = 16
-"""128 bits. On GitHub users choose the secret; all other senders make longer ones."""
 FILE_BYTES_MAX = 64 * 1024
 FILE_SUFFIX = "_FILE"
-BASE64_PREFIX = "whsec_"
 
 
 class SecretKind(Enum):
@@ -30,8 +27,10 @@ class SecretKind(Enum):
 
     TEXT = auto()
     """The key of an HMAC, as it is written."""
-    BASE64 = auto()
-    """The key of Standard Webhooks: base64, with or without its prefix."""
+    VERIFYING = auto()
+    """What verifies Standard Webhooks: the sender's secret, or its public key."""
+    SIGNING = auto()
+    """What signs Standard Webhooks: a secret or a private key of ours."""
     HEADER = auto()
     """The value of a header."""
     ADDRESS = auto()
@@ -70,7 +69,7 @@ def secret_uses(app: App) -> list[SecretUse]:
 
 def secret_kind(scheme: Scheme) -> SecretKind:
     """The kind of secret that a signature scheme uses."""
-    return SecretKind.BASE64 if scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
+    return SecretKind.VERIFYING if scheme is Scheme.STANDARD_WEBHOOKS else SecretKind.TEXT
 
 
 def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUse]:
@@ -80,7 +79,7 @@ def delivery_uses(deliver: Deliver | None, path: Path = ()) -> Iterator[SecretUs
     if deliver.url_env is not None:
         yield SecretUse(deliver.url_env, SecretKind.ADDRESS, (*path, "url_env"))
     for variable in deliver.secret_env:
-        yield SecretUse(variable, SecretKind.BASE64, (*path, "secret_env"))
+        yield SecretUse(variable, SecretKind.SIGNING, (*path, "secret_env"))
     for header, variable in deliver.headers_env.items():
         yield SecretUse(variable, SecretKind.HEADER, (*path, "headers_env", header))
 
@@ -122,9 +121,11 @@ def read_secret(use: SecretUse, environment: Mapping[str, str]) -> str:
     secret = environment.get(variable) or _from_file(variable, environment)
     match use.kind:
         case SecretKind.TEXT:
-            _check_length(variable, secret.encode())
-        case SecretKind.BASE64:
-            _check_length(variable, key_of(variable, secret))
+            check_length(variable, secret.encode())
+        case SecretKind.VERIFYING:
+            verifying_key(variable, secret)
+        case SecretKind.SIGNING:
+            signing_key(variable, secret)
         case SecretKind.HEADER:
             if not secret.isprintable() or not secret.isascii():
                 raise ValueError(f"what {variable} holds cannot be a header's value: plain ASCII, and one line")
@@ -132,18 +133,6 @@ def read_secret(use: SecretUse, environment: Mapping[str, str]) -> str:
             if not is_address(secret):
                 raise ValueError(f"what {variable} holds is not an address like https://host/path")
     return secret
-
-
-def key_of(variable: str, secret: str) -> bytes:
-    """The key in a secret of Standard Webhooks; ValueError when it is not base64."""
-    text = secret.removeprefix(BASE64_PREFIX)
-    try:
-        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if not key:
-        raise ValueError(f"{variable} is not a secret of Standard Webhooks, which is {BASE64_PREFIX} and base64")
-    return key
 
 
 def _from_file(variable: str, environment: Mapping[str, str]) -> str:
@@ -159,10 +148,3 @@ def _from_file(variable: str, environment: Mapping[str, str]) -> str:
     if not text:
         raise ValueError(f"the file of {variable}{FILE_SUFFIX} is empty")
     return text
-
-
-def _check_length(variable: str, key: bytes) -> None:
-    if len(key) < SECRET_BYTES_MIN:
-        raise ValueError(
-            f"the secret in {variable} is too short: it has {len(key)} bytes, and {SECRET_BYTES_MIN} are the least"
-        )

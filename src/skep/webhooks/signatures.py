@@ -11,16 +11,14 @@ import base64
 import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import assert_never
-
-from standardwebhooks import Webhook
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.spec import effective_verify
 from skep.spec.ir import Algorithm, Encoding, Scheme, Verify
 from skep.spec.secrets import SecretUse, read_secret, secret_kind
+from skep.spec.standard_keys import PublicKey, Secret, VerifyingKey, signed_content, verifying_key
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in small letters, as they came."""
@@ -29,6 +27,8 @@ Verifier = Callable[[Headers, bytes, Instant], None]
 
 SIGNATURES_MAX = 16
 """The most signatures in one header that are checked. A sender that rotates its secrets sends two."""
+KEY_SIGNATURES_MAX = 4
+"""The same for signatures by a key: to verify one takes as long as to compare a thousand others, and longer for a large body."""
 TIMESTAMP_DIGITS = 12
 _DIGEST_BYTES = {Algorithm.SHA1: 20, Algorithm.SHA256: 32, Algorithm.SHA512: 64}
 
@@ -65,7 +65,8 @@ def compile_verifier(verify: Verify | None, environment: Mapping[str, str]) -> V
         case Scheme.SLACK:
             return _slack(keys, verify.tolerance_seconds)
         case Scheme.STANDARD_WEBHOOKS:
-            return _standard([Webhook(secret) for secret in secrets], verify.tolerance_seconds)
+            named = zip(verify.secret_env, secrets, strict=True)
+            return _standard([verifying_key(name, text) for name, text in named], verify.tolerance_seconds)
     assert_never(verify.scheme)
 
 
@@ -132,18 +133,26 @@ def _slack(keys: Sequence[bytes], tolerance_seconds: float) -> Verifier:
     return verify
 
 
-def _standard(signers: Sequence[Webhook], tolerance_seconds: float) -> Verifier:
-    """``v1,… v1,…`` of id, time and body. The library signs. We check the age ourselves, since the library asks the machine's clock."""
+def _standard(keys: Sequence[VerifyingKey], tolerance_seconds: float) -> Verifier:
+    """``v1,… v1a,…`` of id, time and body. A v1 is compared with our secrets alone, and a v1a verified with public keys alone."""
+    secrets = [key for key in keys if isinstance(key, Secret)]
+    public = [key for key in keys if isinstance(key, PublicKey)]
+    forms = ["v1, and 32 bytes in base64"] * bool(secrets) + ["v1a, and 64 bytes in base64"] * bool(public)
 
     def verify(headers: Headers, body: bytes, now: Instant) -> None:
         family = _family(headers)
         names = id_name, time_name, name = [family + part for part in ("id", "timestamp", "signature")]
         raw_id, raw_time, signatures = [_needed(headers, name.encode(), name) for name in names]
-        id_, time = _text(raw_id, id_name), _timestamp(raw_time, time_name)
-        given = _given(signatures.split(), b"v1,", _from_base64, 32, name, "v1, and 32 bytes in base64")
+        id_, time, parts = _text(raw_id, id_name), _timestamp(raw_time, time_name), signatures.split()
+        shared = _signatures(parts, b"v1,", _from_base64, 32, name) if secrets else []
+        by_key = _signatures(parts, b"v1a,", _from_base64, 64, name, KEY_SIGNATURES_MAX) if public else []
+        if not shared and not by_key:
+            raise _malformed(name, ", or ".join(forms))
         _check_age(time, now, tolerance_seconds)
-        at, data = datetime.fromtimestamp(time, UTC), _text(body, "body")
-        _compare(given, [base64.b64decode(signer.sign(id_, at, data)[3:]) for signer in signers])
+        _text(body, "body")
+        content = signed_content(id_, time, body)
+        if not _matches(shared, [key.digest(content) for key in secrets]):
+            _check(any(key.verifies(signature, content) for signature in by_key for key in public))
         _check_other_ids(headers, raw_id)
 
     return verify
@@ -167,11 +176,19 @@ def _check_other_ids(headers: Headers, signed: bytes) -> None:
 
 
 def _compare(given: Sequence[bytes], expected: Sequence[bytes]) -> None:
+    _check(_matches(given, expected))
+
+
+def _matches(given: Sequence[bytes], expected: Sequence[bytes]) -> bool:
     matches = False
     for signature in given:
         for digest in expected:
             matches |= hmac.compare_digest(signature, digest)
-    if not matches:
+    return matches
+
+
+def _check(is_right: bool) -> None:
+    if not is_right:
         raise SkepError(
             Code.SIGNATURE_INVALID,
             "the signature does not match: the sender has another secret, or the body was changed",
@@ -188,9 +205,24 @@ def _needed(headers: Headers, name: bytes, shown: str) -> bytes:
 def _given(
     parts: Sequence[bytes], start: bytes, decode: Callable[[bytes], bytes], size: int, header: str, form: str
 ) -> list[bytes]:
+    """The signatures among the parts of a header, at least one."""
+    found = _signatures(parts, start, decode, size, header)
+    if not found:
+        raise _malformed(header, form)
+    return found
+
+
+def _signatures(
+    parts: Sequence[bytes],
+    start: bytes,
+    decode: Callable[[bytes], bytes],
+    size: int,
+    header: str,
+    most: int = SIGNATURES_MAX,
+) -> list[bytes]:
     """The signatures among the parts of a header: those with the start of our version.
 
-    One that cannot be any is passed over when there are others, as one of another version is.
+    One that cannot be any is passed over, as one of another version is.
     """
     found, seen = [], 0
     for part in parts:
@@ -198,16 +230,14 @@ def _given(
         if not text.startswith(start):
             continue
         seen += 1
-        if seen > SIGNATURES_MAX:
-            raise SkepError(Code.SIGNATURE_MALFORMED, f"{header} has more than {SIGNATURES_MAX} signatures")
+        if seen > most:
+            raise SkepError(Code.SIGNATURE_MALFORMED, f"{header} has more than {most} signatures of one version")
         try:
             signature = decode(text[len(start) :])
         except (binascii.Error, ValueError):
             continue
         if len(signature) == size:
             found.append(signature)
-    if not found:
-        raise _malformed(header, form)
     return found
 
 

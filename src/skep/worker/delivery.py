@@ -6,9 +6,6 @@ Delivery is at least once: the message's id goes along as ``webhook-id``, so tha
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import ssl
 from collections.abc import Mapping
 from datetime import datetime
@@ -22,7 +19,8 @@ from skep.clock import MICROS_PER_SECOND, Clock, Instant, seconds
 from skep.errors import Code, SkepError
 from skep.spec.endpoint import endpoint_name
 from skep.spec.ir import Deliver
-from skep.spec.secrets import SecretKind, SecretUse, key_of, read_secret
+from skep.spec.secrets import SecretKind, SecretUse, read_secret
+from skep.spec.standard_keys import signed_content, signing_key
 from skep.worker.addresses import Resolve, address_of, look_up
 from skep.worker.posting import Answered, Target, post
 
@@ -74,7 +72,7 @@ class Deliverer:
         url = deliver.url if deliver.url_env is None else secrets.read(deliver.url_env, SecretKind.ADDRESS)
         self._target = Target.of(url)
         self.url = endpoint_name(url)
-        self._keys = [key_of(name, secrets.read(name, SecretKind.BASE64)) for name in deliver.secret_env]
+        self._keys = [signing_key(name, secrets.read(name, SecretKind.SIGNING)) for name in deliver.secret_env]
         given = deliver.headers | {
             name: secrets.read(variable, SecretKind.HEADER) for name, variable in deliver.headers_env.items()
         }
@@ -116,7 +114,8 @@ class Deliverer:
         timestamp = self._clock.now() // MICROS_PER_SECOND
         headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
         if self._keys:
-            headers["webhook-signature"] = " ".join(sign(key, message_id, timestamp, body) for key in self._keys)
+            content = signed_content(message_id, timestamp, body)
+            headers["webhook-signature"] = " ".join(key.sign(content) for key in self._keys)
         return headers
 
     def _judged(self, answer: Answered) -> DeliveryOutcome:
@@ -156,12 +155,6 @@ class _Secrets:
             return read_secret(SecretUse(variable, kind, ()), self._environment)
         except ValueError as error:
             raise SkepError(Code.INVALID_SETTING, str(error), variable=variable) from None
-
-
-def sign(key: bytes, message_id: str, timestamp: int, body: bytes) -> str:
-    """A signature of Standard Webhooks, over bytes as they are sent."""
-    signed = hmac.new(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256)
-    return f"v1,{base64.b64encode(signed.digest()).decode()}"
 
 
 def _told(answer: Answered) -> str:
