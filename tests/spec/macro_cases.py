@@ -79,6 +79,7 @@ MACROS_OF_TWO = [
     refused("numbers.transformMap(i, n, n)", "goes over a map", TWO),
     refused("numbers.transformList(n, n * 2)", "does not belong"),
     refused("numbers.transformList(i, n)", "does not belong"),
+    refused("headers.transformMapEntry(k, v, {v: k})", "transformMap keeps the keys", why="not needed so far"),
     refused("numbers.all(i, i, true)", "both variables"),
     refused("numbers.all(i, 1, true)", "does not belong"),
     refused("numbers.filter(i, n, true)", "does not belong"),

@@ -35,6 +35,8 @@ from skep.spec.types import (
 )
 
 NAMES_COMPARED = 1_000
+_SIGNS = frozenset({"==", "!=", "in", "[]", "?:"})
+"""Operators that are checked by rules of their own."""
 
 Scope = Mapping[str, Type]
 Bindings = dict[int, Type]
@@ -68,17 +70,23 @@ def _check(node: Node, scope: Scope, bindings: Bindings) -> Node:
         case Comprehension():
             return _check_comprehension(node, scope, bindings)
         case FunctionCall():
-            _check_space(node, scope)
+            _check_known(node, scope)
             arguments = tuple(_check(argument, scope, bindings) for argument in node.arguments)
             return _check_call(msgspec.structs.replace(node, arguments=arguments))
 
 
-def _check_space(node: FunctionCall, scope: Scope) -> None:
-    """Refuse functions with a name before a dot, as CEL's other extensions have."""
+def _check_known(node: FunctionCall, scope: Scope) -> None:
+    """Refuse a function that there is not, before its arguments, which may make no sense without it."""
+    name = node.function
+    if name in FUNCTIONS or name in OPERATORS or name in _SIGNS:
+        return
+    if (reason := LEFT_OUT.get(name)) is not None:
+        raise TextError(node.at, f"there is no function {name!r} here: {reason}")
     space = node.arguments[0] if node.member else None
-    if isinstance(space, Variable) and space.name not in scope and node.function not in FUNCTIONS:
-        what = f"there is neither a field {space.name!r} nor a function '{space.name}.{node.function}' here"
+    if isinstance(space, Variable) and space.name not in scope:  # math.greatest, for one
+        what = f"there is neither a field {space.name!r} nor a function '{space.name}.{name}' here"
         raise TextError(space.at, what, _near(space.name, scope))
+    raise TextError(node.at, f"there is no function {name!r}", _near(name, FUNCTIONS))
 
 
 def _type_of(value: object) -> Type:
@@ -188,11 +196,7 @@ def _check_call(node: FunctionCall) -> Node:
 
 
 def _check_function(node: FunctionCall) -> Type:
-    signatures = FUNCTIONS.get(node.function)
-    if signatures is None:
-        if (reason := LEFT_OUT.get(node.function)) is not None:
-            raise TextError(node.at, f"there is no function {node.function!r} here: {reason}")
-        raise TextError(node.at, f"there is no function {node.function!r}", _near(node.function, FUNCTIONS))
+    signatures = FUNCTIONS[node.function]
     usable = [signature for signature in signatures if (signature.member if node.member else signature.plain)]
     if not usable:
         spelling = f"value.{node.function}(…)" if signatures[0].member else f"{node.function}(value)"
