@@ -61,6 +61,21 @@ def test_dead_letters_go_back_to_where_they_died(sqs: Sqs, suffix: str) -> None:
     assert sqs.fails("cancel_message_move_task", TaskHandle=handle) == "ResourceNotFoundException"
 
 
+def test_more_bytes_than_one_push_carries_are_moved(sqs: Sqs) -> None:
+    dead = sqs.create("dead")
+    policy = json.dumps({"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 1})
+    url = sqs.create("q", VisibilityTimeout=1, RedrivePolicy=policy)
+    bodies = [f"{n}" * 1_000_000 for n in range(9)]  # a push carries 8 MiB
+    for body in bodies:
+        sqs.send(url, body)
+    while sqs.receive(url):
+        sqs.pass_seconds(2)
+    sqs.client.start_message_move_task(SourceArn=sqs.arn(dead))
+    assert until(sqs, sqs.arn(dead), "COMPLETED", "FAILED")["ApproximateNumberOfMessagesMoved"] == 9
+    assert sorted(sqs.bodies(url)) == bodies
+    assert sqs.attributes(dead)["ApproximateNumberOfMessages"] == "0"
+
+
 def test_dead_letters_go_to_another_queue_and_not_those_that_were_deleted(sqs: Sqs) -> None:
     dead, url = dead_letters(sqs, 3)
     other = sqs.create("other")

@@ -12,6 +12,7 @@ import base64
 import binascii
 import uuid
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 import structlog
@@ -201,23 +202,30 @@ class _Mover:
             deliveries = (await self._engine.pop(wanted)).deliveries
             if not deliveries:
                 return MoveStatus.COMPLETED
-            await self._move_some(deliveries)
-            self._move = msgspec.structs.replace(self._move, moved=self._move.moved + len(deliveries))
+            await self._move_taken(deliveries)
             if not await self._tell(MoveStatus.RUNNING):
                 return MoveStatus.CANCELLED
             if rate is not None:
                 await self._engine.sleep_until(Instant(began + seconds(len(deliveries) / rate)))
 
-    async def _move_some(self, deliveries: Sequence[Delivery]) -> None:
-        """Push and delete messages, in one transaction; what cannot be moved is given back."""
+    async def _move_taken(self, deliveries: Sequence[Delivery]) -> None:
+        """Move messages, in as many transactions as their bytes need; what cannot be moved is given back."""
+        left = deliveries
         try:
-            messages = [_message(one, await self._target(one)) for one in deliveries]
-            outcome = await self._engine.transact([one.settlement() for one in deliveries], messages, json_checked=True)
-        except BaseException:
-            self._engine.give_back(deliveries)
-            raise
+            while left:
+                piece = _fitting(left, self._engine.settings.limits.request_bytes)
+                await self._move_together(piece)
+                left = left[len(piece) :]
+                self._move = msgspec.structs.replace(self._move, moved=self._move.moved + len(piece))
+        finally:
+            if left:
+                self._engine.give_back(left)
+
+    async def _move_together(self, deliveries: Sequence[Delivery]) -> None:
+        """Push and delete messages, in one transaction."""
+        messages = [_message(one, await self._target(one)) for one in deliveries]
+        outcome = await self._engine.transact([one.settlement() for one in deliveries], messages, json_checked=True)
         if not outcome.committed:
-            self._engine.give_back(deliveries)
             refused = next((one for one in outcome.pushed.results if one.code not in (None, Code.BATCH_REFUSED)), None)
             stale = any(one.status is SettleStatus.REFUSED for one in outcome.settled)
             raise SkepError(Code.INTERNAL, refused.reason or "refused" if refused else "stale" if stale else "refused")
@@ -246,6 +254,12 @@ class _Mover:
 
         await self._queues.change_note(self._source, told)
         return goes_on
+
+
+def _fitting(deliveries: Sequence[Delivery], most_bytes: int) -> Sequence[Delivery]:
+    """The first messages that one push may carry together; the first in any case."""
+    sizes = accumulate(len(one.payload) + len(one.headers or b"") for one in deliveries)
+    return deliveries[: max(1, sum(size <= most_bytes for size in sizes))]
 
 
 def _message(one: Delivery, target: QueueKey) -> NewMessage:
