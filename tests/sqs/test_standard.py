@@ -189,6 +189,24 @@ def test_attributes_of_messages_come_back_as_they_were_sent(sqs: Sqs) -> None:
     assert "Attributes" not in message
 
 
+@pytest.mark.parametrize("name", ["traceparent", "tracestate", "baggage", "Content-Type"])
+def test_an_attribute_with_the_name_of_a_header_is_an_attribute(sqs: Sqs, name: str) -> None:
+    url = sqs.create()
+    given = {name: {"DataType": "String", "StringValue": "no valid one"}}
+    sent = sqs.send(url, MessageAttributes=given)
+    [message] = sqs.receive(url)
+    assert message["MessageAttributes"] == given
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+
+
+def test_a_message_group_is_told_of_a_standard_queue_too(sqs: Sqs) -> None:
+    url = sqs.create()
+    sqs.send(url, "1", MessageGroupId="customer-1")
+    sqs.send(url, "2")
+    told = {one["Body"]: one["Attributes"].get("MessageGroupId") for one in sqs.receive(url)}
+    assert told == {"1": "customer-1", "2": None}
+
+
 def test_the_digest_of_attributes_is_that_of_the_sdk(sqs: Sqs) -> None:
     """The digest of one known message, as SQS documents its computation."""
     url = sqs.create()
@@ -213,6 +231,7 @@ def test_a_redriven_message_goes_to_the_dead_letter_queue(sqs: Sqs) -> None:
     assert (letter["Body"], letter["MessageId"]) == ("poison", sent["MessageId"])
     assert letter["Attributes"]["DeadLetterQueueSourceArn"] == sqs.arn(url)
     assert letter["MessageAttributes"]["a"]["StringValue"] == "1"
+    assert letter["Attributes"]["ApproximateReceiveCount"] == "3"  # in all queues
     sqs.delete(dead, letter)
     sources = sqs.client.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"]
     assert sources == [url]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,20 @@ def test_what_was_pushed_is_received(sqs: Sqs) -> None:
     assert kind == ("Content-Type", {"DataType": "String", "StringValue": "application/octet-stream"})
     sqs.delete(url, *by_body.values())
     assert popped(sqs) == []
+
+
+def test_headers_that_no_attribute_can_be_are_told_as_such_that_can(sqs: Sqs) -> None:
+    """Whoever pushes natively may have any text in a header, and say any type of it."""
+    url = sqs.create()
+    types = {"weird": "Weird", "untrue": "Binary", "nothing": "Binary", "gone": "String"}
+    headers = {"weird": "1", "untrue": "no Base64!", "nothing": "", "sqs-attributes": json.dumps(types)}
+    sqs.api.push("q", 1, headers=headers)
+    sqs.api.push("q", 2, headers={"control": "a\x01b"})
+    told = {one["Body"]: one["MessageAttributes"] for one in sqs.receive(url)}
+    assert told == {
+        "1": {name: {"DataType": "String", "StringValue": headers[name]} for name in ("weird", "untrue")},
+        "2": {"control": {"DataType": "Binary", "BinaryValue": b"a\x01b"}},
+    }
 
 
 def test_the_groups_of_a_fifo_queue_are_partitions(sqs: Sqs) -> None:

@@ -40,6 +40,7 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
 _UNFIT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _XRAY = re.compile(r"1-([0-9a-f]{8})-([0-9a-f]{24})", re.ASCII)
 _SPAN = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_KINDS = ("String", "Number", "Binary")
 _OWN = frozenset({TYPES, TRACE_HEADER, PRODUCER, FIRST_PRODUCER})
 _LOWERED = frozenset(name.lower() for name in _OWN)
 
@@ -122,7 +123,7 @@ def _checked(name: str, value: AttributeValue) -> int:
     ):
         raise invalid("MessageAttributeName", name, "it has characters or a beginning that is reserved.")
     kind = (value.data_type or "").partition(".")[0]
-    if kind not in ("String", "Number", "Binary") or len(value.data_type or "") > NAME_CHARACTERS:
+    if kind not in _KINDS or len(value.data_type or "") > NAME_CHARACTERS:
         raise invalid(
             f"MessageAttributes.{name}.DataType", value.data_type, "the type is String, Number or Binary, or begins so."
         )
@@ -171,18 +172,16 @@ def _long(data: bytes) -> bytes:
     return struct.pack(">I", len(data))
 
 
-def headers_of(attributes: Attributes, trace_header: str | None) -> dict[str, str] | None:
-    """The headers of a message with these attributes; None without any."""
-    if not attributes and trace_header is None:
-        return None
+def headers_of(attributes: Attributes, trace_header: str | None, context: TraceContext | None) -> bytes:
+    """The headers of a message with these attributes. It keeps its own trace, in an attribute or the X-Ray header, rather than the request's."""
     headers = {name: value.binary_value or value.string_value or "" for name, value in attributes.items()}
     headers[TYPES] = encode_headers({name: value.data_type for name, value in attributes.items()}).decode()
     if trace_header is not None:
         headers[TRACE_HEADER] = trace_header
-        context = context_of_xray(trace_header)
-        if context is not None and TRACEPARENT not in headers:
-            headers |= context.headers
-    return headers
+        context = context_of_xray(trace_header) or context
+    if context is not None and TRACEPARENT not in headers:
+        headers = {**context.headers, **headers}
+    return encode_headers(headers)
 
 
 def read_headers(headers: bytes | None) -> dict[str, str]:
@@ -199,18 +198,23 @@ def attributes_of(headers: Mapping[str, str]) -> Attributes:
         except msgspec.DecodeError:
             types = None
         if types is not None:
-            return {name: _value(types[name], headers[name]) for name in types if name in headers}
+            return {name: _value(types[name], headers[name]) for name in types if headers.get(name)}
     return {name: _value("String", value) for name, value in headers.items() if name not in _OWN and value}
 
 
 def _value(kind: str, value: str) -> AttributeValue:
-    if kind.startswith("Binary"):
+    """A header as an attribute. Who pushes natively may say any type, and has values that XML cannot hold: these are told as Binary."""
+    base = kind.partition(".")[0]
+    if base == "Binary":
         try:
             base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
-            return AttributeValue("String", value)
-        return AttributeValue(kind, None, value)
-    return AttributeValue(kind, value)
+            base = ""
+        else:
+            return AttributeValue(kind, None, value)
+    if _UNFIT.search(value) is not None:
+        return AttributeValue("Binary", None, base64.b64encode(value.encode()).decode())
+    return AttributeValue(kind if base in _KINDS else "String", value)
 
 
 def wanted(attributes: Attributes, names: Sequence[str]) -> Attributes:

@@ -26,7 +26,7 @@ from skep.http.sqs.names import MESSAGES_MAX, Handle, account_of, arn, write_han
 from skep.http.sqs.queues import SqsQueue
 from skep.http.sqs.shapes import AttributeValue, ReceiveRequest, ReceiveResult, SqsMessage
 from skep.ids import id_text, minted_at
-from skep.model import Delivery, PopRequest, QueueKey, consumer
+from skep.model import DEFAULT_PARTITION, Delivery, PopRequest, QueueKey, consumer
 from skep.model.key import Verb
 
 WAIT_SECONDS_MAX = 20
@@ -146,11 +146,12 @@ def _system(call: Call, queue: SqsQueue, one: Delivery, headers: dict[str, str])
     shown = {
         "SenderId": headers.get(PRODUCER) or account_of(one.queue.tenant),
         "SentTimestamp": str((one.created_at if sent is None else sent) // MICROS_PER_MS),
-        "ApproximateReceiveCount": str(one.attempt),
+        "ApproximateReceiveCount": str(one.attempt + (0 if one.dead_letter is None else one.dead_letter.attempts)),
     }
+    if queue.is_fifo or one.partition != DEFAULT_PARTITION:
+        shown["MessageGroupId"] = one.partition
     if queue.is_fifo:
         shown["SequenceNumber"] = f"{one.seq:020}"
-        shown["MessageGroupId"] = one.partition
         if one.transaction_id is not None:
             shown["MessageDeduplicationId"] = one.transaction_id
     if (trace := xray_of(headers)) is not None:

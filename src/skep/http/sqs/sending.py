@@ -24,7 +24,6 @@ from skep.http.sqs.message import (
     check_attributes,
     content_type_of,
     content_type_of_long,
-    encode_headers,
     headers_of,
     md5,
     md5_of_attributes,
@@ -176,10 +175,7 @@ async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
     group, dedup_id = _place(sending, entry, body)
     headers = sending.headers
     if given or system:
-        own = headers_of(given, _trace_header(entry))
-        headers = _stamped(
-            with_context(None if own is None else encode_headers(own), sending.context), sending.principal
-        )
+        headers = _stamped(headers_of(given, _trace_header(entry), sending.context), sending.principal)
     message = NewMessage(
         sending.queue.key, body, group, dedup_id, None if headers is None else trace_id_in(headers), headers,
         content_type_of(body) if len(body) <= LONG_BYTES else await content_type_of_long(body), _due_at(sending, entry),
