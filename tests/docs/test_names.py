@@ -111,7 +111,7 @@ def test_every_variable_that_is_named_is_read_somewhere() -> None:
 
 
 def test_the_forwarded_headers_that_are_said_to_be_read_are_read() -> None:
-    from skep.dashboard.links import PREFIX_HEADER
+    from skep.http.request.prefix import PREFIX_HEADER
 
     read = {header.decode() for header in (FORWARDED_FOR, FORWARDED_PROTO, PREFIX_HEADER)}
     said = {name.lower() for _, name in everywhere(r"(X-Forwarded-[A-Z][a-z]+)")}

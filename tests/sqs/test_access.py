@@ -236,8 +236,10 @@ def test_what_is_no_signature_is_refused(closed: Closed, shown: str) -> None:
     assert fault(reply) == "IncompleteSignature"
 
 
-def presigned(closed: Closed, key: SignedKey, queue: str, action: str, expires: int = 60) -> AWSRequest:
-    url = f"{closed.server.url}/sqs/{closed.tenant}/{queue}?Action={action}&Version=2012-11-05&MessageBody=a%20b%2Fc"
+def presigned(
+    closed: Closed, key: SignedKey, queue: str, action: str, expires: int = 60, body: str = "a%20b%2Fc"
+) -> AWSRequest:
+    url = f"{closed.server.url}/sqs/{closed.tenant}/{queue}?Action={action}&Version=2012-11-05&MessageBody={body}"
     request = AWSRequest("GET", url)
     SigV4QueryAuth(Credentials(key.access_key_id, key.secret), "sqs", REGION, expires).add_auth(request)
     return request
@@ -254,6 +256,9 @@ def test_a_presigned_url_is_good_for_its_time(closed: Closed, monkeypatch: pytes
     assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "a b/c"
     request.url = request.url.replace("a%20b", "a%20c")
     assert b"SignatureDoesNotMatch" in closed.send(request).body
+    plus = presigned(closed, key, "q", "SendMessage", body="a%2Bb")
+    plus.url = plus.url.replace("a%2Bb", "a+b")  # to who reads it, this is a space
+    assert b"SignatureDoesNotMatch" in closed.send(plus).body
     for expires in (0, 604_801):
         assert b"IncompleteSignature" in closed.send(presigned(closed, key, "q", "SendMessage", expires)).body
     endless = presigned(closed, key, "q", "SendMessage")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_plus
 
 from skep.clock import MICROS_PER_SECOND, Instant
 
@@ -150,4 +150,5 @@ def _canonical_query(query: str, *, without_signature: bool) -> str:
 
 
 def _encoded(text: str) -> str:
-    return quote(unquote(text), safe=_UNRESERVED)
+    # A plus is a space, as it is to who reads the query; or what says "a+b" could be made to say "a b".
+    return quote(unquote_plus(text), safe=_UNRESERVED)

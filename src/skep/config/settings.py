@@ -473,7 +473,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Meta(
             pattern=r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$",
             description="the path under which a proxy serves this server. The proxy removes it from requests; links of the "
-            "dashboard begin with it, or with the X-Forwarded-Prefix of a request",
+            "dashboard and queue URLs of Amazon SQS begin with it, or with the X-Forwarded-Prefix of a request",
         ),
     ] = ""
     log_format: Annotated[

@@ -17,7 +17,7 @@ import jinja2
 
 import skep
 from skep.dashboard import assets, formats
-from skep.dashboard.links import Links, prefix_of
+from skep.dashboard.links import Links
 from skep.dashboard.notices import told_of
 from skep.dashboard.screens import SCREENS
 from skep.dashboard.snapshots import QueuesSnapshot, Snapshots
@@ -26,6 +26,7 @@ from skep.errors import Code, SkepError
 from skep.http.concerns import failed_calls
 from skep.http.request.call import Answer, Call
 from skep.http.request.permission import READ_LIST, Permission
+from skep.http.request.prefix import prefix_of
 from skep.http.request.route import Parameter
 from skep.http.request.statuses import status_of
 from skep.model import QUEUE_MODE_GROUP, QueueKey

@@ -164,11 +164,12 @@ class HttpApp:
         pages: Pages | None = None,
         gate: Gate | None = None,
         audit_days: float = AUDIT_DAYS,
+        path_prefix: str = "",
     ) -> None:
         """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
 
         ``pages`` are the dashboard, where it is installed. Without a ``gate`` the server asks for no keys. The
-        audit log keeps the calls of admins for ``audit_days``.
+        audit log keeps the calls of admins for ``audit_days``. A proxy serves the server under ``path_prefix``.
         """
         limits = limits or HttpLimits()
         self._limits = limits
@@ -192,7 +193,7 @@ class HttpApp:
             *holder.routes(lambda: self.holder_secret),
             *reference.routes(lambda: self.routes, engine.settings.limits),
         ]
-        self._doors = sqs.routes(engine, self.meter, self.answers, gate, self._audit_seconds)
+        self._doors = sqs.routes(engine, self.meter, self.answers, gate, self._audit_seconds, path_prefix)
         """The routes of interfaces that others have described, so that our document does not."""
         served = [(o, self._endpoint(o, tell_json)) for o in (*self.routes, *self._doors)]
         if pages is not None:

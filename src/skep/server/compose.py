@@ -273,7 +273,7 @@ async def serve(
         if gate is not None and own_token is not None:
             gate.trust(own_token, "skep:run")
         pages = _pages(engine, settings, gate)
-        app = HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, settings.access.audit_days)
+        app = _app(engine, catalogue, settings, tally, functions, pages, gate)
         listeners = [_listener(app, sockets.main, settings, engine, is_guarded=gate is not None)]
         if sockets.queen:
             door = QueenApp(app, engine)
@@ -325,6 +325,19 @@ def _pages(engine: Engine, settings: ServerSettings, gate: Gate | None) -> Pages
         # Said by the server, and not where pages are looked for: a test's or a program's own server prints nothing of it.
         log.info("no dashboard: it needs the extra, pip install 'skep[dashboard]'")
     return pages
+
+
+def _app(
+    engine: Engine,
+    catalogue: Catalogue,
+    settings: ServerSettings,
+    tally: Tally | None,
+    functions: FunctionsByName | None,
+    pages: Pages | None,
+    gate: Gate | None,
+) -> HttpApp:
+    days, prefix = settings.access.audit_days, settings.path_prefix
+    return HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, days, prefix)
 
 
 def _listener(

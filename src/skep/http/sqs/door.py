@@ -12,9 +12,10 @@ from skep.clock import MICROS_PER_MS
 from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.http.request.call import Call
+from skep.http.request.prefix import prefix_of
 from skep.http.sqs.attempts import Attempts
 from skep.http.sqs.faults import missing
-from skep.http.sqs.names import key_of_url
+from skep.http.sqs.names import key_of_url, queue_url
 from skep.http.sqs.queues import SqsQueue, SqsQueues
 from skep.model import QueueKey
 from skep.model.key import Verb
@@ -31,6 +32,12 @@ class SqsDoor(NamedTuple):
     attempts: Attempts
     moving: set[asyncio.Task[None]]
     """The message move tasks that this process carries out."""
+    path_prefix: str
+    """The path under which a proxy serves this server, unless a request names another."""
+
+    def url(self, call: Call, key: QueueKey) -> str:
+        """The URL of a queue, as the caller can reach it."""
+        return queue_url(call, key, prefix_of(call, self.path_prefix))
 
     def now_ms(self) -> int:
         """The present time as SQS tells times."""

@@ -16,7 +16,7 @@ from skep.http.request.call import Call
 from skep.http.sqs import attributes
 from skep.http.sqs.door import SqsDoor, named, queue_of
 from skep.http.sqs.faults import QUEUE_NAME_EXISTS, UNSUPPORTED, SqsError, invalid, missing
-from skep.http.sqs.names import FIFO, arn, queue_url, tenant_of
+from skep.http.sqs.names import FIFO, arn, tenant_of
 from skep.http.sqs.queues import SqsQueue, no_queue
 from skep.http.sqs.shapes import (
     AttributesResult,
@@ -71,7 +71,7 @@ async def create(door: SqsDoor, call: Call, request: CreateQueueRequest) -> Queu
         found = await door.queues.read(key)
         if found.written is not None:
             _check_same(call, found, request.attributes)
-            return QueueUrlResult(queue_url(call, key))
+            return QueueUrlResult(door.url(call, key))
         # Made natively, or by a create of SQS that was cut off: it becomes what is asked for now.
         await door.engine.update_queue(key, attributes.changes(request.attributes, is_fifo=is_fifo))
     await door.queues.change_note(
@@ -82,7 +82,7 @@ async def create(door: SqsDoor, call: Call, request: CreateQueueRequest) -> Queu
             tags={**queue.note.tags, **request.tags},
         ),
     )
-    return QueueUrlResult(queue_url(call, key))
+    return QueueUrlResult(door.url(call, key))
 
 
 def _check_same(call: Call, queue: SqsQueue, asked: Mapping[str, str]) -> None:
@@ -150,7 +150,7 @@ async def find(door: SqsDoor, call: Call, request: GetQueueUrlRequest) -> QueueU
     may = call.principal
     verb = Verb.READ if may is None else next((one for one in Verb if may.may(one, key.tenant, key.name)), Verb.READ)
     call.check(key, verb)
-    return QueueUrlResult(queue_url(call, (await door.queues.get(key)).key))
+    return QueueUrlResult(door.url(call, (await door.queues.get(key)).key))
 
 
 async def list_queues(door: SqsDoor, call: Call, request: ListQueuesRequest) -> QueueUrlsResult:
@@ -162,7 +162,7 @@ async def list_queues(door: SqsDoor, call: Call, request: ListQueuesRequest) -> 
 
     after = max(_after(request.next_token), prefix[:-1])
     found, token = await _page(door.engine, call.tenant, after, request.max_results, matches)
-    return QueueUrlsResult([queue_url(call, key) for key in found], token)
+    return QueueUrlsResult([door.url(call, key) for key in found], token)
 
 
 async def dead_letter_sources(door: SqsDoor, call: Call, request: PageRequest) -> SourceQueuesResult:
@@ -173,7 +173,7 @@ async def dead_letter_sources(door: SqsDoor, call: Call, request: PageRequest) -
         return _buries_in(one, queue.key) and call.may(one.key)
 
     found, token = await _page(door.engine, queue.key.tenant, _after(request.next_token), request.max_results, matches)
-    return SourceQueuesResult([queue_url(call, key) for key in found], token)
+    return SourceQueuesResult([door.url(call, key) for key in found], token)
 
 
 async def sources_of(engine: Engine, key: QueueKey) -> list[QueueKey]:

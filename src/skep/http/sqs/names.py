@@ -39,11 +39,11 @@ def tenant_of(account: str) -> str:
     return DEFAULT_TENANT if account == DEFAULT_ACCOUNT else account
 
 
-def queue_url(call: Call, key: QueueKey) -> str:
-    """The URL of a queue, under the name by which the caller knows this server."""
+def queue_url(call: Call, key: QueueKey, path_prefix: str) -> str:
+    """The URL of a queue, under the name by which the caller knows this server, and behind the ``path_prefix`` of a proxy."""
     host = (call.header(b"host") or b"localhost").decode("latin-1")
-    account = quote(account_of(key.tenant), safe="")
-    return f"{'https' if call.is_https else 'http'}://{host}{PATH}{account}/{quote(key.name, safe='')}"
+    path = f"{path_prefix}{PATH}{quote(account_of(key.tenant), safe='')}/{quote(key.name, safe='')}"
+    return f"{'https' if call.is_https else 'http'}://{host}{path}"
 
 
 def key_of_url(url: str) -> QueueKey:

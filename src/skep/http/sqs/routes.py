@@ -43,14 +43,16 @@ def tell(error: SkepError, call: Call) -> Answer:
     return query_protocol.refusal(shown, fault, request_id)
 
 
-def routes(engine: Engine, meter: Meter, answers: Answers, gate: Gate | None, audit_seconds: float) -> list[Route]:
+def routes(
+    engine: Engine, meter: Meter, answers: Answers, gate: Gate | None, audit_seconds: float, path_prefix: str
+) -> list[Route]:
     """The door's routes. Without a ``gate`` nobody's signature is looked at."""
-    door = SqsDoor(engine, meter, answers, SqsQueues(engine), Attempts(engine), set())
+    door = SqsDoor(engine, meter, answers, SqsQueues(engine), Attempts(engine), set(), path_prefix)
 
     async def handle(call: Call) -> Answer:
         signed = None if gate is None else await examine(gate, call, engine.now())
         body = await call.body()
-        principal = None if gate is None or signed is None else await admit(gate, call, signed, body)
+        principal = None if gate is None or signed is None else await admit(gate, call, signed, body, path_prefix)
         target = call.header(json_protocol.TARGET)
         if target is not None:
             action = json_protocol.action_of(target)

@@ -23,6 +23,7 @@ from skep.access.signature_v4 import (
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.http.request.call import TENANT_HEADER, Call
+from skep.http.request.prefix import prefix_of
 from skep.http.sqs import faults
 from skep.http.sqs.faults import SqsError
 from skep.http.sqs.query_protocol import parameters
@@ -89,14 +90,27 @@ def _check_headers(call: Call, signature: RequestSignature) -> None:
         raise SqsError(faults.WRONG_SIGNATURE, f"These headers must be signed: {', '.join(missing)}.")
 
 
-async def admit(gate: Gate, call: Call, signed: tuple[RequestSignature, str], body: bytes) -> Principal:
+def _paths(call: Call, path_prefix: str) -> list[str]:
+    """The paths that the caller may have signed: that of the request, and before it what a proxy has removed."""
+    path, prefix = call.scope["raw_path"].decode("latin-1"), prefix_of(call, path_prefix)
+    if not prefix:
+        return [path]
+    return [prefix + path, path, *([prefix] if path == "/" else [])]
+
+
+async def admit(
+    gate: Gate, call: Call, signed: tuple[RequestSignature, str], body: bytes, path_prefix: str
+) -> Principal:
     """The principal whose key signed this request."""
     signature, secret = signed
     told = call.header(CONTENT_DIGEST)
     # UNSIGNED-PAYLOAD and signatures of chunks are none of a whole body.
     is_whole = told is None or told.decode("latin-1") == hashlib.sha256(body).hexdigest()
-    path, query = call.scope["raw_path"].decode("latin-1"), call.scope["query_string"].decode("latin-1")
-    if not is_whole or not is_right(signature, secret, call.scope["method"], path, query, call.scope["headers"], body):
+    method, query = call.scope["method"], call.scope["query_string"].decode("latin-1")
+    if not is_whole or not any(
+        is_right(signature, secret, method, path, query, call.scope["headers"], body)
+        for path in _paths(call, path_prefix)
+    ):
         unsigned = "The payload must be signed: X-Amz-Content-Sha256 is not its digest."
         error = SqsError(faults.WRONG_SIGNATURE, WRONG if is_whole else unsigned)
         gate.refused(call.peer, error)
