@@ -7,6 +7,8 @@ from tests.mutants import Mutant
 CATALOGS = "tests/spark/test_iceberg_catalogs.py --all"
 LAKE = "tests/spark/test_lake.py --all"
 FORGET = "tests/spark/test_forget.py --all"
+SEVERAL = "tests/spark/test_several_writers.py --all"
+TURNS = "tests/spark/test_turns.py"
 
 MUTANTS = [
     Mutant(
@@ -19,7 +21,7 @@ MUTANTS = [
     Mutant(
         "Iceberg commits on top of what another run has committed",
         "spark/lake/iceberg.py",
-        "if _state(table) != self._state or len(old) != len(removed):",
+        "if moved or len(old) != len(removed):",
         "if False:",
         f"{CATALOGS} -k 'two_writers and own'",
     ),
@@ -49,13 +51,48 @@ MUTANTS = [
         "spark/lake/delta.py",
         "if not self._still_has(change.removed):",
         "if False:",
-        f"{LAKE} -k 'rewrite_the_same and delta'",
+        f"{SEVERAL} -k 'replaced and delta'",
+    ),
+    Mutant(
+        "a commit of Delta that is overtaken is not tried again",
+        "spark/lake/delta.py",
+        "for _ in range(COMMIT_TRIES):",
+        "for _ in range(1):",
+        f"{SEVERAL} -k 'same_moment and delta'",
+    ),
+    Mutant(
+        "a commit of Iceberg that is overtaken is not tried again",
+        "spark/lake/iceberg.py",
+        "for _ in range(COMMIT_TRIES):",
+        "for _ in range(1):",
+        f"{SEVERAL} -k 'same_moment and iceberg'",
+    ),
+    Mutant(
+        "who has archived one queue takes over how far another run is with the others, in Delta",
+        "spark/lake/delta.py",
+        "{**self._known(), **{",
+        "{**self._newest_marks(), **{",
+        f"{SEVERAL} -k 'another_has_archived_one and delta'",
+    ),
+    Mutant(
+        "who has archived one queue takes over how far another run is with the others, in Iceberg",
+        "spark/lake/iceberg.py",
+        "table, _changed(self._state, change)",
+        "table, _state(table)",
+        f"{SEVERAL} -k 'another_has_archived_one and iceberg'",
+    ),
+    Mutant(
+        "a pass in an object store commits without its turn",
+        "spark/running/keeping.py",
+        "            self._turns.take(reach.pass_id, reach.pass_id)\n",
+        "            self._turns._newest()\n            self._turns.take(reach.pass_id, reach.pass_id)\n",
+        f"{TURNS} --all -k overtaken",
     ),
     Mutant(
         "messages that were forgotten before they came are taken for gone",
         "spark/running/forgetting.py",
-        "        if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]\n",
-        "",
+        " if latest[queue] <= through[queue]}",
+        "}",
         f"{FORGET} -k 'another_run_adds'",
     ),
     Mutant(

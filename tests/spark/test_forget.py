@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from skep.spark.lake import tombstones
 from skep.spark.lake.forgetting import PENDING, TableFile, forget_in_file, forget_rows
 from skep.spark.lake.opening import Format, open_lake
 from skep.spark.lake.place import OWN, place_of
 from skep.spark.lake.table import append
 from skep.spark.lake.tombstones import Seqs
+from skep.spark.running import forgetting
 from tests.spark.conftest import Lake
 from tests.spark.lake_rows import Rows, add, seqs
 from tests.spark.test_lake import USUAL_FIRST, KilledError
@@ -188,3 +190,63 @@ def test_messages_that_another_run_adds_after_they_were_forgotten_leave_the_lake
 
     assert ran(lake, "archive", verify=False).run.error is None
     assert told(lake) == {2, 3}
+
+
+@pytest.mark.slow
+def test_a_driver_holds_few_ranges_however_many_are_forgotten(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def noted(found: dict[str, list[Seqs]]) -> dict[str, list[Seqs]]:
+        held.append(sum(map(len, found.values())))
+        return found
+
+    portions = tombstones.portions
+    monkeypatch.setattr(tombstones, "RANGES_AT_ONCE", 3)
+    monkeypatch.setattr(forgetting, "portions", lambda found: map(noted, portions(found)))
+    monkeypatch.setattr(forgetting, "RANGES_READ", 2)
+    for queue in ("orders", "others"):
+        lake.client.push(queue, [{"n": number, "customer": f"c{number % 2}"} for number in range(10)])
+    assert ran(lake, "archive", verify=False).run.error is None
+
+    done = ran(lake, "forget", where="message.customer == 'c1'").run
+    assert (done.error, done.stages[0].rows_in, done.stages[0].rows_out) == (None, 10, 10)
+    [shown] = done.tables
+    assert [tuple(row) for row in shown.rows[:2]] == [("orders", 1, 2, 2, 1), ("orders", 1, 4, 4, 1)]
+    lake.client.forget("orders", [1, 5, 9])
+    lake.client.forget("others", [3, 7])
+    tried = ran(lake, "forget", dry_run=True).run
+    again = ran(lake, "forget").run
+
+    assert [(run.error, run.stages[0].rows_in) for run in (tried, again)] == [(None, 5)] * 2
+    assert {queue: on_disk(lake.folder / "lake", queue) for queue in ("orders", "others")} == {
+        "orders": {3, 7},
+        "others": {1, 5, 9},
+    }
+    assert max(held) <= 3
+    assert len(held) > 8
+    assert not list((lake.folder / "lake" / OWN).glob("forget*-*"))
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_between_portions_is_finished_by_the_next(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.client.push("orders", [{"n": number, "customer": f"c{number % 2}"} for number in range(10)])
+    assert ran(lake, "archive", verify=False).run.error is None
+    forget = forgetting.forget_everywhere
+    left = [1]
+
+    def killed(*given: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError
+        return forget(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tombstones, "RANGES_AT_ONCE", 2)
+        patched.setattr(forgetting, "forget_everywhere", killed)
+        assert ran(lake, "forget", where="message.customer == 'c1'").run.error is not None
+    assert len(on_disk(lake.folder / "lake")) == 8
+    assert ran(lake, "forget", queues=("orders",), partition="nobody").run.error is None
+    assert on_disk(lake.folder / "lake") == {1, 3, 5, 7, 9}
+    assert [json.loads(bytes(one.payload))["n"] for one in lake.client.messages("orders")] == [0, 2, 4, 6, 8]

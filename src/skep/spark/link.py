@@ -27,6 +27,7 @@ from skep.client import Client
 from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import UnreachableError, error_of
 from skep.client.log_calls import LogCalls, bounds_of_logs, report_progress_of_logs
+from skep.client.message_calls import forgotten_page
 from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport
 from skep.clock import SystemClock
@@ -191,9 +192,13 @@ class Link:
             call = report_progress_of_logs(group, {queue: seqs[queue] for queue in page}, archived=archived)
             self.patiently(partial(self.about(page[0]).run, call))
 
-    def forgotten(self, queue: str, after: int = 0) -> list[TombstoneView]:
-        """The seqs of a queue that were forgotten, those after a position of the list."""
-        return self.patiently(lambda: list(self.client.forgotten(queue, after=after)))
+    def forgotten(self, queue: str, after: int = 0) -> Iterator[TombstoneView]:
+        """The seqs of a queue that were forgotten, those after a position of the list, asked for page by page."""
+        position: int | None = after
+        while position is not None:
+            page = self.patiently(partial(self.client.run, forgotten_page(queue, position)))
+            yield from page.forgotten
+            position = page.after
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
         """The batches of a range, in order, each part from its server. A stream that breaks is requested again from where it broke."""

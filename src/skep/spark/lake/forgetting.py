@@ -55,9 +55,7 @@ def forget_rows(spark: SparkSession, lake: Lake, forgotten: Mapping[str, Sequenc
         found = [file for file in lake.files(queues=forgotten) if _concerned(file, forgotten[file.queue])]
         try:
             for first in range(0, len(found), FILES_AT_ONCE):
-                part = found[first : first + FILES_AT_ONCE]
-                with undisturbed(lake, part):
-                    count += _rewrite(spark, lake, part, forgotten)
+                count += _rewrite(spark, lake, found[first : first + FILES_AT_ONCE], forgotten)
             return count
         except LakeTakenError:  # compaction has replaced some of them: their rows are in other files now
             if not tries_left:
@@ -86,7 +84,8 @@ def _rewrite(
 ) -> int:
     tasks = spark.range(0, len(files), 1, len(files))
     mine = {file.queue: list(forgotten[file.queue]) for file in files}
-    rows = tasks.mapInArrow(partial(_rewrite_task, list(files), mine, lake.plan()), OUTCOME).collect()
+    with undisturbed(lake, files):
+        rows = tasks.mapInArrow(partial(_rewrite_task, list(files), mine, lake.plan()), OUTCOME).collect()
     done = [
         _Rewritten(
             msgspec.json.decode(row["old"], type=LakeFile), msgspec.json.decode(row["made"], type=list[LakeFile]),

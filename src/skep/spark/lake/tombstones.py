@@ -5,7 +5,9 @@ A message that the server has forgotten is in the lake until the next run of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +18,9 @@ from skep.spark.lake.place import OWN, Place
 
 OBEYED = "forgotten.json"
 """The log of each queue, and the position of the last tombstone that the lake has obeyed."""
+
+RANGES_AT_ONCE = 200_000
+"""The most ranges of seqs that a driver holds. Those of a customer may be as many as the messages of that customer."""
 
 
 class Seqs(NamedTuple):
@@ -36,6 +41,16 @@ def obeyed(root: Place) -> dict[str, tuple[int, int]]:
 
 def note_obeyed(root: Place, positions: dict[str, tuple[int, int]]) -> None:
     (root / OWN / OBEYED).write_whole(msgspec.json.encode(positions))
+
+
+def portions(found: Iterable[tuple[str, Seqs]]) -> Iterator[dict[str, list[Seqs]]]:
+    """Ranges of seqs by queue, so many at a time as a driver holds."""
+    left = iter(found)
+    while some := list(islice(left, RANGES_AT_ONCE)):
+        by_queue: dict[str, list[Seqs]] = defaultdict(list)
+        for queue, seqs in some:
+            by_queue[queue].append(seqs)
+        yield dict(by_queue)
 
 
 def is_forgotten(rows: pa.RecordBatch, seqs: Sequence[Seqs]) -> pa.BooleanArray:

@@ -8,7 +8,7 @@ quicker, looks for them in the lake, which had them before.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class LakeIndex:
     """
 
     def __init__(
-        self, lake: LakeOptions, tenant: str, forgotten: Callable[[str, int], Sequence[TombstoneView]]
+        self, lake: LakeOptions, tenant: str, forgotten: Callable[[str, int], Iterable[TombstoneView]]
     ) -> None:
         place = place_of(lake.uri)
         self._open = partial(view_of, place, tenant, lake.catalog)

@@ -1,20 +1,21 @@
 """Run `forget`: messages that a user chooses leave the log and the lake for good, with what computed tables have of them.
 
 Spark finds the messages in the lake, and in the logs what is not in the lake yet, by their places and by an expression over their payloads. From then on only their queues,
-generations and seqs count: these are noted before anything is deleted, so that a run that is killed is finished by the next one,
+generations and seqs count: these are noted, as files of ranges, before anything is deleted, so that a run that is killed is finished by the next one,
 whatever that one is asked to forget. The note has no content of a message but its trace. The server forgets first, and keeps the seqs as tombstones;
 without any choice, the lake forgets what the server has forgotten.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from itertools import chain
 from operator import or_
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow.parquet as pq
 from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pyspark.sql.window import Window
@@ -26,7 +27,7 @@ from skep.spark.lake.frames import write_frame
 from skep.spark.lake.place import OWN, Place
 from skep.spark.lake.reading import frame_of
 from skep.spark.lake.table import MADE_BY
-from skep.spark.lake.tombstones import Seqs, note_obeyed, obeyed
+from skep.spark.lake.tombstones import Seqs, note_obeyed, obeyed, portions
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset
 from skep.spark.running.past import LETTERS
 from skep.spark.running.replaying import KEPT, judge
@@ -34,15 +35,17 @@ from skep.spark.running.typed_table import REJECTS, ROWS, folder_of
 from skep.wire.log import LogBoundsResponse as Bounds
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
     from skep.spark.lake.files import LakeFile
 
 NOTE = "forget.json"
-TRACES = "forget-traces"
-"""The folder with the traces of the messages."""
-RANGES_AT_ONCE = 5_000
+RANGES, TRACES = "forget-ranges", "forget-traces"
+"""The folders with the seqs and the traces of the messages."""
+RANGES_ASKED = 5_000
 """The most ranges of seqs in one request."""
+RANGES_READ = 10_000
+"""The ranges of a file that are read at a time."""
 BY_QUEUE = ("commands", "quarantine")
 """The tables with a folder for each queue, and a row for a message."""
 COMPUTED_ANEW = ("dead_letters",)
@@ -62,42 +65,64 @@ class PresentLog(Struct, frozen=True):
 
 
 class Intent(Struct):
-    """What is being forgotten: the seqs of each queue."""
+    """What is being forgotten."""
 
-    seqs: dict[str, list[Seqs]]
+    ranges: list[str]
+    """The files with the seqs of the messages, as ranges by queue and generation."""
     traces: list[str]
     """The files with the traces of these messages."""
-    logs: dict[str, PresentLog] = {}
-    """The logs of these queues when the messages were found. A queue that was made anew since has none of them."""
+    logs: dict[str, PresentLog]
+    """The logs of the queues when the messages were found. A queue that was made anew since has none of them."""
 
 
 def run_forget(context: Context) -> None:
     """Forget the chosen messages; a dry run only counts and shows them."""
     wishes = context.wishes
     with context.stage("forget") as stage:
-        files = context.lake.files(queues=context.inputs.queues)
-        if not files and not context.lake.files():
+        if not context.lake.files():
             raise SkepError(Code.INVALID_REQUEST, f"there is no lake in {context.root} yet; {MADE_BY}")
         if (left := _left(context)) is not None and not wishes.dry_run:
             stage.note = f"{_forget(context, left):,} messages that an earlier run had begun to forget are gone"
-        logs = _logs(context)
-        rows = (
-            _chosen(context, _everywhere(context, files, logs)) if wishes.chooses else _forgotten_in_log(context, files)
+        files, logs = context.lake.files(queues=context.inputs.queues), _logs(context)
+        found = (
+            [_chosen(context, _everywhere(context, files, logs))]
+            if wishes.chooses
+            else _forgotten_in_log(context, files)
         )
-        found = _seqs(rows)
-        _show(context, found)
-        stage.rows_in = stage.rejected = sum(one.last - one.first + 1 for seqs in found.values() for one in seqs)
-        context.read(lake_dataset(context, "messages", rows=stage.rows_in))
-        if wishes.dry_run or not found:
+        intent, count = _chosen_ranges(context, found, Intent([], [], logs))
+        stage.rows_in = stage.rejected = count
+        context.read(lake_dataset(context, "messages", rows=count))
+        if wishes.dry_run or not count:
             return
-        folder = context.root / OWN / TRACES
-        folder.delete_all()
-        traces = rows.where(F.col("trace_id").isNotNull()).select("trace_id").distinct()
-        named = [part.uri for part in write_frame(traces, folder)]
-        intent = Intent(found, named, {queue: one for queue, one in logs.items() if queue in found})
         (context.root / OWN / NOTE).write_whole(msgspec.json.encode(intent))
         stage.rows_out = _forget(context, intent)
         context.wrote(lake_dataset(context, "messages", rows=stage.rows_out))
+
+
+def _chosen_ranges(context: Context, found: Iterable[DataFrame], intent: Intent) -> tuple[Intent, int]:
+    """Write the seqs and traces of the chosen messages to files, show the first ones, and count all. A dry run writes nothing."""
+    shown: list[Row] = []
+    count = 0
+    if not context.wishes.dry_run:
+        _clear(context)
+    for number, rows in enumerate(found):
+        ranges = _ranges(rows).cache()
+        shown += ranges.limit(MOST_ROWS_SHOWN - len(shown)).collect()
+        count += ranges.agg(F.sum(F.col("last") - F.col("first") + 1)).collect()[0][0] or 0
+        if not context.wishes.dry_run:
+            traces = rows.where(F.col("trace_id").isNotNull()).select("trace_id").distinct()
+            for frame, folder, named in ((ranges, RANGES, intent.ranges), (traces, TRACES, intent.traces)):
+                named += [part.uri for part in write_frame(frame, context.root / OWN / folder / str(number))]
+        ranges.unpersist()
+    _show(context, shown)
+    return intent, count
+
+
+def _clear(context: Context) -> None:
+    """Delete the note of an intent, and then its files."""
+    (context.root / OWN / NOTE).delete()
+    for folder in (RANGES, TRACES):
+        (context.root / OWN / folder).delete_all()
 
 
 def _logs(context: Context) -> dict[str, PresentLog]:
@@ -154,22 +179,25 @@ def _any(conditions: Sequence[Column]) -> Column:
     return reduce(or_, conditions)
 
 
-def _forgotten_in_log(context: Context, files: Sequence[LakeFile]) -> DataFrame:
+def _forgotten_in_log(context: Context, files: Sequence[LakeFile]) -> Iterator[DataFrame]:
     """The rows of the lake that the server has forgotten."""
     rows = frame_of(context.spark, files, ("queue", "generation", "seq", "trace_id"))
-    tombstones = []
-    for queue in sorted({file.queue for file in files}):
-        generation = _present(context, queue)
-        if generation is not None:
-            found = context.inputs.link.forgotten(queue)
-            tombstones += [(queue, generation, one.first_seq, one.last_seq) for one in found]
-    gone = context.spark.createDataFrame(tombstones, "of string, number int, first bigint, last bigint")
+    numbers = {queue: _present(context, queue) for queue in sorted({file.queue for file in files})}
+    tombstones = (
+        (queue, Seqs(number, one.first_seq, one.last_seq))
+        for queue, number in numbers.items()
+        if number is not None
+        for one in context.inputs.link.forgotten(queue)
+    )
     is_gone = (
         (F.col("queue") == F.col("of"))
         & (F.col("generation") == F.col("number"))
         & F.col("seq").between(F.col("first"), F.col("last"))
     )
-    return rows.join(F.broadcast(gone), is_gone, "left_semi")
+    for portion in portions(tombstones):
+        told = [(queue, *one) for queue, seqs in portion.items() for one in seqs]
+        gone = context.spark.createDataFrame(told, "of string, number int, first bigint, last bigint")
+        yield rows.join(F.broadcast(gone), is_gone, "left_semi")
 
 
 def _present(context: Context, queue: str) -> int | None:
@@ -180,16 +208,27 @@ def _present(context: Context, queue: str) -> int | None:
     return context.lake.generation_of(queue)
 
 
-def _seqs(rows: DataFrame) -> dict[str, list[Seqs]]:
-    """The seqs of rows, by queue, as few ranges."""
+def _ranges(rows: DataFrame) -> DataFrame:
+    """The seqs of rows, as few ranges, in order."""
     order = Window.partitionBy("queue", "generation").orderBy("seq")
     island = (F.col("seq") - F.row_number().over(order)).alias("island")
     joined = rows.select("queue", "generation", "seq").distinct().select("queue", "generation", "seq", island)
-    ranges = joined.groupBy("queue", "generation", "island").agg(F.min("seq"), F.max("seq"))
-    found: dict[str, list[Seqs]] = defaultdict(list)
-    for queue, generation, _, first, last in ranges.orderBy("queue", "generation", "island").collect():
-        found[queue].append(Seqs(generation, first, last))
-    return dict(found)
+    ranges = joined.groupBy("queue", "generation", "island").agg(
+        F.min("seq").alias("first"), F.max("seq").alias("last")
+    )
+    return ranges.select("queue", "generation", "first", "last").orderBy("queue", "generation", "first")
+
+
+def _portions(intent: Intent) -> Iterator[dict[str, list[Seqs]]]:
+    """The seqs of an intent, from its files."""
+    return portions(chain.from_iterable(map(_of_file, intent.ranges)))
+
+
+def _of_file(uri: str) -> Iterator[tuple[str, Seqs]]:
+    with Place(uri).opened() as source:
+        for batch in pq.ParquetFile(source).iter_batches(RANGES_READ):
+            for row in batch.to_pylist():
+                yield row["queue"], Seqs(row["generation"], row["first"], row["last"])
 
 
 def _left(context: Context) -> Intent | None:
@@ -201,15 +240,15 @@ def _left(context: Context) -> Intent | None:
 
 
 def _forget(context: Context, intent: Intent) -> int:
-    for queue, log in (intent.logs or _logs(context)).items():
-        _forget_in_log(context, queue, log, intent.seqs.get(queue, []))
-    count = forget_everywhere(context, intent.seqs)
+    for seqs in _portions(intent):
+        for queue in seqs.keys() & intent.logs:
+            _forget_in_log(context, queue, intent.logs[queue], seqs[queue])
+    count = sum(forget_everywhere(context, seqs) for seqs in _portions(intent))
     # The lake has the dead-letter queues, too, whose messages the server has forgotten with these.
     forget_as_the_log(context, context.inputs.link.bounds_of(sorted({file.queue for file in context.lake.files()})))
     journeys = [found.place for found in (context.root / JOURNEYS).below_it(".parquet")]
     forget_traces(context.spark, journeys, [Place(uri) for uri in intent.traces])
-    (context.root / OWN / NOTE).delete()
-    (context.root / OWN / TRACES).delete_all()
+    _clear(context)
     return count
 
 
@@ -221,24 +260,27 @@ def forget_as_the_log(context: Context, bounds: Mapping[str, Bounds]) -> None:
         for queue, one in bounds.items()
         if one.forgotten and known.get(queue) != (one.log, one.forgotten) and context.lake.log_of(queue) == one.log
     }
-    if not news:
-        return
-    seqs = {
-        queue: [
-            Seqs(context.lake.generation_of(queue), one.first_seq, one.last_seq)
-            for one in context.inputs.link.forgotten(queue)
-        ]
-        for queue in news
-    }
     through = {queue: context.lake.through(queue) or 0 for queue in news}
-    forget_everywhere(context, seqs)
+    latest = dict.fromkeys(news, 0)
+    for seqs in portions(_tombstones(context, news, known)):
+        for queue, found in seqs.items():
+            latest[queue] = max(latest[queue], *(one.last for one in found))
+        forget_everywhere(context, seqs)
     # In an object store another run may be about to add messages that it read before they were forgotten: those of later seqs.
-    done = {
-        queue: (one.log, one.forgotten)
-        for queue, one in news.items()
-        if max((ends.last for ends in seqs[queue]), default=0) <= through[queue]
-    }
-    note_obeyed(context.root, known | done)
+    done = {queue: (one.log, one.forgotten) for queue, one in news.items() if latest[queue] <= through[queue]}
+    if done:
+        note_obeyed(context.root, known | done)
+
+
+def _tombstones(
+    context: Context, news: Mapping[str, Bounds], known: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[str, Seqs]]:
+    """What the server has forgotten of some queues, and the lake not yet."""
+    for queue, bounds in news.items():
+        log, position = known.get(queue, (bounds.log, 0))
+        generation = context.lake.generation_of(queue)
+        for one in context.inputs.link.forgotten(queue, position if log == bounds.log else 0):
+            yield queue, Seqs(generation, one.first_seq, one.last_seq)
 
 
 def forget_everywhere(context: Context, forgotten: Mapping[str, Sequence[Seqs]]) -> int:
@@ -259,8 +301,8 @@ def _forget_in_log(context: Context, queue: str, log: PresentLog, seqs: Sequence
     """Let the server forget the messages of a log, and all that stems from them. A log that is gone took its messages along."""
     link = context.inputs.link
     ranges = [(one.first, one.last) for one in seqs if one.generation == log.generation]
-    for first in range(0, len(ranges), RANGES_AT_ONCE):
-        part = ranges[first : first + RANGES_AT_ONCE]
+    for first in range(0, len(ranges), RANGES_ASKED):
+        part = ranges[first : first + RANGES_ASKED]
         try:
             link.patiently(partial(link.client.forget, queue, part, log=log.log))
         except SkepError as error:
@@ -269,11 +311,7 @@ def _forget_in_log(context: Context, queue: str, log: PresentLog, seqs: Sequence
             return
 
 
-def _show(context: Context, found: Mapping[str, Sequence[Seqs]]) -> None:
-    rows = [
-        (queue, one.generation, one.first, one.last, one.last - one.first + 1)
-        for queue, seqs in sorted(found.items())
-        for one in seqs
-    ]
+def _show(context: Context, found: Sequence[Row]) -> None:
+    rows = [(*one, one["last"] - one["first"] + 1) for one in found]
     title = "What would be forgotten" if context.wishes.dry_run else "What was forgotten"
-    context.show(title, ("queue", "generation", "first seq", "last seq", "messages"), rows[:MOST_ROWS_SHOWN])
+    context.show(title, ("queue", "generation", "first seq", "last seq", "messages"), rows)
