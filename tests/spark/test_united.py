@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
@@ -18,13 +19,14 @@ from skep.spark.lake.files import write_files
 from skep.spark.lake.opening import Format, open_lake
 from skep.spark.lake.table import LakeChange
 from skep.spark.lake.tasks import FileRows
+from skep.spark.link import link
 from skep.spark.offsets import QueueStretch
 from skep.spark.options import source_options
 from skep.spark.running.log_rows import LogRows
 from skep.spark.schema import schema_of
-from skep.spark.source import MessageReader, Portion, QueuePart
+from skep.spark.source import MessageReader, Portion, QueuePart, lake_index, widened
 from skep.spark.stream import MessageStream
-from skep.testing.server import RunningServer
+from skep.testing.server import RunningServer, running_server
 from tests.spark.conftest import TENANTS
 from tests.spark.test_lake import FORMATS
 from tests.spark.test_losses import batch, begin, rows
@@ -255,3 +257,35 @@ def test_a_lake_that_is_not_there_is_told_with_the_cure(plain: Both) -> None:
         plain.read()
     with pytest.raises(SkepError, match="the option catalog is that of a lake of Iceberg"):
         plain.read(lake="", catalog="prod")
+
+
+def test_a_lake_that_is_ahead_of_a_server_restored_from_a_backup_is_refused(tmp_path: Path) -> None:
+    store, backup, lake = tmp_path / "store.db", tmp_path / "backup.db", tmp_path / "lake"
+    with running_server(str(store)) as server, skep.Client(server.url) as client:
+        Both(client, server.url, "default", lake).push(1, 3)
+    copy(store, backup)
+    with running_server(str(store)) as server, skep.Client(server.url) as client:
+        both = Both(client, server.url, "default", lake)
+        both.push(4, 5)
+        both.archive(5)
+        assert both.read() == [1, 2, 3, 4, 5]
+    with running_server(str(backup)) as server, skep.Client(server.url) as client:
+        both = Both(client, server.url, "default", lake)
+        both.push(6, 6)
+        refused = "the lake .* has orders up to seq 5, but the server's log ends at 4: it was restored from a backup"
+        with pytest.raises(SkepError, match=refused):
+            both.read()
+        with pytest.raises(SkepError, match=refused):
+            begin(both.stream(startingOffsets="earliest", **GOES_ON))
+        assert numbers(both.reader(lake="")) == [1, 2, 3, 6]
+
+
+def test_messages_that_are_archived_between_the_looks_at_log_and_lake_are_no_restored_backup(both: Both) -> None:
+    both.push(1, 3)
+    both.archive(3)
+    bounds = both.client.log_bounds(QUEUE)
+    both.push(4, 5)
+    both.archive(5)
+    options = source_options(both.options())
+    found = widened(link(options.connection), {QUEUE: bounds}, lake_index(options))
+    assert found[QUEUE].last_seq == 3

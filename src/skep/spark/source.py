@@ -57,7 +57,7 @@ class MessageReader(DataSourceReader):
         server = link(self._options.connection)
         options, bounds = offset_ranges.looked(server, self._options)
         lake = lake_index(options)
-        bounds = widened(bounds, lake)
+        bounds = widened(server, bounds, lake)
         start, end = offset_ranges.whole(server, options, bounds, lake)
         start = {queue: offset_ranges.check_kept(options, queue, start[queue], bounds[queue]) for queue in start}
 
@@ -100,9 +100,16 @@ def lake_index(options: SourceOptions) -> LakeIndex | None:
     return LakeIndex(options.lake, options.connection.tenant, link(options.connection).forgotten)
 
 
-def widened(bounds: Mapping[str, Bounds], lake: LakeIndex | None) -> dict[str, Bounds]:
-    """The bounds of each queue, with what the lake has of it."""
-    return {queue: one if lake is None else lake.widened(one) for queue, one in bounds.items()}
+def widened(server: Link, bounds: Mapping[str, Bounds], lake: LakeIndex | None) -> dict[str, Bounds]:
+    """The bounds of each queue, with what the lake has of it. A lake that is ahead of the server is refused."""
+    if lake is None:
+        return dict(bounds)
+    if ahead := [queue for queue, one in bounds.items() if lake.is_ahead(one)]:
+        # Messages may have come, and have been archived, between the look at the log and that at the lake.
+        for one in server.bounds_of(ahead).values():
+            if lake.is_ahead(one):
+                raise lake.restored(one)
+    return {queue: lake.widened(one) for queue, one in bounds.items()}
 
 
 def rows(

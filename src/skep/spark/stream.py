@@ -191,7 +191,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_old or (known is not None and any(map(known.is_behind, found.values()))):
             self._lake = lake_index(self._options)
             self._lake_at = self._now()
-        self._seen = widened(found, self._lake)
+        self._seen = widened(self._server, found, self._lake)
         return self._seen
 
     def _noted(self, offsets: Offsets, logs: Mapping[str, int]) -> dict[str, Any]:

@@ -56,10 +56,11 @@ class LakeIndex:
     def __init__(
         self, lake: LakeOptions, tenant: str, forgotten: Callable[[str, int], Iterable[TombstoneView]]
     ) -> None:
-        place = place_of(lake.uri)
+        self._place = place = place_of(lake.uri)
         self._open = partial(view_of, place, tenant, lake.catalog)
         self._view: LakeView = self._open()
         self._files: dict[str, list[LakeFile]] = {}
+        self._archived: dict[str, Archived | None] = {}
         self._obeyed = obeyed(place)
         self._ask_forgotten = forgotten
         self._forgotten: dict[tuple[str, int], list[Seqs]] = {}
@@ -71,7 +72,9 @@ class LakeIndex:
 
     def archived(self, bounds: Bounds) -> Archived | None:
         """How far the lake has the present log of a queue; None when it has nothing of it."""
-        found = self._view.archived(bounds.queue)
+        if bounds.queue not in self._archived:
+            self._archived[bounds.queue] = self._view.archived(bounds.queue)
+        found = self._archived[bounds.queue]
         if found is None and bounds.queue in self.queues:
             raise SkepError(
                 Code.INVALID_REQUEST,
@@ -84,6 +87,21 @@ class LakeIndex:
         """Whether messages between the lake and the log are gone, as far as this index knows."""
         found = self.archived(bounds)
         return found is not None and found.through + 1 < bounds.first_seq
+
+    def is_ahead(self, bounds: Bounds) -> bool:
+        """Whether the lake has seqs that the log does not have yet: it took them from a log of which the server has an older state."""
+        found = self.archived(bounds)
+        return found is not None and found.through > bounds.last_seq
+
+    def restored(self, bounds: Bounds) -> SkepError:
+        """The error of a lake that is ahead of its server."""
+        found = self.archived(bounds)
+        return SkepError(
+            Code.INVALID_REQUEST,
+            f"the lake {self._place} has {bounds.queue} up to seq {None if found is None else found.through}, but the server's log ends at "
+            f"{bounds.last_seq}: it was restored from a backup, and gives the same seqs to other messages. Read without the option lake, "
+            "and name another --lake for the archive",
+        )
 
     def widened(self, bounds: Bounds) -> Bounds:
         """The bounds of lake and log together. Messages between the two may be gone: whoever reads them finds that out."""
