@@ -22,7 +22,7 @@ class Queen:
         self.clock = clock
         self.tenant = tenant
         headers = {"Skep-Tenant": tenant}
-        self.client = queen.Queen(url=server.queen_url, headers=headers, bearer_token=token, retry_attempts=1)
+        self.client: Any = queen.Queen(url=server.queen_url, headers=headers, bearer_token=token, retry_attempts=1)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self.http = httpx.AsyncClient(base_url=server.queen_url, headers=headers)

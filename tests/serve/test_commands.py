@@ -130,6 +130,16 @@ def test_a_skep_that_runs_already_is_recognized(tmp_path: Path) -> None:
     assert "is current" in found["store"]["found"], "it is read although the server has it open"
 
 
+def test_the_port_for_clients_of_queen_is_looked_at_where_one_is_set(tmp_path: Path) -> None:
+    with serving("--queen-port", "0", folder=tmp_path) as server:
+        port = str(server.event("listening")["queen"]).rpartition(":")[2]
+        run = skep("doctor", "--port", free_port(), "--queen-port", port, folder=tmp_path)
+    found = findings(run)
+    assert (run.returncode, found["address"]["state"], found["address for Queen"]["state"]) == (0, "ok", "info")
+    run = skep("doctor", "--port", free_port(), folder=tmp_path)
+    assert "address for Queen" not in findings(run)
+
+
 def test_a_port_of_something_else_is_a_failure(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

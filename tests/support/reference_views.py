@@ -90,6 +90,7 @@ class ReferenceViews(Reference):
             queue=log.queue.key,
             group=group.name,
             progress_seq=Seq(self.progress(group)),
+            start_seq=Seq(group.start_seq),
             pushed=log.pushed(group),
             completed=group.count("completed"),
             pending=log.backlog(group) - in_flight,

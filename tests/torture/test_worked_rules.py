@@ -143,7 +143,7 @@ def figures(queue: QueueKey, *, pending: int) -> QueueStats:
     done = 3 - pending
     group = GroupStats(
         queue=queue, group="g", pushed=3, completed=done, pending=pending, in_flight=0, dead=0, expired=0,
-        progress_seq=Seq(done), retried=0, partitions_pending=0, partitions_leased=0, oldest_at=None, lag_seconds=0,
+        progress_seq=Seq(done), start_seq=Seq(0), retried=0, partitions_pending=0, partitions_leased=0, oldest_at=None, lag_seconds=0,
         rates=Rates(), created_at=Instant(0), active_at=Instant(0), inactive_seconds=0,
     )  # fmt: skip
     return QueueStats(

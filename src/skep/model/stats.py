@@ -22,11 +22,13 @@ class GroupStats(Struct, frozen=True, kw_only=True):
 
     ``active_at`` is when the group was last used, to the minute. An ``idle`` group holds back neither retention nor max_depth.
     ``archived_seq`` is the last seq that an archive has reported as safe in its lake; None for a group that is no archive.
+    The group began behind ``start_seq``, or was moved there last.
     """
 
     queue: QueueKey
     group: str
     progress_seq: Seq
+    start_seq: Seq
     pushed: int
     completed: int
     pending: int

@@ -19,7 +19,7 @@ def group(
     lag: int = 100, name: str = QUEUE_MODE_GROUP, in_flight: int = 0, idle: float = 0.0, **rates: float
 ) -> GroupStats:
     return GroupStats(
-        queue=KEY, group=name, progress_seq=Seq(0), pushed=lag, completed=0, pending=lag - in_flight, in_flight=in_flight,
+        queue=KEY, group=name, progress_seq=Seq(0), start_seq=Seq(0), pushed=lag, completed=0, pending=lag - in_flight, in_flight=in_flight,
         dead=0, expired=0, retried=0, partitions_pending=1, partitions_leased=0, oldest_at=None, lag_seconds=0.0,
         rates=Rates(**rates), created_at=Instant(0), active_at=Instant(0), inactive_seconds=idle,
     )  # fmt: skip

@@ -20,7 +20,7 @@ class QueenApp:
     """Serves Queen's wire. Its counters are those of the main application."""
 
     def __init__(self, app: HttpApp, engine: Engine) -> None:
-        self.routes = routes(engine, app.meter, app.answers)
+        self.routes = routes(engine, app.meter, app.answers, app.routes)
         served = app.behind(DOOR, self.routes)
         exact: dict[str, list[str]] = {}
         for route, _ in served:

@@ -81,6 +81,37 @@ class QueenExtend(Struct):
     seconds: float | None = None
 
 
+class QueenTraceRequest(Struct, rename="camel"):
+    """What a consumer tells of a message."""
+
+    transaction_id: str
+    partition_id: str
+    data: Raw
+    consumer_group: str | None = None
+    trace_names: list[str] | None = None
+    event_type: str | None = None
+
+
+class QueenSeek(Struct, rename="camel"):
+    """Where a group is moved to: to the end, or to a time."""
+
+    to_end: bool = False
+    timestamp: str | None = None
+    position: str | int | None = None
+
+
+class QueenSubscription(Struct, rename="camel"):
+    """The time from which a group reads."""
+
+    subscription_timestamp: str
+
+
+class QueenSwitch(Struct):
+    """Whether a mode is wanted."""
+
+    enabled: bool
+
+
 # answers
 
 
@@ -163,3 +194,121 @@ class QueenConfigured(Struct):
     namespace: str | None
     task: str | None
     options: dict[str, Any]
+
+
+class QueenLetter(Struct, rename="camel", gc=False, kw_only=True):
+    """A dead letter. Some fields have two names on the wire."""
+
+    id: str
+    message_id: str
+    transaction_id: str
+    trace_id: str
+    queue: str
+    queue_name: str
+    partition: str
+    partition_name: str
+    partition_id: str
+    consumer_group: str
+    data: Raw
+    error_message: str
+    reason: str
+    retry_count: int
+    created_at: datetime
+    original_created_at: datetime
+    moved_to_dlq_at: datetime
+
+
+class QueenLetters(Struct):
+    """A part of the dead letters of a queue, and how many there are."""
+
+    messages: list[QueenLetter]
+    total: int
+    limit: int
+    offset: int
+
+
+class QueenStored(Struct, rename="camel", gc=False, kw_only=True):
+    """A message of the log; its payload only where one message is asked for."""
+
+    id: str
+    transaction_id: str
+    trace_id: str
+    queue: str
+    queue_name: str
+    partition: str
+    partition_name: str
+    partition_id: str
+    created_at: datetime
+    priority: int
+    payload_bytes: int
+    status: str | None
+    data: Raw | UnsetType = UNSET
+
+
+class QueenTrace(Struct, rename="camel", gc=False, kw_only=True):
+    """An event of a message."""
+
+    trace_id: str
+    trace_name: str
+    event_type: str
+    data: Raw
+    created_at: datetime
+    message_id: str | None
+    queue_name: str | None
+    transaction_id: str | UnsetType = UNSET
+    consumer_group: str | UnsetType = UNSET
+    partition_id: str | UnsetType = UNSET
+
+
+class QueenGroup(Struct, rename="camel", kw_only=True):
+    """A consumer group in one queue."""
+
+    name: str
+    queue_name: str
+    total_lag: int
+    max_time_lag: float
+    in_flight: int
+    members: int
+    completed: int
+    failed: int
+    state: str
+    created_at: datetime
+
+
+class QueenCounts(Struct, rename="camel", kw_only=True):
+    """Messages of a queue for the group that is furthest behind."""
+
+    total: int
+    pending: int
+    processing: int
+    completed: int
+    dead_letter: int
+    scheduled: int
+
+
+class QueenPartition(Struct, rename="camel", kw_only=True):
+    """A partition with unsettled messages of a group."""
+
+    id: str
+    name: str
+    queue_name: str
+    pending: int
+    processing: int
+    retry_count: int
+    oldest_message: datetime
+    lease_expires_at: datetime | None
+    last_error: str | None
+
+
+class QueenQueue(Struct, rename="camel", kw_only=True):
+    """A queue with its options and its figures."""
+
+    name: str
+    namespace: str | None
+    task: str | None
+    created_at: datetime
+    options: dict[str, Any]
+    messages: QueenCounts
+    paused: bool
+    consumer_groups: list[QueenGroup]
+    partitions: list[QueenPartition] | UnsetType = UNSET

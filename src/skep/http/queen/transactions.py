@@ -27,9 +27,9 @@ _decode = msgspec.json.Decoder(QueenTransaction)
 async def transaction(door: QueenDoor, call: Call) -> Answer:
     """Perform all operations, or none."""
     request = await call.json(_decode, levels_above=LEVELS_ABOVE_PAYLOADS)
-    if not request.operations:
-        raise SkepError(Code.INVALID_REQUEST, "a transaction has one operation or more")
     rows, items = _parted(request.operations)
+    if not rows and not items:
+        raise SkepError(Code.INVALID_REQUEST, "a transaction has an ack or a message to push")
     required = [read_lease(text, call) for text in dict.fromkeys(request.required_leases or ())]
     messages = new_messages(items, call)
     engine = door.engine

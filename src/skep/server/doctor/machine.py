@@ -66,21 +66,28 @@ def fsync(path: Path) -> Iterable[Finding]:
 
 
 async def port(settings: ServerSettings) -> list[Finding]:
-    """Check that the address may be used and is free, or that a Skep server has it."""
-    where = f"{settings.host}:{settings.port}"
+    """Check that each address may be used and is free, or that a Skep server has it."""
+    found = [await _address(settings, "address", settings.port, "--port")]
+    if settings.queen_port is not None:
+        found.append(await _address(settings, "address for Queen", settings.queen_port, "--queen-port"))
+    return found
+
+
+async def _address(settings: ServerSettings, what: str, number: int, flag: str) -> Finding:
+    where = f"{settings.host}:{number}"
     try:
-        addresses = resolve(settings.host, settings.port)
+        addresses = resolve(settings.host, number)
         check_exposure(addresses, insecure=settings.insecure, authenticated=settings.access.required is not False)
     except SkepError as error:
-        return [Finding("address", "fail", where, error.message)]
+        return Finding(what, "fail", where, error.message)
     try:
-        for bound in bind(addresses):
+        for bound in bind(addresses, flag):
             bound.close()
     except SkepError as error:
-        if await is_skep(str(addresses[0].place[0]), settings.port):
-            return [Finding("address", "info", f"{where} has a Skep that answers", "another needs a port of its own")]
-        return [Finding("address", "fail", where, error.message)]
-    return [Finding("address", "ok", f"{where} is free")]
+        if await is_skep(str(addresses[0].place[0]), number):
+            return Finding(what, "info", f"{where} has a Skep that answers", "another needs a port of its own")
+        return Finding(what, "fail", where, error.message)
+    return Finding(what, "ok", f"{where} is free")
 
 
 async def is_skep(host: str, number: int) -> bool:
@@ -96,7 +103,7 @@ async def is_skep(host: str, number: int) -> bool:
             writer.close()
     except (OSError, TimeoutError):
         return False
-    return answer.startswith(b"HTTP/1.1 200 ") and b'"status":"ok"' in answer
+    return answer.startswith(b"HTTP/1.1 200 ") and (b'"status":"ok"' in answer or b'"server":"skep"' in answer)
 
 
 def extras() -> list[Finding]:

@@ -116,6 +116,7 @@ def _group_stats(row: asyncpg.Record, queue: Queue, last_seq: int, now: Instant)
         queue=queue.key,
         group=row["name"],
         progress_seq=row["progress_seq"],
+        start_seq=row["start_seq"],
         pushed=last_seq - row["start_seq"] - row["skipped"],
         completed=row["completed"],
         pending=last_seq - row["scan_seq"] - row["gaps"] + row["unsettled"] - in_flight,

@@ -90,6 +90,7 @@ def group_stats(session: Session, queue: QueueRow, group: GroupRow, now: Instant
         queue=queue.key,
         group=group.name,
         progress_seq=Seq(group.scan_seq if head_seq is None else head_seq - 1),
+        start_seq=Seq(group.start_seq),
         pushed=group.pushed(queue.last_seq),
         completed=group.completed,
         pending=group.unsettled(queue.last_seq) - in_flight,

@@ -1,0 +1,68 @@
+"""A message by the names that Queen's clients have for it, and pages by offset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from skep.engine import Engine
+from skep.errors import Code, SkepError
+from skep.http.queen.names import PartitionName, read_partition
+from skep.http.request import parameters
+from skep.http.request.call import Call
+from skep.http.routes.messages import newest
+from skep.ids import parse_id
+from skep.model import StoredMessage
+from skep.model.key import Verb
+
+OFFSET_MAX = 10_000
+"""How far into a list an offset leads. Whoever lists more goes by Skep's own interface, whose pages begin after a row."""
+PAGE = 100
+
+T = TypeVar("T")
+
+
+async def message_of(engine: Engine, call: Call, verb: Verb) -> StoredMessage:
+    """The message that the path names; MESSAGE_NOT_FOUND when the log has none."""
+    place = read_partition(call.path("partition"), call, verb)
+    return await find_message(engine, place, call.path("transaction"))
+
+
+async def find_message(engine: Engine, place: PartitionName, name: str) -> StoredMessage:
+    """The newest message of a partition with this transaction id; one without is named by its id."""
+    found = await newest(engine, place.key, place.partition, name)
+    if found is None:
+        found = await _by_id(engine, place, name)
+    if found is None:
+        raise SkepError(
+            Code.MESSAGE_NOT_FOUND,
+            f"no message of partition {place.partition!r} of queue {place.queue!r} has the transaction id {name[:100]!r}",
+        )
+    return found
+
+
+async def _by_id(engine: Engine, place: PartitionName, name: str) -> StoredMessage | None:
+    """A message by its id. The trace of a message that was given none has the message's own id."""
+    try:
+        id_ = parse_id(name)
+    except ValueError:
+        return None
+    for message in await engine.browse.trace(id_, place.tenant):
+        if message.id == id_ and message.queue == place.key and message.partition == place.partition:
+            return message
+    return None
+
+
+def offset_page(query: dict[str, str], limit: int = PAGE) -> tuple[int, int]:
+    """The offset and the limit of a query."""
+    offset = parameters.whole(query, "offset", 0)
+    most = parameters.count(query, "limit", limit)
+    if offset < 0 or offset + most > OFFSET_MAX:
+        raise SkepError(Code.INVALID_REQUEST, f"offset and limit together lead to row {OFFSET_MAX} at most")
+    return offset, most
+
+
+def part(rows: Sequence[T], query: dict[str, str]) -> Sequence[T]:
+    """The rows of a list that a query asks for."""
+    offset, limit = offset_page(query, OFFSET_MAX if "offset" not in query else PAGE)
+    return rows[offset : offset + limit]

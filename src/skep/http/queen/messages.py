@@ -1,0 +1,92 @@
+"""`messages`: the log of a queue, and single messages by partition id and transaction id."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from skep.http.deleting import delete_message
+from skep.http.queen.door import QueenDoor, group_of
+from skep.http.queen.finding import message_of, offset_page
+from skep.http.queen.names import PartitionName, write_id
+from skep.http.queen.shapes import QueenStored
+from skep.http.request import parameters
+from skep.http.request.call import Answer, Call, json_answer
+from skep.http.routes.messages import largest_message
+from skep.http.views import json_payload
+from skep.ids import id_text
+from skep.model import MessageFilter, MessageState, Seq, StoredMessage
+from skep.model.key import Verb
+from skep.wire.times import to_datetime
+
+
+class QueenState(StrEnum):
+    """How far a group is with a message, in Queen's words."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DEAD_LETTER = "dead_letter"
+
+
+STATES = {
+    QueenState.PENDING: MessageState.PENDING,
+    QueenState.PROCESSING: MessageState.IN_FLIGHT,
+    QueenState.COMPLETED: MessageState.SETTLED,
+    QueenState.FAILED: MessageState.DEAD,
+    QueenState.DEAD_LETTER: MessageState.DEAD,
+}
+_WORDS = {state: word for word, state in STATES.items()}
+
+
+async def list_messages(door: QueenDoor, call: Call) -> Answer:
+    """List messages of a queue, newest first."""
+    query = call.query
+    offset, limit = offset_page(query)
+    key = call.queue(parameters.needed(query, "queue"))
+    state = parameters.choice(query, "status", QueenState)
+    found: list[StoredMessage] = []
+    after: Seq | None = None
+    while len(found) < offset + limit:
+        page = await door.engine.browse.messages(
+            MessageFilter(
+                queue=key, partition=query.get("partition") or None, group=group_of(query.get("consumerGroup")),
+                state=None if state is None else STATES[state], descending=True, after=after,
+                limit=offset + limit - len(found), preview_bytes=0,
+            )
+        )  # fmt: skip
+        found += page.messages
+        after = page.after
+        if after is None:
+            break
+    return json_answer({"messages": [_stored(one) for one in found[offset:]], "limit": limit, "offset": offset})
+
+
+async def show(door: QueenDoor, call: Call) -> Answer:
+    """Show a message with its payload."""
+    await call.hold(door.answers, largest_message(door.engine))
+    message = await message_of(door.engine, call, Verb.READ)
+    return json_answer(_stored(message, with_data=True))
+
+
+async def delete(door: QueenDoor, call: Call) -> Answer:
+    """Delete a message that is not settled, for all groups."""
+    message = await message_of(door.engine, call, Verb.ADMIN)
+    done = await delete_message(door.engine, call, message.queue, message.seq, message.id)
+    return json_answer(
+        {"success": True, "deleted": True, "transactionId": call.path("transaction"), "groups": done.groups}
+    )
+
+
+def _stored(one: StoredMessage, *, with_data: bool = False) -> QueenStored:
+    id_ = id_text(one.id)
+    told = QueenStored(
+        id=id_, transaction_id=one.transaction_id or id_, trace_id=id_text(one.trace_id), queue=one.queue.name,
+        queue_name=one.queue.name, partition=one.partition, partition_name=one.partition,
+        partition_id=write_id(PartitionName(one.queue.tenant, one.queue.name, one.partition)),
+        created_at=to_datetime(one.created_at), priority=one.priority, payload_bytes=one.payload_bytes,
+        status=None if one.state is None else _WORDS[one.state],
+    )  # fmt: skip
+    if with_data:
+        told.data = json_payload(one.payload, one.content_type)
+    return told
