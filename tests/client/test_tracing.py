@@ -223,7 +223,7 @@ def test_a_worker_receives_processes_and_settles_in_spans(server: RunningServer,
     assert len(named(f"process {queue}")) == 3
     settled = named(f"settle {queue}")
     assert sum(len(span.links) for span in settled) == 3
-    assert {attribute(span, "messaging.operation.name") for span in settled} == {"completed"}
+    assert {attribute(span, "messaging.skep.outcome") for span in settled} == {"completed"}
 
 
 APP = """

@@ -111,8 +111,9 @@ class AsyncBuffer:
         while batch := await self._next():
             trouble: SkepError | None = None
             try:
-                with tracing.publishing(self._queue, len(batch)):
-                    await self._client.run(calls.push(batch))
+                with tracing.publishing(self._client.settings.urls[0], self._queue, len(batch)) as span:
+                    tracing.sending(span, batch)
+                    tracing.stored(span, (await self._client.run(calls.push(batch))).messages)
             except SkepError as error:
                 trouble = error
             async with self._monitor:

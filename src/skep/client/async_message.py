@@ -13,7 +13,7 @@ from skep.client.calls import Acked
 from skep.client.error_texts import error_text
 from skep.client.exchange import ApiCall
 from skep.client.message_data import MessageData
-from skep.client.tracing import processing
+from skep.client.tracing import working_on
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
 from skep.wire.messages import Ack, AckResult
@@ -75,7 +75,7 @@ class AsyncMessage(MessageData):
         return result
 
     async def __aenter__(self) -> Self:
-        self.work = processing(self.queue, self.headers, self.id, self.attempt)
+        self.work = working_on(self.client.settings.urls[0], self)
         self.work.__enter__()
         return self
 

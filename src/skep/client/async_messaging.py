@@ -38,10 +38,13 @@ class AsyncMessaging(AdminCalls, AsyncSender):
     async def push(self, queue: str, messages: object, **options: Unpack[PushOptions]) -> Pushed:
         """Push one message or a list of them, whole or not at all. The error of a refused push is raised, or given to ``on_error``."""
         several = listed(messages)
-        with tracing.publishing(queue, len(several)) as span:
+        with tracing.publishing(self.settings.urls[0], queue, len(several)) as span:
             items = push_items(queue, several, options, self._mint)
+            tracing.sending(span, items)
             try:
-                return told(await self._awaited(await self.run(calls.push(items, buffering(options)))), options)
+                pushed = await self._awaited(await self.run(calls.push(items, buffering(options))))
+                tracing.stored(span, pushed.messages)
+                return told(pushed, options)
             except SkepError as error:
                 tracing.failed(span, error)
                 return told_of_failure(error, items, options)

@@ -14,7 +14,7 @@ class AsyncTransaction(TransactionParts):
     """``async with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
     def __init__(self, client: AsyncSender, mint: IdMint) -> None:
-        super().__init__(client.clock, mint)
+        super().__init__(client.clock, mint, client.settings.urls[0])
         self._client = client
 
     async def commit(self) -> None:

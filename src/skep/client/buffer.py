@@ -113,8 +113,9 @@ class Buffer:
         while batch := self._next():
             trouble: SkepError | None = None
             try:
-                with tracing.publishing(self._queue, len(batch)):
-                    self._client.run(calls.push(batch))
+                with tracing.publishing(self._client.settings.urls[0], self._queue, len(batch)) as span:
+                    tracing.sending(span, batch)
+                    tracing.stored(span, (self._client.run(calls.push(batch))).messages)
             except SkepError as error:
                 trouble = error
             with self._monitor:

@@ -14,7 +14,7 @@ from skep.client.error_texts import error_text
 from skep.client.exchange import ApiCall
 from skep.client.message_data import MessageData
 from skep.client.sender import Sender
-from skep.client.tracing import processing
+from skep.client.tracing import working_on
 from skep.client.transaction import Transaction
 from skep.errors import Code, SkepError
 from skep.model import SettleStatus
@@ -77,7 +77,7 @@ class Message(MessageData):
         return result
 
     def __enter__(self) -> Self:
-        self.work = processing(self.queue, self.headers, self.id, self.attempt)
+        self.work = working_on(self.client.settings.urls[0], self)
         self.work.__enter__()
         return self
 

@@ -26,7 +26,7 @@ from skep.wire.times import to_datetime
 from skep.wire.traces import NewTraceEvent
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from skep.client.observation import Observation
 
 T = TypeVar("T")
 M = TypeVar("M", bound="MessageData")
@@ -119,7 +119,7 @@ def message_reader(kind: type[M]) -> Callable[..., list[M]]:
     read = reader(_Popped[kind])  # type: ignore[valid-type] # known only when it runs
 
     def popped(
-        answer: ApiResponse, said: Said = (), short: Shortened | None = None, span: Span | None = None
+        answer: ApiResponse, said: Said = (), short: Shortened | None = None, span: Observation | None = None
     ) -> list[M]:
         if answer.status == NO_CONTENT:
             return []
@@ -193,12 +193,13 @@ def _told(error: str | None) -> str | None:
     return None if error is None else writable(error)
 
 
-def traced(said: Said, *, is_current: bool = True) -> AbstractContextManager[Span | None]:
+def traced(said: Said, *, is_current: bool = True) -> AbstractContextManager[Observation | None]:
     """A span around settling these messages; not the current one where the same request does something else, too."""
-    if not began():
+    if not said or not began():
         return nullcontext()
     word = word_of([ack for _, ack in said])
-    return settling_popped(word, [message for message, _ in said], is_current=is_current)
+    url = said[0][0].client.settings.urls[0]
+    return settling_popped(url, word, [message for message, _ in said], is_current=is_current)
 
 
 def word_of(acks: Sequence[Ack]) -> str:
@@ -207,7 +208,9 @@ def word_of(acks: Sequence[Ack]) -> str:
     return str(next(iter(words))) if len(words) == 1 else "settle"
 
 
-def noted(said: Sequence[tuple[MessageData, Ack]], results: list[AckResult], span: Span | None) -> list[AckResult]:
+def noted(
+    said: Sequence[tuple[MessageData, Ack]], results: list[AckResult], span: Observation | None
+) -> list[AckResult]:
     """The results, after each message that was settled has been marked so."""
     refusal = SettleStatus.REFUSED
     for (message, ack), result in zip(said, results, strict=True):
@@ -231,7 +234,7 @@ def short(said: Sequence[tuple[MessageData, Ack]]) -> Shortened:
     return shortened([ack for _, ack in said], leases)
 
 
-def refused(span: Span | None, results: Sequence[AckResult | None]) -> None:
+def refused(span: Observation | None, results: Sequence[AckResult | None]) -> None:
     """Say on a span why a message was not settled; one reason stands for all."""
     if span is not None:
         codes = [one.code or Code.STALE_LEASE for one in results if one and one.status is SettleStatus.REFUSED]

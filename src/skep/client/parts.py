@@ -19,20 +19,21 @@ from skep.wire.entities import EffectItem, ReceiptItem
 from skep.wire.messages import Ack, PushedMessage, PushItem, TransactionResponse
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from skep.client.observation import Observation
 
 
 class TransactionParts:
     """The parts of a transaction so far."""
 
-    def __init__(self, clock: Clock, mint: IdMint) -> None:
+    def __init__(self, clock: Clock, mint: IdMint, url: str) -> None:
         self._clock = clock
+        self._url = url
         self._mint = mint
         self._acks: list[tuple[MessageData, Ack]] = []
         self._items: list[PushItem] = []
         self._effects: list[EffectItem] = []
         self._receipts: list[ReceiptItem] = []
-        self._spans: list[Span] = []
+        self._spans: list[Observation] = []
         """The spans of the pushes. Each lasts until the commit has sent its messages."""
         self.committed: TransactionResponse | None = None
         """The server's answer; None until the commit."""
@@ -68,10 +69,12 @@ class TransactionParts:
         """Push these messages within the transaction."""
         self._open()
         several = listed(messages)
-        span = tracing.begin_publishing(queue, len(several))
+        span = tracing.begin_publishing(self._url, queue, len(several))
         try:
             with tracing.within(span):
-                self._items += written_items(queue, several, options, self._mint)
+                items = written_items(queue, several, options, self._mint)
+            tracing.sending(span, items)
+            self._items += items
         except SkepError as error:
             tracing.sent([span], error)
             raise
@@ -111,6 +114,10 @@ class TransactionParts:
         self.committed = response
         for (message, ack), result in zip(self._acks, response.results, strict=True):
             message_data.mark(message, ack, result.status)
+        first = 0
+        for span in self._spans:
+            tracing.stored(span, response.messages[first : first + span.messages])
+            first += span.messages
 
     def traced(self) -> AbstractContextManager[object]:
         """A span around committing the acks."""

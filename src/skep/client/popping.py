@@ -10,6 +10,7 @@ from skep.client import tracing
 from skep.client.exchange import ApiCall
 from skep.client.sender import Sender
 from skep.errors import SkepError
+from skep.model import QUEUE_MODE_GROUP
 
 M = TypeVar("M", bound=tracing.Headed)
 
@@ -17,11 +18,13 @@ M = TypeVar("M", bound=tracing.Headed)
 def popped(client: Sender, source: str, call: ApiCall[list[M]]) -> list[M]:
     """The messages that a pop leases. ``source`` is the name of the queue or filter in the span of a failed pop."""
     since = tracing.began()
+    url = client.settings.urls[0]
     try:
         found = client.run(call)
     except SkepError as error:
-        tracing.not_received(source, since, error)
+        group = (call.request.query or {}).get("consumerGroup", QUEUE_MODE_GROUP)
+        tracing.not_received(url, source, str(group), since, error)
         raise
     if since:
-        tracing.received(since, found)
+        tracing.received(url, since, found)
     return found

@@ -1,27 +1,34 @@
 """Join the traces of a program that uses OpenTelemetry. In other programs nothing of OpenTelemetry is loaded.
 
 A push is a span, and its messages carry its context, so that they are in the caller's trace; a consumer works on a message in
-that trace. Names and attributes are those of OpenTelemetry's conventions for messaging. Without an SDK no span is made, but a
-context that is there is carried on.
+that trace. Names and attributes are those of OpenTelemetry's conventions for messaging. Without an SDK nothing is observed, but a context
+that is there is carried on.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
-from skep.client.error_texts import error_line
-from skep.errors import SkepError
-from skep.wire.messages import PoppedMessage
+from skep.client.observation import (
+    GROUP,
+    MESSAGE_ID,
+    PARTITION,
+    Observation,
+    Operation,
+    instruments,
+    records_spans,
+    spans_api,
+)
+from skep.wire.messages import PushedMessage, PushItem
 from skep.wire.traceparent import TRACEPARENT, TRACESTATE, TraceContext, trace_context
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Link, Span, SpanContext
+    from opentelemetry.trace import Link, SpanContext
 
 _headers = msgspec.json.Decoder(dict[str, str])
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -36,134 +43,129 @@ class Headed(Protocol):
         ...
 
     @property
+    def partition(self) -> str:
+        """Its partition there."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """The id of the message."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery it is."""
+        ...
+
+    @property
     def headers(self) -> Any:
         """A mapping, or JSON as it stands."""
         ...
 
 
-def _api() -> Any:
-    """`opentelemetry.trace`, if the program has loaded it: if not, it cannot have an SDK either."""
-    return sys.modules.get("opentelemetry.trace")
-
-
-def _records(api: Any) -> bool:
-    """Whether spans go anywhere."""
-    return not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider | api.NoOpTracerProvider)
-
-
 def current_context() -> TraceContext | None:
     """The context of the span that is current."""
-    api = _api()
+    api = spans_api()
     return None if api is None else _written(api.get_current_span().get_span_context())
 
 
-def publishing(queue: str, messages: int) -> AbstractContextManager[Span | None]:
-    """A span around a push."""
-    api = _api()
-    if api is None or not _records(api):
-        return _NOTHING
-    return _span(api, "publish", "send", queue, api.SpanKind.PRODUCER, messages)
+def began() -> int:
+    """The start time of an operation that is told of only when it has ended; 0 where nothing is observed."""
+    return time.time_ns() if _observes() else 0
 
 
-def begin_publishing(queue: str, messages: int) -> Span | None:
-    """The span of a push that is sent later, with others; `sent` ends it."""
-    api = _api()
-    if api is None or not _records(api):
-        return None
-    span: Span = api.get_tracer("skep").start_span(
-        f"publish {queue}", kind=api.SpanKind.PRODUCER, attributes=_attributes("publish", "send", queue, messages)
-    )
-    return span
+def publishing(url: str, queue: str, messages: int) -> AbstractContextManager[Observation | None]:
+    """Observe a push to a server."""
+    return _observed(Observation(Operation.PUBLISH, queue, url, messages, {})) if _observes() else _NOTHING
 
 
-def within(span: Span | None) -> AbstractContextManager[Any]:
-    """Let a span that was begun be the current one."""
-    return nullcontext() if span is None else _api().use_span(span)
+def begin_publishing(url: str, queue: str, messages: int) -> Observation | None:
+    """Observe a push that is sent later, with others; `sent` ends it."""
+    return Observation(Operation.PUBLISH, queue, url, messages, {}) if _observes() else None
 
 
-def sent(spans: Iterable[Span | None], error: BaseException | None = None) -> None:
-    """End the spans of pushes that were sent together, or that this error kept from being sent."""
-    for span in spans:
-        if span is not None:
+def within(observation: Observation | None) -> AbstractContextManager[Any]:
+    """Let the span of a push that was begun be the current one."""
+    if observation is None or observation.span is None:
+        return nullcontext()
+    return cast("AbstractContextManager[Any]", spans_api().use_span(observation.span))
+
+
+def sending(observation: Observation | None, items: Sequence[PushItem]) -> None:
+    """Tell the partition of a push, if its messages have one in common."""
+    if observation is not None and items and all(item.partition == items[0].partition for item in items):
+        observation.tell(PARTITION, items[0].partition)
+
+
+def stored(observation: Observation | None, messages: Sequence[PushedMessage]) -> None:
+    """Tell the id of the message of a push, if it is a single one."""
+    if observation is not None and len(messages) == 1:
+        observation.tell(MESSAGE_ID, messages[0].message_id)
+
+
+def sent(observations: Iterable[Observation | None], error: BaseException | None = None) -> None:
+    """End pushes that were sent together, or that this error kept from being sent."""
+    for one in observations:
+        if one is not None:
             if error is not None:
-                failed(span, error)
-            span.end()
+                one.fail(error)
+            one.end()
 
 
 def settling_popped(
-    word: str, messages: Sequence[Headed], *, is_current: bool = True
-) -> AbstractContextManager[Span | None]:
-    """A span around settling messages, linked to the span in which each was pushed. Headers are read only when the program traces."""
-    if not began() or not messages:
+    url: str, outcome: str, messages: Sequence[Headed], *, is_current: bool = True
+) -> AbstractContextManager[Observation | None]:
+    """Observe the settling of messages, linked to the span in which each was pushed. Headers are read only when the program traces."""
+    if not messages or not _observes():
         return _NOTHING
-    api, links = _api(), _links(_api(), [headers_of(one) for one in messages])
-    return _span(api, word, "settle", messages[0].queue, api.SpanKind.CLIENT, len(messages), links, is_current)
+    about = {"messaging.skep.outcome": outcome, **_common(messages)}
+    links = _links([headers_of(one) for one in messages])
+    observation = Observation(Operation.SETTLE, messages[0].queue, url, len(messages), about, links=links)
+    return _observed(observation, is_current=is_current)
 
 
-def processing(queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> AbstractContextManager[Span | None]:
-    """A span around working on a message, in the trace that the message came from."""
-    api = _api()
-    if api is None:
+def working_on(url: str, message: Headed) -> AbstractContextManager[Observation | None]:
+    """Observe the work on a message, in the trace that the message came from. Its headers are read only when the program traces."""
+    return _NOTHING if spans_api() is None else _working_on(url, message)
+
+
+def working_on_all(url: str, messages: Sequence[Headed]) -> AbstractContextManager[Observation | None]:
+    """Observe the work on messages together, linked to the span in which each was pushed."""
+    if not messages or not _observes():
         return _NOTHING
-    return _processing(api, queue, headers, id_, attempt)
+    links = _links([headers_of(one) for one in messages])
+    queue = messages[0].queue
+    return _observed(Observation(Operation.PROCESS, queue, url, len(messages), _common(messages), links=links))
 
 
-def working_on(message: PoppedMessage) -> AbstractContextManager[Span | None]:
-    """`processing` for a popped message. Its headers are read only when the program traces."""
-    if _api() is None:
-        return _NOTHING
-    return processing(message.queue, headers_of(message), message.id, message.attempt)
+def received(url: str, since: int, messages: Sequence[Headed]) -> None:
+    """Tell of a pop that brought messages, linked to the span in which each was pushed. A pop without messages is not told of.
 
-
-def working_on_all(messages: Sequence[PoppedMessage]) -> AbstractContextManager[Span | None]:
-    """A span around working on messages together, linked to the span in which each was pushed."""
-    if not messages or not began():
-        return _NOTHING
-    api, links = _api(), _links(_api(), [headers_of(one) for one in messages])
-    return _span(api, "process", "process", messages[0].queue, api.SpanKind.CONSUMER, len(messages), links)
-
-
-def began() -> int:
-    """The start time for a span that is made only when the work has ended; 0 where no spans are made."""
-    api = _api()
-    return time.time_ns() if api is not None and _records(api) else 0
-
-
-def received(since: int, messages: Sequence[Headed]) -> None:
-    """A span for a pop that brought messages, linked to the span in which each was pushed. A pop without messages makes none.
-
-    A pop over several queues makes one for each.
+    A pop over several queues is told of once for each.
     """
     if not since:
         return
-    by_queue: dict[str, list[Mapping[str, str]]] = {}
+    by_queue: dict[str, list[Headed]] = {}
     for one in messages:
-        by_queue.setdefault(one.queue, []).append(headers_of(one))
-    for queue, headers in by_queue.items():
-        _receive(queue, since, headers).end()
+        by_queue.setdefault(one.queue, []).append(one)
+    for queue, of_queue in by_queue.items():
+        links = _links([headers_of(one) for one in of_queue])
+        Observation(
+            Operation.RECEIVE, queue, url, len(of_queue), _common(of_queue), links=links, since=since
+        ).end()  # fmt: skip
 
 
-def not_received(queue: str, since: int, error: BaseException) -> None:
-    """A span for a pop that failed."""
+def not_received(url: str, queue: str, group: str | None, since: int, error: BaseException) -> None:
+    """Tell of a pop that failed."""
     if since:
-        sent([_receive(queue, since, [])], error)
+        about = {} if group is None else {GROUP: group}
+        sent([Observation(Operation.RECEIVE, queue, url, 0, about, since=since)], error)
 
 
-def failed(span: Span | None, error: BaseException | str) -> None:
-    """Note on a span why its work failed: an exception, or a code."""
-    api = _api()
-    if span is None or api is None:
-        return
-    span.set_attribute("error.type", error if isinstance(error, str) else error_type(error))
-    span.set_status(api.Status(api.StatusCode.ERROR, error if isinstance(error, str) else error_line(error)))
-
-
-def error_type(error: BaseException) -> str:
-    """The type of an error for OpenTelemetry: the code of a SkepError, else the class."""
-    if isinstance(error, SkepError):
-        return str(error.code)
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def failed(observation: Observation | None, error: BaseException | str) -> None:
+    """Note on an observation why its work failed: an exception, or a code."""
+    if observation is not None:
+        observation.fail(error)
 
 
 def headers_of(message: Headed) -> Mapping[str, str]:
@@ -175,80 +177,77 @@ def headers_of(message: Headed) -> Mapping[str, str]:
     return {} if raw in (b"", b"null") else _headers.decode(raw)
 
 
-def _receive(queue: str, since: int, headers: Sequence[Mapping[str, str]]) -> Span:
-    api = _api()
-    span: Span = api.get_tracer("skep").start_span(
-        f"receive {queue}", kind=api.SpanKind.CLIENT, links=_links(api, headers), start_time=since,
-        attributes=_attributes("pop", "receive", queue, len(headers)),
-    )  # fmt: skip
-    return span
+def _observes() -> bool:
+    """Whether the program traces, or collects metrics."""
+    api = spans_api()
+    return api is not None and (records_spans(api) or instruments() is not None)
 
 
 @contextmanager
-def _span(
-    api: Any,
-    word: str,
-    kind: str,
-    queue: str,
-    span_kind: Any,
-    messages: int,
-    links: list[Link] | None = None,
-    is_current: bool = True,
-) -> Iterator[Span]:
-    attributes = _attributes(word, kind, queue, messages)
-    name = f"{'publish' if kind == 'send' else kind} {queue}"
-    tracer = api.get_tracer("skep")
-    start = tracer.start_as_current_span if is_current else tracer.start_span
-    with start(name, kind=span_kind, attributes=attributes, links=links or []) as span, _error_typed(span):
-        yield span
-
-
-@contextmanager
-def _error_typed(span: Span) -> Iterator[None]:
+def _observed(observation: Observation, *, is_current: bool = True) -> Iterator[Observation]:
+    span = observation.span
+    current = nullcontext()
+    if span is not None and is_current:
+        current = spans_api().use_span(span, record_exception=False, set_status_on_exception=False)
     try:
-        yield
+        with current:
+            yield observation
     except BaseException as error:
-        span.set_attribute("error.type", error_type(error))
+        observation.fail(error)
+        if span is not None and isinstance(error, Exception):
+            span.record_exception(error)
         raise
+    finally:
+        observation.end()
 
 
 @contextmanager
-def _processing(api: Any, queue: str, headers: Mapping[str, str], id_: str, attempt: int) -> Iterator[Span | None]:
+def _working_on(url: str, message: Headed) -> Iterator[Observation | None]:
     from opentelemetry import context
 
-    came = _span_context(api, headers)
+    api = spans_api()
+    came = _span_context(api, headers_of(message))
     parent = None if came is None else api.set_span_in_context(api.NonRecordingSpan(came))
-    if not _records(api):
+    if not records_spans(api):
         token = None if parent is None else context.attach(parent)
         try:
-            yield None
+            if instruments() is None:
+                yield None
+            else:
+                with _observed(
+                    Observation(Operation.PROCESS, message.queue, url, 1, _common([message]))
+                ) as observation:
+                    yield observation
         finally:
             if token is not None:
                 context.detach(token)
         return
-    attributes = _attributes("process", "process", queue, 1)
-    attributes |= {"messaging.message.id": id_, "messaging.skep.attempt": attempt}
-    with (
-        api.get_tracer("skep").start_as_current_span(
-            f"process {queue}", context=parent, kind=api.SpanKind.CONSUMER, attributes=attributes,
-            links=[] if came is None else [api.Link(came)],
-        ) as span,
-        _error_typed(span),
-    ):  # fmt: skip
-        yield span
+    about = {**_common([message]), "messaging.skep.attempt": message.attempt}
+    links = [] if came is None else [api.Link(came)]
+    observation = Observation(Operation.PROCESS, message.queue, url, 1, about, links=links, parent=parent)
+    with _observed(observation):
+        yield observation
 
 
-def _attributes(word: str, kind: str, queue: str, messages: int) -> dict[str, str | int]:
-    found: dict[str, str | int] = {
-        "messaging.system": "skep",
-        "messaging.destination.name": queue,
-        "messaging.operation.name": word,
-        "messaging.operation.type": kind,
-    }
-    return found | {"messaging.batch.message_count": messages} if messages > 1 else found
+def _common(messages: Sequence[Headed]) -> dict[str, str | int]:
+    """What popped messages have in common: their group, their partition if it is one, and the id of a single one."""
+    first = messages[0]
+    about: dict[str, str | int] = {GROUP: _group(first)}
+    if all(one.partition == first.partition for one in messages):
+        about[PARTITION] = first.partition
+    if len(messages) == 1:
+        about[MESSAGE_ID] = first.id
+    return about
 
 
-def _links(api: Any, headers: Iterable[Mapping[str, str]]) -> list[Link]:
+def _group(message: Any) -> str:
+    """The group of a message. The structs of the wire and of the client name it differently."""
+    found: str = message.consumer_group if hasattr(message, "consumer_group") else message.group
+    return found
+
+
+def _links(headers: Iterable[Mapping[str, str]]) -> list[Link]:
+    api = spans_api()
     return [api.Link(came) for one in headers if (came := _span_context(api, one)) is not None]
 
 

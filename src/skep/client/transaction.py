@@ -16,7 +16,7 @@ class Transaction(TransactionParts):
     """``with client.transaction() as tx:`` commits at the end of the block, and does nothing on an exception."""
 
     def __init__(self, client: Sender, mint: IdMint) -> None:
-        super().__init__(client.clock, mint)
+        super().__init__(client.clock, mint, client.settings.urls[0])
         self._client = client
 
     def commit(self) -> None:

@@ -95,7 +95,7 @@ class Committing:
 
     async def run(self, source: Source, messages: Sequence[PoppedMessage]) -> None:
         """Run the commands of messages, and settle each message. SkepError when the server cannot be reached: their leases then run out."""
-        with working_on_all(messages):
+        with working_on_all(source.client.settings.urls[0], messages):
             await self._run(source, messages)
 
     async def _run(self, source: Source, messages: Sequence[PoppedMessage]) -> None:
@@ -135,7 +135,8 @@ class Committing:
                 deciding = partial(self._decided, prepared, await self._known(source, prepared))
                 try:
                     decided = await off_loop_in_turns(deciding, is_large=len(prepared) > MANY)
-                    with settling_popped(word_of(decided.acknowledgments), [one.message for one in prepared]):
+                    word, messages = word_of(decided.acknowledgments), [one.message for one in prepared]
+                    with settling_popped(source.client.settings.urls[0], word, messages):
                         results = await _committed_results(source, decided)
                     _tell(prepared, decided, results)
                     return
@@ -269,9 +270,10 @@ def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:
 
 async def commit_pushes(source: Source, message: PoppedMessage, items: list[PushItem]) -> None:
     """Ack a message and push its follow-up messages, together."""
-    spans = [begin_publishing(queue, count) for queue, count in Counter(item.queue for item in items).items()]
+    url = source.client.settings.urls[0]
+    spans = [begin_publishing(url, queue, count) for queue, count in Counter(item.queue for item in items).items()]
     try:
-        with settling_popped(AckStatus.COMPLETED, [message]):
+        with settling_popped(url, AckStatus.COMPLETED, [message]):
             await source.client.run(_transaction(TransactionRequest([completed(message)], items)))
     except BaseException as error:
         sent(spans, error)

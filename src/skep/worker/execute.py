@@ -38,7 +38,7 @@ from skep.worker.functions import CommandFunction, result_of
 from skep.worker.plan import Plan
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from skep.client.observation import Observation
 
 log = logging.getLogger("skep.worker")
 
@@ -73,10 +73,10 @@ class Execution:
 
     async def run(self, source: Source, message: PoppedMessage) -> Ack | None:
         """Handle a message and settle it. Returns its settlement, or None when it could not be settled."""
-        with working_on(message) as span:
+        with working_on(source.client.settings.urls[0], message) as span:
             return await self._run(source, message, span)
 
-    async def _run(self, source: Source, message: PoppedMessage, span: Span | None) -> Ack | None:
+    async def _run(self, source: Source, message: PoppedMessage, span: Observation | None) -> Ack | None:
         try:
             fields = self._plan.fields(message) if self._plan.reads else {}
             done = await self._act(source, message, fields)

@@ -13,7 +13,7 @@ from skep.client.async_message import read_messages as read_async_messages
 from skep.client.exchange import ApiCall
 from skep.client.message import read_messages
 from skep.client.message_data import MessageData, held
-from skep.client.tracing import processing
+from skep.client.tracing import working_on
 from skep.client.worker.failing import FailedMessage
 from skep.client.worker.loop import Chain, ConsumerLoop
 from skep.client.worker.source import Source
@@ -54,7 +54,7 @@ class Consumer:
         """Call the function. The next message does not wait for this one's settlement, unless it failed."""
         error: BaseException | None = None
         try:
-            with processing(message.queue, message.headers, message.id, message.attempt):
+            with working_on(chain.source.client.settings.urls[0], message):
                 await self._subscription.call(message, self._pool)
         except asyncio.CancelledError as raised:
             if (task := asyncio.current_task()) is None or task.cancelling():

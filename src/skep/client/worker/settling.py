@@ -78,7 +78,7 @@ class Settling:
         acks = [one.ack for one in batch]
         short = shortened(acks, {one.ack.lease_id: one.left for one in batch if one.left is not None})
         try:
-            with settling_popped(word_of(acks), [one.message for one in batch]) as span:
+            with settling_popped(self._client.settings.urls[0], word_of(acks), [one.message for one in batch]) as span:
                 told = await self._client.settle(short.sent)
                 results = await self._client.settle(short.meant) if short.is_open(told) else short.results(told)
                 refused(span, results)
