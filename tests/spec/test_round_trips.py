@@ -220,7 +220,7 @@ HUGE = {
     "an endless default": "app A { queue Q { message_type { a: float = 1e999 } } }",
     "nested types": "app A { queue Q { message_type { a: " + "list<" * 5_000 + "} } }",
     "quotes": "app A { queue Q { key: " + "'" * 100_001,
-    "strings in three quotes that are not closed": 'app A { queue Q { key: """' + '\n\\"""' * 150_000,
+    "strings in three quotes that are not closed": 'app A { queue Q { key: """' + '\n\\"""' * 20_000,
     "nested arrays": "[" * 100_000,
     "a deep default": "app A { queue Q { message_type { a: json = " + "[" * 2_000 + "]" * 2_000 + "} } }",
 }

