@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SECRET, OLD_SECRET = "the secret of these tests", "the secret before that"
 SECRETS = {
     "SECRET": SECRET, "OLD_SECRET": OLD_SECRET, "STANDARD_SECRET": signing.STANDARD_SECRET,
+    "PUBLIC_KEY": signing.PUBLIC_KEY,
     # those of the examples
     "PAGERDUTY_WEBHOOK_SECRET": "the secret of PagerDuty", "CHAT_WEBHOOK_SECRET": signing.STANDARD_SECRET,
     "GITHUB_WEBHOOK_SECRET": "the secret of GitHub", "CI_SECRET": signing.STANDARD_SECRET,

@@ -6,9 +6,13 @@ import base64
 import hashlib
 import hmac
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 Headers = dict[str, str]
 
 STANDARD_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PRIVATE_KEY = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+PUBLIC_KEY = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 
 
 def hexed(secret: str, content: bytes, algorithm: str = "sha256") -> str:
@@ -52,4 +56,10 @@ def standard(body: bytes, secret: str, at: int, id_: str = "msg_1") -> Headers:
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()
     signature = "v1," + base64.b64encode(digest).decode()
+    return {"webhook-id": id_, "webhook-timestamp": str(at), "webhook-signature": signature}
+
+
+def standard_by_key(body: bytes, private: str, at: int, id_: str = "msg_1") -> Headers:
+    key = Ed25519PrivateKey.from_private_bytes(base64.b64decode(private.removeprefix("whsk_"))[:32])
+    signature = "v1a," + base64.b64encode(key.sign(f"{id_}.{at}.".encode() + body)).decode()
     return {"webhook-id": id_, "webhook-timestamp": str(at), "webhook-signature": signature}

@@ -28,6 +28,7 @@ SPEC = """
 app Senders {
   queue Q {}
   webhook Clerk { queue: Q, verify_standard_webhooks { secret_env: "STANDARD_SECRET" } }
+  webhook Keyed { queue: Q, verify_standard_webhooks { secret_env: ["PUBLIC_KEY"] } }
   webhook BySvix {
     queue: Q
     verify_standard_webhooks { secret_env: "STANDARD_SECRET" }
@@ -105,6 +106,23 @@ def test_what_svix_posts_is_stored_once_by_its_id(senders: Sender) -> None:
     assert first.json["idempotency_key"] == "msg_1"
     assert again.body == first.body
     assert [message["payload"] for message in senders.stored("Q")] == [json.loads(body) for body in bodies]
+
+
+def test_what_is_signed_by_a_private_key_is_stored_once_and_nothing_else_is(senders: Sender) -> None:
+    body = b'{"type": "user.created"}'
+    signed = signing.standard_by_key(body, signing.PRIVATE_KEY, senders.seconds)
+    by_the_public_key = signing.standard(body, "whsec_" + signing.PUBLIC_KEY.removeprefix("whpk_"), senders.seconds)
+    both = {**signed, "webhook-signature": f"{by_the_public_key['webhook-signature']} {signed['webhook-signature']}"}
+    late = signing.standard_by_key(body, signing.PRIVATE_KEY, senders.seconds - 301, "msg_2")
+
+    assert senders.post("Keyed", body, by_the_public_key).status == 400  # it has no v1a
+    for refused in (late, {**signed, "webhook-id": "msg_2"}):
+        assert senders.post("Keyed", body, refused).status == 401
+    assert senders.post("Keyed", body + b" ", signed).status == 401
+    assert senders.stored("Q") == []
+    for taken in (signed, svix(signed), both):
+        assert senders.post("Keyed", body, taken).status == 202
+    assert [message["payload"] for message in senders.stored("Q")] == [json.loads(body)]
 
 
 @pytest.mark.parametrize("webhook", ["Clerk", "BySvix"])

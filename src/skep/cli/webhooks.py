@@ -12,7 +12,9 @@ from skep.cli.output import Columns, print_lines, print_rows
 if TYPE_CHECKING:
     from skep.wire.refusals import RefusalView
 
-webhook_app = App(name="webhook", help="See which requests webhooks refused, and why; make secrets and keys.", help_format="plaintext")
+webhook_app = App(
+    name="webhook", help="See which requests webhooks refused, and why; make secrets and keys.", help_format="plaintext"
+)
 
 
 @webhook_app.command
