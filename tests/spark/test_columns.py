@@ -132,7 +132,7 @@ def _drawn(count: int, seed: int) -> list[str]:
     found: list[str] = []
 
     @settings(max_examples=count * 3, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(expressions(3))
+    @given(expressions(3, of_two=True))
     def collect(text: str) -> None:
         try:
             compile_expression(text, {name: field.type for name, field in QUEUE.message_type.items()})

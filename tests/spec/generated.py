@@ -22,12 +22,12 @@ def _form(form: str, *parts: Texts) -> Texts:
     return st.tuples(*parts).map(lambda given: form.format(*given))
 
 
-def expressions(depth: int = 3) -> Texts:
-    """An expression of any type."""
-    return st.one_of(*by_type(depth).values())
+def expressions(depth: int = 3, *, of_two: bool = False) -> Texts:
+    """An expression of any type; with ``of_two`` also with macros of two variables, which the reference does not have."""
+    return st.one_of(*by_type(depth, of_two).values())
 
 
-def by_type(depth: int) -> dict[str, Texts]:
+def by_type(depth: int, of_two: bool = False) -> dict[str, Texts]:
     """Expressions of each type, that many levels deep."""
     leaves = {
         "string": st.sampled_from(_STRINGS), "int": st.sampled_from(_INTS), "float": st.sampled_from(_FLOATS),
@@ -35,7 +35,7 @@ def by_type(depth: int) -> dict[str, Texts]:
     }  # fmt: skip
     if depth == 0:
         return leaves
-    below = by_type(depth - 1)
+    below = by_type(depth - 1, of_two)
     text, whole, number, truth = below["string"], below["int"], below["float"], below["bool"]
     time, length = below["time"], below["duration"]
     forms = {
@@ -64,7 +64,32 @@ def by_type(depth: int) -> dict[str, Texts]:
         "time": [_binary("+ -", time, length), _form("timestamp({})", text)],
         "duration": [_binary("+ -", length, length), _binary("-", time, time)],
     }  # fmt: skip
+    if of_two:
+        for name, more in _of_two(text, whole, truth).items():
+            forms[name] += more
     return {
         name: st.one_of(leaves[name], *found, _form("({} ? {} : {})", truth, below[name], below[name]))
         for name, found in forms.items()
     }
+
+
+def _of_two(text: Texts, whole: Texts, truth: Texts) -> dict[str, list[Texts]]:
+    """Macros of two variables, over lists and maps with and without a type."""
+    return {
+        "string": [
+            _form("tags.transformList(i, t, t + string(i) + {}).join('|')", text),
+            _form("headers.transformMap(k, v, k + v + {})['x-kind']", text),
+            _form("headers.transformList(k, v, k != {}, k + v).join({})", text, text),
+        ],
+        "int": [
+            _form("numbers.transformList(i, n, n > {}, n + i)[0]", whole),
+            _form("payload.items.transformList(i, item, item.n * i + {})[1]", whole),
+            _form("size(headers.transformMap(k, v, v != {}, {}))", text, whole),
+        ],
+        "bool": [
+            _form("numbers.all(i, n, n + i < {})", whole), _form("numbers.exists(i, n, 1 / (n - {}) > i)", whole),
+            _form("numbers.existsOne(i, n, n - i == {} || {})", whole, truth), _form("headers.exists(k, v, k + v == {})", text),
+            _form("payload.all(k, v, k != {})", text), _form("payload.items.exists(i, item, item.sku == {} && i < 2)", text),
+            _form("payload.deep.exists(k, v, v.est == {})", text),
+        ],
+    }  # fmt: skip
