@@ -37,7 +37,7 @@ LENGTHY = (
 """Folders and files whose tests load a store, or start a Spark, a browser or servers of their own: `--fast` leaves them out."""
 
 ABOVE_STORES = (
-    "tests/http/", "tests/sqs/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
+    "tests/http/", "tests/sqs/", "tests/queen/", "tests/webhooks/", "tests/worker/", "tests/access/", "tests/apps/", "tests/dashboard/", "tests/serve/",
     "tests/engine/test_encryption.py", "tests/engine/test_sealed_errors.py",
 )  # fmt: skip
 """Folders and files of what stands on the engine, or in it, and knows no store. That both stores do the same is held by `tests/contract`."""

@@ -119,7 +119,8 @@ async def test_a_stop_answers_the_pops_that_wait(tmp_path: Path, signals: None) 
         at = server.event("listening")
         async with httpx.AsyncClient(base_url=at["queen"], timeout=60) as client:
             await client.post("/api/v1/configure", json={"queue": "q"})
-            waiting = asyncio.create_task(client.get("/api/v1/pop/queue/q?wait=true&timeout=60000"))
+            pops = (client.get(f"/api/v1/pop/queue/{name}?wait=true&timeout=60000") for name in ("q", "not-there"))
+            waiting = [asyncio.create_task(pop) for pop in pops]
             async with httpx.AsyncClient(base_url=at["address"], headers={"accept": "text/plain"}) as looking:
 
                 async def parked() -> bool:
@@ -127,5 +128,5 @@ async def test_a_stop_answers_the_pops_that_wait(tmp_path: Path, signals: None) 
 
                 await until_asked(parked)
             server.signal()
-            assert (await waiting).status_code == 204
+            assert [(await one).status_code for one in waiting] == [204, 204]
         assert server.ended() == 0

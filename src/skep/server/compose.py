@@ -274,10 +274,10 @@ async def serve(
             gate.trust(own_token, "skep:run")
         pages = _pages(engine, settings, gate)
         app = _app(engine, catalogue, settings, tally, functions, pages, gate)
-        listeners = [_listener(app, sockets.main, settings, engine, is_guarded=gate is not None)]
+        listeners = [_listener(app, sockets.main, settings, engine.end_polls, is_guarded=gate is not None)]
         if sockets.queen:
             door = QueenApp(app, engine)
-            listeners.append(_listener(door, sockets.queen, settings, engine, is_guarded=gate is not None))
+            listeners.append(_listener(door, sockets.queen, settings, door.end_polls, is_guarded=gate is not None))
 
         def tell() -> None:
             if owned is not None:
@@ -344,14 +344,14 @@ def _listener(
     app: HttpApp | QueenApp,
     sockets: Sequence[socket.socket],
     settings: ServerSettings,
-    engine: Engine,
+    end_polls: Callable[[], None],
     *,
     is_guarded: bool,
 ) -> Listener:
     return Listener(
         AccessLog(app) if settings.log_level == "debug" else app,
         sockets,
-        before_drain=engine.end_polls,
+        before_drain=end_polls,
         limits=settings.http,
         hosts=Hosts(settings.http.hosts, is_guarded=is_guarded, listens_on=settings.host),
         drain_seconds=settings.drain_seconds,

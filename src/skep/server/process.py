@@ -121,13 +121,16 @@ def serve_alone(settings: ServerSettings) -> None:
 
 
 def with_room(settings: ServerSettings) -> ServerSettings:
-    """The settings, with fewer connections if the system's limit of open files does not allow as many."""
+    """The settings, with fewer connections per port if the system's limit of open files does not allow as many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    room = max(1, soft - FILES_FOR_OTHERS) if soft != resource.RLIM_INFINITY else settings.http.max_connections
+    ports = 1 if settings.queen_port is None else 2
+    room = (
+        max(1, (soft - FILES_FOR_OTHERS) // ports) if soft != resource.RLIM_INFINITY else settings.http.max_connections
+    )
     if room >= settings.http.max_connections:
         return settings
     log.warning("the limit of open files allows fewer connections than max_connections", connections=room)

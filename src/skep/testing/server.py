@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -98,10 +98,13 @@ def running_server(
             )
             names = None if limits is None else limits.hosts
             hosts = Hosts(names, is_guarded=gate is not None)
-            apps: list[HttpApp | QueenApp] = [app, QueenApp(app, engine)] if queen else [app]
-            for served in apps:
+            ports: list[tuple[HttpApp | QueenApp, Callable[[], None]]] = [(app, engine.end_polls)]
+            if queen:
+                door = QueenApp(app, engine)
+                ports.append((door, door.end_polls))
+            for served, end_polls in ports:
                 sockets = bind(resolve("127.0.0.1", 0))
-                listeners.append(Listener(served, sockets, before_drain=engine.end_polls, limits=limits, hosts=hosts))
+                listeners.append(Listener(served, sockets, before_drain=end_polls, limits=limits, hosts=hosts))
             serving = [asyncio.create_task(listener.listen()) for listener in listeners]
             for listener in listeners:
                 await listener.listening.wait()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette import routing
 
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.app import HttpApp, Resource
-from skep.http.queen.door import refuse
+from skep.http.queen.door import QueenDoor, refuse
 from skep.http.queen.routes import routes
 from skep.http.request.call import Receive, Scope, Send
 from skep.http.request.endpoint import send_answer
@@ -20,7 +22,9 @@ class QueenApp:
     """Serves Queen's wire. Its counters are those of the main application."""
 
     def __init__(self, app: HttpApp, engine: Engine) -> None:
-        self.routes = routes(engine, app.meter, app.answers, app.routes)
+        self._engine = engine
+        self._door = QueenDoor(engine, app.meter, app.answers, asyncio.Event())
+        self.routes = routes(self._door, app.routes)
         served = app.behind(DOOR, self.routes)
         exact: dict[str, list[str]] = {}
         for route, _ in served:
@@ -33,6 +37,11 @@ class QueenApp:
             [routing.Route(path, resource) for path, resource in resources.items()], default=self._no_route
         )
         self._router.redirect_slashes = False  # as in the main application
+
+    def end_polls(self) -> None:
+        """Answer every waiting pop without messages, as the engine's; also those that wait for a queue."""
+        self._door.ending.set()
+        self._engine.end_polls()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Paths are matched as they were quoted, so that a name may contain a slash."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ class QueenDoor(NamedTuple):
     engine: Engine
     meter: Meter
     answers: Answers
+    ending: asyncio.Event
+    """Set when the server ends, so that no pop waits for a queue any more."""
 
 
 class QueenProblem(Struct):

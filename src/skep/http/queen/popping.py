@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -87,9 +88,19 @@ async def _taking(door: QueenDoor, call: Call, request: PopRequest, wait_seconds
         except SkepError as error:
             if error.code is not Code.QUEUE_NOT_FOUND:
                 raise
-        if not left:
+        if not left or door.ending.is_set():
             return PopResult([])
-        await engine.sleep_until(min(deadline, Instant(engine.now() + seconds(MISSING_LOOK_SECONDS))))
+        await _sleep(door, min(deadline, Instant(engine.now() + seconds(MISSING_LOOK_SECONDS))))
+
+
+async def _sleep(door: QueenDoor, until: Instant) -> None:
+    """Sleep until an instant, or until the server ends."""
+    waits = [asyncio.ensure_future(door.engine.sleep_until(until)), asyncio.ensure_future(door.ending.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
 
 
 def _wait_seconds(door: QueenDoor, call: Call) -> float:

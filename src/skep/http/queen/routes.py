@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from skep.engine import Engine
-from skep.engine.answers import Answers
 from skep.http.queen import (
     configuring,
     dead_letters,
@@ -40,7 +38,6 @@ from skep.http.request.permission import (
 )
 from skep.http.request.route import Route
 from skep.model.key import Verb
-from skep.observe.metrics import Meter
 
 ADMIN_LIST = Permission(Reach.LIST, (Verb.ADMIN,))
 MESSAGE = "/api/v1/messages/{partition}/{transaction}"
@@ -126,9 +123,8 @@ AS_OURS = (
 """Paths whose answers clients hand through to people: they are those of our own API."""
 
 
-def routes(engine: Engine, meter: Meter, answers: Answers, ours: Sequence[Route]) -> list[Route]:
+def routes(door: QueenDoor, ours: Sequence[Route]) -> list[Route]:
     """All routes; ``ours`` are those of our own API."""
-    door = QueenDoor(engine, meter, answers)
     as_ours = {route.path: route for route in ours if route.method == "GET" and route.path in AS_OURS}
     return [
         *(_route(door, call) for call in CALLS),

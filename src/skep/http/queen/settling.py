@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http.queen.door import QueenDoor
 from skep.http.queen.names import read_lease
@@ -40,8 +39,7 @@ async def _acked(door: QueenDoor, call: Call, rows: Sequence[QueenAck], group: s
     call.visible  # noqa: B018 - of rows that name no queue of the caller, none is looked up
     if not rows:
         return []
-    check_count(len(rows), engine.settings.limits.settlements, "the number of acknowledgments")
-    found = await settlements_of(engine, call, rows, group)
+    found = await settlements_of(engine, call, rows, group, {})
     meant = [one for one in found if isinstance(one, Settlement)]
     done = iter(await engine.settle(meant) if meant else ())
     told: list[QueenAckResult] = []

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from skep.engine.validate import check_count
 from skep.errors import Code, SkepError
 from skep.http import pushing
 from skep.http.queen.door import QueenDoor
 from skep.http.queen.names import LeasedBy, read_lease
-from skep.http.queen.naming import NOT_LEASED, Found, settlements_of
+from skep.http.queen.naming import NOT_LEASED, Found, required_leases, settlements_of
 from skep.http.queen.pushing import new_messages, results
 from skep.http.queen.settling import result_of
 from skep.http.queen.shapes import QueenAck, QueenCommitted, QueenItem, QueenOperation, QueenTransaction
@@ -27,13 +28,13 @@ _decode = msgspec.json.Decoder(QueenTransaction)
 async def transaction(door: QueenDoor, call: Call) -> Answer:
     """Perform all operations, or none."""
     request = await call.json(_decode, levels_above=LEVELS_ABOVE_PAYLOADS)
+    engine = door.engine
     rows, items = _parted(request.operations)
     if not rows and not items:
         raise SkepError(Code.INVALID_REQUEST, "a transaction has an ack or a message to push")
-    required = [read_lease(text, call) for text in dict.fromkeys(request.required_leases or ())]
+    required = _required(request.required_leases or (), call, engine.settings.limits.settlements)
     messages = new_messages(items, call)
-    engine = door.engine
-    found = await settlements_of(engine, call, rows, None, required) if rows else []
+    found = await settlements_of(engine, call, rows, None, required_leases(required)) if rows else []
     meant = _all_of(found)
     await _check_unused(door, required, meant)
     try:
@@ -48,6 +49,13 @@ async def transaction(door: QueenDoor, call: Call) -> Answer:
     if not outcome.committed:
         raise _refusal(outcome)
     return json_answer(_told(rows, messages, outcome))
+
+
+def _required(texts: Sequence[str], call: Call, most: int) -> list[LeasedBy]:
+    """The leases that must hold."""
+    if texts:
+        check_count(len(texts), most, "the number of required leases")
+    return [read_lease(text, call) for text in dict.fromkeys(texts)]
 
 
 def _parted(operations: Sequence[QueenOperation]) -> tuple[list[QueenAck], list[QueenItem]]:

@@ -123,7 +123,7 @@ class PostgresStore(Database):
     settle = settle.settle
     transact = transact.transact
     leases = read(stats.leases)
-    leased_messages = read_at_once(stats.leased_messages)
+    leased_messages = read(stats.leased_messages)
     end_leases = groups.end_leases
     release_lease = groups.release_lease
     lease_history = read(history.lease_history)
