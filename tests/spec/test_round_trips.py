@@ -125,6 +125,13 @@ def test_what_is_wrong_after_such_a_string_is_found_at_its_place(changed: str) -
     assert line[problem.column - 1 :].startswith("missing")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_wrong_escape_in_such_a_string_is_found_at_its_place(end: str) -> None:
+    text = end.join(["app A {", "  queue Q {", '    key: """a', "  b", r' c \q"""', "  }", "}", ""])
+    (problem,) = check(text, "x.skep").problems
+    assert (problem.line, problem.column, problem.message) == (5, 4, r"\q is not an escape")
+
+
 def test_a_string_in_three_quotes_that_is_not_closed_is_told_at_its_place() -> None:
     text = 'app A {\n  queue Q {\n    key: """a\n    paused: true\n  }\n}\n'
     (problem,) = check(text, "x.skep").problems

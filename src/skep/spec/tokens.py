@@ -33,8 +33,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
+_LINE_END = r"\r\n?"
+"""A line end in a string is \n, whatever the file has."""
 _ESCAPE = re.compile(
-    r"\\(?:(?P<plain>[abfnrtv\\?\"'`])|[xX](?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
+    rf"(?P<end>{_LINE_END})"
+    r"|\\(?:(?P<plain>[abfnrtv\\?\"'`])|[xX](?P<x>[0-9a-fA-F]{2})|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})"
     r"|(?P<octal>[0-3][0-7]{2})|(?P<bad>(?s:.)))",
     re.ASCII,
 )
@@ -96,7 +99,7 @@ def _read_float(at: int, text: str) -> float:
 
 def _read_string(at: int, text: str) -> str:
     quotes = _quotes(text)
-    value = _ESCAPE.sub(lambda match: _unescape(at + quotes, match), _lines(text[quotes:-quotes]))
+    value = _ESCAPE.sub(lambda match: _unescape(at + quotes, match), text[quotes:-quotes])
     _refuse_surrogates(at, value)
     return value
 
@@ -104,12 +107,7 @@ def _read_string(at: int, text: str) -> str:
 def _read_raw(at: int, text: str) -> str:
     quotes = _quotes(text[1:])
     _refuse_surrogates(at, text)
-    return _lines(text[1 + quotes : -quotes])
-
-
-def _lines(text: str) -> str:
-    """A string with one kind of line end, whatever the file has."""
-    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+    return re.sub(_LINE_END, "\n", text[1 + quotes : -quotes])
 
 
 def _quotes(text: str) -> int:
@@ -125,6 +123,8 @@ def _refuse_surrogates(at: int, value: str) -> None:
 
 
 def _unescape(at: int, match: re.Match[str]) -> str:
+    if match["end"] is not None:
+        return "\n"
     if (plain := match["plain"]) is not None:
         return _PLAIN.get(plain, plain)
     if match["octal"] is not None:
