@@ -249,3 +249,33 @@ def test_columns_of_ours_come_and_those_of_others_stay(spark: SparkSession, tmp_
         found.catalog.close()
     assert {"data_key", "region"} <= set(rows.column_names)
     assert rows.column("region").null_count == 3
+
+
+def test_old_snapshots_expire_by_themselves(spark: SparkSession, where: Where, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skep.spark.lake import iceberg  # pyiceberg reads the environment when it is imported
+
+    def kept() -> int:
+        found = lake._catalog.load_table(lake._name)
+        found.catalog.close()
+        return len(found.snapshots())
+
+    monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", 2)
+    lake = where.open()
+    counts = []
+    for seq in range(1, 8):
+        add(spark, lake, Rows("orders", seq, seq))
+        counts.append(kept())
+    assert counts == [1, 2, 3, 4, 3, 4, 3]
+    assert (seqs(spark, where.open()), where.open().through("orders")) == (list(range(1, 8)), 7)
+    named = lake._catalog.load_table(lake._name)
+    with named.transaction() as change:
+        change.set_properties({iceberg.SNAPSHOTS: "3"})
+    first = named.refresh().snapshots()[0].snapshot_id
+    named.manage_snapshots().create_tag(first, "audit").commit()
+    named.catalog.close()
+    for seq in range(8, 13):
+        add(spark, lake, Rows("orders", seq, seq))
+        counts.append(kept())
+    assert counts[7:] == [4, 5, 6, 5, 6]  # the tagged one stays
+    assert lake.vacuum(0) > 0
+    assert seqs(spark, where.open()) == list(range(1, 13))

@@ -32,6 +32,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table, TableProperties, Transaction
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform, VoidTransform, YearTransform
 from pyiceberg.types import (
     BinaryType,
@@ -54,6 +55,10 @@ CATALOG_FILE = "catalog.db"
 NAMESPACE = "skep"
 STATE, ROOT = "skep.state", "skep.lake"
 """Properties of the table: how far it is, and the lake that it belongs to."""
+SNAPSHOTS = "skep.snapshots"
+"""Another property: how many snapshots are kept at the least, instead of `SNAPSHOTS_KEPT`."""
+SNAPSHOTS_KEPT = 100
+"""When there are twice as many, the older ones expire."""
 CATALOG_NOTE = "catalog.json"
 """The named catalog that knows the table of a lake."""
 FOOTERS_AT_ONCE = 16
@@ -203,6 +208,7 @@ class IcebergLake:
             names = transaction.table_metadata.schema().name_mapping
             noted[TableProperties.DEFAULT_NAME_MAPPING] = names.model_dump_json()
         transaction.set_properties(noted)
+        _expire_some(table, transaction)
         update = transaction.update_snapshot()
         with update.overwrite() if old else update.merge_append() as snapshot:
             for one in _described(table, transaction, [file.uri for file in change.added]):
@@ -232,7 +238,12 @@ class IcebergLake:
             return 0
         oldest_kept = datetime.now(UTC) - timedelta(seconds=older_seconds)
         with closing(self._catalog):
-            table.maintenance.expire_snapshots().older_than(oldest_kept).commit()
+            for _ in range(COMMIT_TRIES):
+                table.refresh()
+                if _has_expired(table, oldest_kept):
+                    break
+            else:
+                raise LakeTakenError(self.root)
             table.refresh()
         kept = _named(table)
         oldest = time.time() - older_seconds
@@ -400,6 +411,26 @@ def _changed(state: TableState, change: LakeChange) -> TableState:
         tenant=state.tenant, through=state.through | dict(change.through), logs=state.logs | dict(change.logs),
         generations=state.generations | {q: n for q, n in change.generations.items() if n != FIRST},
     )  # fmt: skip
+
+
+def _expire_some(table: Table, transaction: Transaction) -> None:
+    """Let the oldest snapshots expire, many at once, with a commit. A commit has all of them in it, and would become slower each time."""
+    kept = int(table.properties.get(SNAPSHOTS, SNAPSHOTS_KEPT))
+    times = sorted(snapshot.timestamp_ms for snapshot in table.snapshots())
+    if kept > 0 and len(times) >= 2 * kept:
+        oldest_kept = datetime.fromtimestamp(times[-kept] / 1_000, UTC)
+        ExpireSnapshots(transaction).older_than(oldest_kept).commit()
+
+
+def _has_expired(table: Table, oldest_kept: datetime) -> bool:
+    """Let older snapshots expire; false when another process has committed meanwhile."""
+    try:
+        table.maintenance.expire_snapshots().older_than(oldest_kept).commit()
+    except CommitStateUnknownException as error:
+        if isinstance(error.__cause__, CommitFailedException):
+            return False
+        raise
+    return True
 
 
 def _described(table: Table, transaction: Transaction, added: Sequence[str]) -> Iterable[DataFile]:
