@@ -21,6 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from skep.clock import MICROS_PER_MS
+from skep.errors import Code, SkepError
 from skep.spark.lake.delta_log import Transactions
 from skep.spark.lake.files import FilePlan, LakeFile
 from skep.spark.lake.place import Place, s3_endpoint
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOG, GENERATION = "-log", "-generation"
+VECTORS = "deletionVectors"
+"""The feature of a table whose files may have rows that are deleted."""
 SECONDS_OF_AN_HOUR = 3_600
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -124,6 +127,8 @@ class DeltaLake:
 
     def files(self, folders: Collection[Folder] | None = None, queues: Collection[str] | None = None) -> list[LakeFile]:
         table = self._table()
+        if table is not None:
+            _check_deletions(table)
         wanted = queues if folders is None else {queue for queue, _ in folders}
         found = [] if table is None else [_file(self._place, row) for row in _actions(table, wanted)]
         return found if folders is None else [file for file in found if file.folder in folders]
@@ -212,6 +217,18 @@ def storage_options(place: Place) -> dict[str, str] | None:
     if place.uri.startswith("s3://") and urlsplit(s3_endpoint() or "").scheme == "http":
         return {"AWS_ALLOW_HTTP": "true"}
     return None
+
+
+def _check_deletions(table: DeltaTable) -> None:
+    """Refuse a table of which single rows are deleted, while their files still have them."""
+    if VECTORS not in (table.protocol().reader_features or ()):
+        return
+    if any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors())):
+        raise SkepError(
+            Code.INVALID_REQUEST,
+            f"another program has deleted single rows of {table.table_uri} without rewriting their files (deletion vectors), and Skep would "
+            "bring them back. Rewrite these files first (REORG TABLE … APPLY (PURGE)), and delete with skep lake forget",
+        )
 
 
 def _actions(table: DeltaTable, queues: Collection[str] | None) -> Iterator[dict[str, Any]]:
