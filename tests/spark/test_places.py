@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.fs as pafs
@@ -12,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skep.errors import SkepError
+from skep.spark.lake import place as lake_place
 from skep.spark.lake.place import CURES, SCHEMES, Place, place_of
 from tests.support.s3 import BUCKET, CREDENTIALS, Store
 
@@ -25,10 +28,22 @@ URIS = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def unopened(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file system is open, and what is opened meanwhile is forgotten. S3 is somebody who listens, and is asked nothing."""
+    monkeypatch.setattr(lake_place, "_reached", set())
+    lake_place._file_system.cache_clear()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        for name, value in CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        yield
+    lake_place._file_system.cache_clear()
+
+
 @pytest.mark.parametrize("scheme", URIS)
-def test_a_place_is_opened_by_the_file_system_of_its_uri(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.usefixtures("unopened")
+def test_a_place_is_opened_by_the_file_system_of_its_uri(scheme: str) -> None:
     uri, kind, path = URIS[scheme]
     place = place_of(uri)
     assert (type(place.files).__name__, place.path) == (kind, path)
