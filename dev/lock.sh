@@ -15,3 +15,4 @@ pin() { # pin OUTPUT [uv arguments…]
 
 pin requirements/dev.lock pyproject.toml --extra all --group dev "$@"
 pin requirements/installer.lock --group installer "$@"
+pin tests/sqs/query/requirements.lock tests/sqs/query/requirements.in "$@"

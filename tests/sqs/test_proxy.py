@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSRequest
 
-from skep.access.administering import KeyDesk
-from skep.access.keys import access_key_id
 from skep.config import AccessSettings
 from skep.crypto.master import MasterKeys, new_master_line
-from skep.model.key import VERBS_OF, Grant, Role
 from skep.testing.server import RunningServer, running_server
-from tests.sqs.driver import client
+from tests.sqs.driver import client, signing_credentials
 from tests.sqs.test_access import Closed, presigned, signed
 from tests.support.serving import serving
 
@@ -113,14 +110,7 @@ def guarded() -> Iterator[RunningServer]:
 
 
 def test_a_signature_is_of_the_path_that_the_program_asked_for(guarded: RunningServer) -> None:
-    engine = guarded.engine
-    grants = [Grant(VERBS_OF[Role.ADMIN])]
-    minted = guarded.run(
-        KeyDesk(engine.access, engine.now).make(
-            None, "test", grants, created_by="test", seal=engine.encryption.seal_secret
-        )
-    )
-    name, secret = access_key_id(minted.record.id), minted.text.rpartition("_")[2]
+    name, secret = signing_credentials(guarded)
     with proxied(guarded.port, says_prefix=True) as proxy:
         sqs, bare = client(proxy.url, None, name, secret), client(proxy.url.removesuffix("/"), None, name, secret)
         url = sqs.create_queue(QueueName="q")["QueueUrl"]
