@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from skep.errors import SkepError
 from skep.spark.lake.frames import write_frame
 from skep.spark.lake.place import Place
-from skep.spark.lake.turns import Turns
+from skep.spark.lake.turns import WriteTurns
 from skep.spark.running import keeping
 from skep.spark.running.keeping import KeptTable, TableReach
 from tests.support.s3 import BUCKET, Store
@@ -119,9 +119,9 @@ def test_a_pass_that_is_killed_after_its_commit_is_finished(
 
 @pytest.mark.parametrize("kind", ["lost", "doubled"])
 def test_a_turn_whose_answer_is_lost_counts_once(root: Place, object_store: Store, kind: str) -> None:
-    turns = Turns(root / "turns", root)
+    turns = WriteTurns(root / "turns", root)
     for number in range(10):
         object_store.set_faults(0.3, [kind], seed=number)
         turns.take(str(number), "")
     object_store.set_faults(0)
-    assert Turns(root / "turns", root).last.began == "9"
+    assert WriteTurns(root / "turns", root).last.began == "9"

@@ -30,7 +30,7 @@ EVENTS = 1_000
 EVENT_TYPE = "info"
 
 
-class Told(Struct, rename="camel"):
+class ReportedEvent(Struct, rename="camel"):
     """The data of an event that came by this door."""
 
     transaction_id: str
@@ -42,7 +42,7 @@ class Told(Struct, rename="camel"):
 
 _decode = msgspec.json.Decoder(QueenTraceRequest)
 _encode = msgspec.json.Encoder().encode
-_told = msgspec.json.Decoder(Told).decode
+_told = msgspec.json.Decoder(ReportedEvent).decode
 
 
 async def tell(door: QueenDoor, call: Call) -> Answer:
@@ -54,7 +54,7 @@ async def tell(door: QueenDoor, call: Call) -> Answer:
         raise SkepError(Code.INVALID_REQUEST, f"an event has at most {NAMES_MAX} names")
     message = await find_message(door.engine, place, request.transaction_id)
     group, kind = group_of(request.consumer_group), request.event_type or EVENT_TYPE
-    data = _encode(Told(request.transaction_id, place.partition, group, kind, request.data))
+    data = _encode(ReportedEvent(request.transaction_id, place.partition, group, kind, request.data))
     events = [
         TraceEvent(
             trace_id=message.trace_id, name=name, data=data, at=Instant(0), message_id=message.id, queue=place.queue
@@ -94,7 +94,7 @@ def _shown(event: TraceEvent, call: Call) -> QueenTrace:
     try:
         told = _told(event.data)
     except msgspec.DecodeError:
-        told = Told("", "", "", EVENT_TYPE, Raw(event.data))
+        told = ReportedEvent("", "", "", EVENT_TYPE, Raw(event.data))
     has_place = bool(told.partition and event.queue)
     return QueenTrace(
         trace_id=id_text(event.trace_id), trace_name=event.name, event_type=told.event_type, data=told.data,

@@ -25,7 +25,7 @@ KEPT = {"delta.logRetentionDuration": "interval 1 hours"}
 """Only the last turn counts."""
 
 
-class Turn(Struct, frozen=True):
+class WriteTurn(Struct, frozen=True):
     """The pass that began to write last, and the last one that was committed."""
 
     began: str = ""
@@ -37,7 +37,7 @@ class Turn(Struct, frozen=True):
         return self.began != self.done
 
 
-class Turns:
+class WriteTurns:
     """The turns of one table."""
 
     def __init__(self, place: Place, table: Place) -> None:
@@ -48,7 +48,7 @@ class Turns:
 
     def take(self, began: str, done: str) -> None:
         """Make a turn the newest. Refused (`LakeTakenError`) when another run took one since the last look."""
-        turn = Turn(began, done)
+        turn = WriteTurn(began, done)
         properties = CommitProperties(custom_metadata=structs.asdict(turn), max_commit_retries=0)
         try:
             if self._opened is None:
@@ -67,10 +67,10 @@ class Turns:
         if self.last != turn:
             raise LakeTakenError(self._table)
 
-    def _newest(self) -> Turn:
+    def _newest(self) -> WriteTurn:
         try:
             self._opened = DeltaTable(self._place.uri, storage_options=storage_options(self._place))
         except TableNotFoundError:
-            return Turn()
+            return WriteTurn()
         [told] = self._opened.history(1)
-        return Turn(told["began"], told["done"])
+        return WriteTurn(told["began"], told["done"])

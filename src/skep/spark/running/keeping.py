@@ -27,7 +27,7 @@ from skep.spark.running.inputs import Activity
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from skep.spark.lake.turns import Turns
+    from skep.spark.lake.turns import WriteTurns
 
 REACH, REACH_OF = "_reach.json", "_reach-{}.json"
 """The note; in an object store each pass has its own."""
@@ -88,10 +88,10 @@ class KeptTable:
         self._turns = None if root.is_local else self._turns_of(name)
         self._recover()
 
-    def _turns_of(self, name: str) -> Turns:
-        from skep.spark.lake.turns import Turns
+    def _turns_of(self, name: str) -> WriteTurns:
+        from skep.spark.lake.turns import WriteTurns
 
-        return Turns(self._own / f"turns-{name}", self.place)
+        return WriteTurns(self._own / f"turns-{name}", self.place)
 
     def reach(self) -> TableReach | None:
         """How far the table reaches; None when there is no note."""
