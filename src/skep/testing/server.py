@@ -90,9 +90,7 @@ def running_server(
     async def main() -> None:
         async with open_server(store, settings, clock=clock, environment=environment, masters=masters) as opened:
             engine = opened.engine
-            gate = None
-            if access is not None:
-                gate = await open_gate(engine, clock, access, is_exposed=False)
+            gate = None if access is None else await open_gate(engine, clock, access, is_exposed=False)
             app = HttpApp(
                 engine, opened.catalogue, limits, functions=functions, pages=pages_of(engine, gate=gate), gate=gate
             )
