@@ -13,7 +13,7 @@ import pytest
 
 import skep
 from skep.testing.server import running_server
-from tests.spark.test_kills import ROOT, RUN_SECONDS, dead, family
+from tests.spark.killing import ROOT, RUN_SECONDS, dead, family
 
 ORDERS = 3_000
 """New ones before each kill; each is pushed twice."""

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 import skep
@@ -23,20 +22,16 @@ from skep.spark.lake.reading import rows_of_file
 from skep.spark.options import source_options
 from skep.spark.schema import schema_of
 from skep.spark.source import MessageReader
-from tests.spark.test_kills import (
-    KILLS,
-    LONGEST_PAUSE,
+from tests.spark.killing import (
     MESSAGES,
     ROOT,
     RUN_SECONDS,
+    Driver,
     Kept,
-    dead,
     expected_kills,
-    family,
     fill,
     kept,
     numbers_of,
-    started,
 )
 from tests.support.spark_driver import Job
 from tests.support.waiting import let_run
@@ -74,9 +69,10 @@ class Archive:
         except FileNotFoundError:
             return 0
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
         self.end()
         self._process = self._started("--every", "1s")
+        return True
 
     def end(self) -> None:
         if self._process.poll() is None:
@@ -96,52 +92,11 @@ class Archive:
 
 def copied(job: Job, server: Kept, archive: Archive, folder: Path) -> dict[str, int]:
     """Run the stream until it has all, and kill something every now and then; how often what was killed."""
-    chance = random.Random(3)
-    killed = dict.fromkeys(VICTIMS, 0)
-    driver = started(job, folder)
-    deadline = time.monotonic() + RUN_SECONDS
-    while time.monotonic() < deadline:
-        archive.revive()
-        try:
-            code = driver.wait(timeout=chance.uniform(1.0, LONGEST_PAUSE))
-        except psutil.TimeoutExpired:
-            if sum(killed.values()) < KILLS:
-                driver = struck(
-                    VICTIMS[sum(killed.values()) % len(VICTIMS)], driver, job, server, archive, folder, killed
-                )
-            continue
-        if code == 0:
-            return killed
-        driver = started(job, folder)  # a killed worker may have been that of the query itself
-    raise TimeoutError((folder / "driver.log").read_text(errors="replace")[-4000:])
-
-
-def struck(
-    victim: str,
-    driver: psutil.Popen,
-    job: Job,
-    server: Kept,
-    archive: Archive,
-    folder: Path,
-    killed: dict[str, int],
-) -> psutil.Popen:
-    """Kill something, if it is there; the driver that runs then."""
-    java, python = family(driver)
-    if (victim == "worker" and not python) or (victim == "driver" and not java):
-        return driver
-    killed[victim] += 1
-    match victim:
-        case "server":
-            server.kill(0)
-        case "archive":
-            archive.kill()
-        case "worker":
-            dead(python[-1])
-        case _:
-            dead(*java, driver)
-            driver.wait()
-            return started(job, folder)
-    return driver
+    driver = Driver(job, folder, random.Random(3))
+    strikes = {
+        "driver": driver.kill, "worker": driver.kill_worker, "server": lambda: server.kill(0), "archive": archive.kill,
+    }  # fmt: skip
+    return driver.finish(strikes, lambda kills: VICTIMS[kills % len(VICTIMS)], archive.revive)
 
 
 def test_lake_and_log_are_one_table_whatever_is_killed(tmp_path: Path) -> None:
