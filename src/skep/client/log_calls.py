@@ -24,6 +24,7 @@ from skep.wire.staging import (
 )
 
 LOG = "/api/v1/log"
+BOUNDS_OF_LOGS = f"{LOG}s/bounds"
 PIPELINES = "/api/v1/pipelines"
 ARROW_END = b"\xff\xff\xff\xff\0\0\0\0"
 """How an Arrow stream ends; one that was cut off does not."""
@@ -212,7 +213,7 @@ def bounds_of_logs(
     asked = LogsBoundsRequest(
         queues=list(queues), at=at, first=dict(first or {}), max_bytes=max_bytes, consumer_group=group
     )
-    return part(post(f"{LOG}s/bounds", LogsBoundsResponse, asked), lambda answer: answer.logs)
+    return part(post(BOUNDS_OF_LOGS, LogsBoundsResponse, asked), lambda answer: answer.logs)
 
 
 def report_progress_of_logs(group: str, seqs: Mapping[str, int], *, archived: bool = False) -> ApiCall[dict[str, int]]:

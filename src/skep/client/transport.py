@@ -230,7 +230,7 @@ def _settle_at_exit() -> None:
     atexit.register(time.sleep, SETTLE_SECONDS)
 
 
-def _headers(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
+def headers_of(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
     """The headers of all requests. The tenant is named only where it must be: a key may be for one tenant only."""
     headers = {"User-Agent": f"skep-python/{__version__}", "Content-Type": "application/json"}
     if says_tenant or settings.tenant != DEFAULT_TENANT:
@@ -242,7 +242,7 @@ def _headers(settings: ClientSettings, says_tenant: bool) -> dict[str, str]:
 
 def _heads(settings: ClientSettings, says_tenant: bool) -> Heads:
     try:
-        return Heads(settings, _headers(settings, says_tenant))
+        return Heads(settings, headers_of(settings, says_tenant))
     except ValueError as error:
         raise SkepError(Code.INVALID_REQUEST, f"the client cannot be set up so: {error}") from error
 
@@ -251,7 +251,7 @@ def _configured(builder: C, settings: ClientSettings) -> C:
     try:
         # Redirects are not followed: a body and a token belong to the server that was named.
         return (
-            builder.default_headers(_headers(settings, says_tenant=False))
+            builder.default_headers(headers_of(settings, says_tenant=False))
             .follow_redirects(False)
             .timeout(timedelta(seconds=settings.timeout_seconds))
             .connect_timeout(timedelta(seconds=settings.connect_timeout_seconds))

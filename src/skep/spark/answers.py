@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from skep.errors import SkepError
-from skep.spark import offset_ranges, push_down
+from skep.spark import handed, offset_ranges, push_down
 from skep.spark.link import link
 from skep.spark.options import SourceOptions, source_options
 from skep.spark.source import lake_index
@@ -64,7 +64,10 @@ def _answer(options: SourceOptions, columns: Sequence[str]) -> dict[str, Any]:
         from skep.spark import tables
 
         filters = tables.filters(options)
-    found: dict[str, Any] = {"filters": {name: filters[name] for name in filters if name in columns}}
+    found: dict[str, Any] = {
+        "filters": {name: filters[name] for name in filters if name in columns},
+        "by_java": handed.is_possible(options),
+    }
     if options.push_down.asks == "table" and options.table is None:
         found["pinned"] = offset_ranges.pin(server, options, lake_index(options))
     return found

@@ -49,6 +49,10 @@ class SkepDataSource(DataSource):
             from skep.spark.tables import TableReader
 
             return TableReader(options.table, options, columns)
+        if options.push_down.by_java:
+            from skep.spark.handed import HandingReader
+
+            return HandingReader(options, columns)
         return MessageReader(options, columns, typed)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

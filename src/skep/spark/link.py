@@ -29,7 +29,7 @@ from skep.client.failures import UnreachableError, error_of
 from skep.client.log_calls import LogCalls, bounds_of_logs, report_progress_of_logs
 from skep.client.message_calls import forgotten_page
 from skep.client.settings import ClientOptions, client_settings
-from skep.client.transport import Body, SyncTransport
+from skep.client.transport import Body, SyncTransport, headers_of
 from skep.clock import SystemClock
 from skep.errors import SkepError
 from skep.model import SealedPayloads
@@ -101,13 +101,14 @@ class Link:
             "timeout_seconds": USUAL_SECONDS,
         }  # fmt: skip
         settings = client_settings(connection.urls, options)
+        self.headers = headers_of(settings, says_tenant=False)
         bounded = SyncTransport(settings, time_left=self.time_left)
         self.client = Client(connection.urls, transport=bounded, **options)
         self._clock = SystemClock()
         self._servers = self.client.servers
         # A stream lasts as long as data arrives. Without retries (retrySeconds 0) the first try has the usual time.
-        silence = min(USUAL_SECONDS, connection.retry_seconds or USUAL_SECONDS)
-        self._transport = SyncTransport(settings, silence_seconds=silence)
+        self.silence_seconds = min(USUAL_SECONDS, connection.retry_seconds or USUAL_SECONDS)
+        self._transport = SyncTransport(settings, silence_seconds=self.silence_seconds)
 
     def time_left(self) -> float | None:
         """The seconds that the current call has left; None when there is no deadline."""
@@ -202,10 +203,26 @@ class Link:
 
     def read(self, log: Log) -> Iterator[pa.RecordBatch]:
         """The batches of a range, in order, each part from its server. A stream that breaks is requested again from where it broke."""
-        for part in self._parts(log):
-            yield from self._read(part, self.about(log.queue, (part.first - 1) // SPREAD_SEQS))
+        for part in self.parts(log):
+            yield from self._read(part, self._about_part(part))
 
-    def _parts(self, log: Log) -> Iterator[Log]:
+    def _about_part(self, part: Log) -> SpreadCalls:
+        return self.about(part.queue, (part.first - 1) // SPREAD_SEQS)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the servers need nothing but a socket: neither TLS nor a proxy."""
+        return all(url in self._transport.plain for url in self._servers.urls)
+
+    def first_url(self, about: SpreadCalls, target: str) -> str:
+        """The URL of a target at the server that is asked first."""
+        return self._servers.urls[next(iter(self._servers.candidates(self._clock, about.spread_by)), 0)] + target
+
+    def url_of(self, part: Log) -> str:
+        """The same for the messages of a part."""
+        return self.first_url(self._about_part(part), _log_target(part, part.first))
+
+    def parts(self, log: Log) -> Iterator[Log]:
         """A range in the parts that are read from one server each."""
         if len(self._servers.urls) == 1:
             yield log
@@ -222,7 +239,7 @@ class Link:
             try:
                 if is_retry:  # by a call that obeys the deadline: a stream ends only by its silence
                     self._knock(deadline, about)
-                with self.stream(f"/api/v1/log/{path_part(log.queue)}", _log_query(log, position), about) as batches:
+                with self.stream(_log_target(log, position), about) as batches:
                     for batch in batches:
                         if batch.num_rows:
                             yield batch
@@ -248,15 +265,14 @@ class Link:
         def ask() -> list[pa.RecordBatch]:
             if next(tries) and (deadline := self._deadline.get()) is not None:
                 self._knock(deadline, about)
-            with self.stream(f"/api/v1/tables/{name}", list(query.items()), about) as batches:
+            with self.stream(f"/api/v1/tables/{name}{_query(list(query.items()))}", about) as batches:
                 return list(batches)
 
         return self.patiently(ask)
 
     @contextmanager
-    def stream(self, path: str, query: Sequence[tuple[str, str]], about: SpreadCalls) -> Iterator[pa.RecordBatchReader]:
+    def stream(self, target: str, about: SpreadCalls) -> Iterator[pa.RecordBatchReader]:
         """Open an Arrow stream about something, from the first of its servers that answers. It is read while it arrives."""
-        target = f"{path}?{urlencode(query)}" if query else path
         request = Request("GET", target, headers={"Accept": ARROW}, wait_seconds=STREAM_SECONDS)
         failure: SkepError | None = None
         for index in self._servers.candidates(self._clock, about.spread_by):
@@ -315,7 +331,7 @@ def _link(connection: ServerConnection, process: int) -> Link:  # noqa: ARG001 -
     return Link(connection)
 
 
-def _log_query(log: Log, first: int) -> list[tuple[str, str]]:
+def _log_target(log: Log, first: int) -> str:
     query = [("from", str(first)), ("to", str(log.last)), ("limit", str(log.last - first + 1))]
     query += [("columns", ",".join(log.columns))] if log.columns else []
     query += [("partition", key) for key in log.partitions]
@@ -325,4 +341,8 @@ def _log_query(log: Log, first: int) -> list[tuple[str, str]]:
         query.append(("compression", log.compression))
     if log.sealed != "open":
         query.append(("sealed", log.sealed))
-    return query
+    return f"/api/v1/log/{path_part(log.queue)}{_query(query)}"
+
+
+def _query(query: Sequence[tuple[str, str]]) -> str:
+    return f"?{urlencode(query)}" if query else ""

@@ -50,6 +50,8 @@ class PushDown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pinned: Pinned | None = None
     sets: dict[str, tuple[str, ...]] = {}
     ranges: dict[str, Range] = {}
+    by_java: bool = False
+    """Whether tasks are handed to Java (`skep.spark.handed`)."""
 
 
 _decode = msgspec.json.Decoder(PushDown).decode

@@ -45,17 +45,17 @@ class MessageReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: pa.Schema, typed: TypedRows | None = None) -> None:
         selected = push_down.selected(options.push_down, options.partitions, options.transaction_ids, options.trace_ids)
-        self._options = options if selected is None else structs.replace(options, **selected)
+        self.options = options if selected is None else structs.replace(options, **selected)
         self._is_empty = selected is None
-        self._schema = schema
+        self.schema = schema
         self._typed = typed
 
     def partitions(self) -> list[InputPartition]:
         """Even portions of the log's range."""
         if self._is_empty:
             return []
-        server = link(self._options.connection)
-        options, bounds = offset_ranges.looked(server, self._options)
+        server = link(self.options.connection)
+        options, bounds = offset_ranges.looked(server, self.options)
         lake = lake_index(options)
         bounds = widened(server, bounds, lake)
         start, end = offset_ranges.whole(server, options, bounds, lake)
@@ -70,7 +70,7 @@ class MessageReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a portion; this runs in a task."""
         if isinstance(partition, Portion):
-            yield from rows(link(self._options.connection), self._options, self._schema, self._typed, partition)
+            yield from rows(link(self.options.connection), self.options, self.schema, self._typed, partition)
 
 
 def portions(
@@ -139,24 +139,29 @@ def _messages(
     """Yield the messages of a part; return the first seq that was not read."""
     stretch = part.stretch
     expected = stretch.first
-    columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
-    sealed = options.sealed(stretch.queue) if "payload" in columns else "open"
-    if sealed == "blank" and "content_type" not in columns:
-        columns += ("content_type",)
-    for first in range(stretch.first, stretch.last + 1, options.fetch_rows):
-        log = Log(
-            queue=stretch.queue, first=first, last=min(stretch.last, first + options.fetch_rows - 1),
-            columns=columns, partitions=options.partitions, transaction_ids=options.transaction_ids,
-            trace_ids=options.trace_ids, compression=options.compression, sealed=sealed,
-        )  # fmt: skip
+    for log in requests(options, schema, stretch):
         for batch in server.read(log):
             found = batch.column("seq")[0].as_py()
             if found > expected:
                 for bounds, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
                     yield from _archived_since(options, schema, bounds, first_lost, last_lost)
             expected = batch.column("seq")[-1].as_py() + 1
-            yield rows_of(batch if sealed != "blank" else without_sealed(batch), stretch.queue, schema)
+            yield rows_of(batch if log.sealed != "blank" else without_sealed(batch), stretch.queue, schema)
     return expected
+
+
+def requests(options: SourceOptions, schema: pa.Schema, stretch: QueueStretch) -> Iterator[Log]:
+    """A stretch as the ranges that are requested one after the other."""
+    columns = tuple(dict.fromkeys(("seq", *(name for name in schema.names if name != "queue"))))
+    sealed = options.sealed(stretch.queue) if "payload" in columns else "open"
+    if sealed == "blank" and "content_type" not in columns:
+        columns += ("content_type",)
+    for first in range(stretch.first, stretch.last + 1, options.fetch_rows):
+        yield Log(
+            queue=stretch.queue, first=first, last=min(stretch.last, first + options.fetch_rows - 1),
+            columns=columns, partitions=options.partitions, transaction_ids=options.transaction_ids,
+            trace_ids=options.trace_ids, compression=options.compression, sealed=sealed,
+        )  # fmt: skip
 
 
 def _archived_since(

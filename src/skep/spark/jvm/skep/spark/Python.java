@@ -4,8 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -67,6 +69,18 @@ final class Python {
     Map<String, String> all = new HashMap<>(options);
     all.put(PUSH_DOWN, pushDown.toString());
     return new CaseInsensitiveStringMap(all);
+  }
+
+  static List<JsonNode> listed(JsonNode array) {
+    List<JsonNode> found = new ArrayList<>();
+    array.forEach(found::add);
+    return found;
+  }
+
+  static Map<String, String> texts(JsonNode object) {
+    Map<String, String> found = new HashMap<>();
+    object.properties().forEach(field -> found.put(field.getKey(), field.getValue().textValue()));
+    return found;
   }
 
   private static PythonDataSourceV2 source() {

@@ -26,6 +26,8 @@ final class TableScan implements Scan {
   /** The column that is read where a query wants none, to count rows: Spark's rows in Arrow have at least one. */
   private static final String CHEAPEST = "seq";
 
+  private static final String BY_JAVA = "by_java";
+
   private final SkepTable table;
   private final CaseInsensitiveStringMap options;
   private final StructType columns;
@@ -58,7 +60,9 @@ final class TableScan implements Scan {
         pushDown.set("pinned", pinned);
       }
       conditions.writeTo(pushDown);
-      batch = scan(Python.with(options, pushDown)).toBatch();
+      pushDown.put(BY_JAVA, isByJava());
+      Batch planned = scan(Python.with(options, pushDown)).toBatch();
+      batch = isByJava() ? new LogBatch(planned, columns) : planned;
     }
     return batch;
   }
@@ -75,7 +79,12 @@ final class TableScan implements Scan {
 
   @Override
   public ColumnarSupportMode columnarSupportMode() {
-    return ColumnarSupportMode.UNSUPPORTED;
+    return isByJava() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
+  }
+
+  /** Whether tasks read in Java: Python says so, which knows the options. */
+  private boolean isByJava() {
+    return table.shape(options).document().path(BY_JAVA).booleanValue();
   }
 
   private Scan scan(CaseInsensitiveStringMap all) {

@@ -1,0 +1,139 @@
+package skep.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Supplier;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * The messages of a portion, for as long as nothing is unusual. When a server does not answer, refuses, or has lost messages, the reader in
+ * Python gets what is left: it tries again, asks other servers, and knows what to say. So Java knows nothing of all that.
+ */
+final class LogReader implements PartitionReader<ColumnarBatch> {
+  private static final CustomTaskMetric[] NONE = {};
+
+  private final LogServer server;
+  private final StructType columns;
+  private final Supplier<PartitionReader<InternalRow>> left;
+  private final List<JsonNode> parts;
+  private Iterator<JsonNode> nextParts;
+  private ObjectNode part;
+  private Iterator<JsonNode> nextRequests = Collections.emptyIterator();
+  private LogServer.Stream stream;
+  private ColumnarBatch batch;
+  private PartitionReader<InternalRow> python;
+
+  /** {@code left} reads what the document says when it is called: each part from its {@code first} on. */
+  LogReader(JsonNode document, StructType columns, Supplier<PartitionReader<InternalRow>> left) {
+    server = new LogServer(document);
+    this.columns = columns;
+    this.left = left;
+    parts = List.copyOf(Python.listed(document.get("parts")));
+    nextParts = parts.iterator();
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    batch = null;
+    while (python == null && batch == null) {
+      try {
+        if (!advance()) {
+          return false;
+        }
+      } catch (LogServer.Unusual | IOException unusual) {
+        closeStream();
+        python = left.get();
+      }
+    }
+    if (python == null) {
+      return true;
+    }
+    boolean hasRow = python.next();
+    batch = hasRow ? LogColumns.of(python.get(), columns) : null;
+    return hasRow;
+  }
+
+  /** Come to the next batch, or to the end of a request, and say whether there may be more. */
+  private boolean advance() throws IOException, LogServer.Unusual {
+    if (stream != null) {
+      if (stream.next()) {
+        take(stream.batch());
+        return true;
+      }
+      closeStream();
+    }
+    if (nextRequests.hasNext()) {
+      stream = server.read(nextRequests.next().textValue());
+    } else if (nextParts.hasNext()) {
+      part = (ObjectNode) nextParts.next();
+      nextRequests = part.get("requests").iterator();
+    } else {
+      check(parts);
+      return false;
+    }
+    return true;
+  }
+
+  private void take(VectorSchemaRoot found) throws IOException, LogServer.Unusual {
+    int count = found.getRowCount();
+    if (count == 0) {
+      return;
+    }
+    BigIntVector seqs = (BigIntVector) found.getVector("seq");
+    if (seqs.get(0) > part.get("first").longValue()) {
+      check(List.of(part));
+    }
+    batch = LogColumns.of(found, columns, part.get("queue").textValue());
+    part.put("first", seqs.get(count - 1) + 1);
+  }
+
+  /** Unusual unless the logs are those that were planned, and have not lost messages from the first unread one on. */
+  private void check(List<JsonNode> read) throws IOException, LogServer.Unusual {
+    Map<String, JsonNode> logs = server.bounds(read.stream().map(one -> one.get("queue").textValue()).distinct().toList());
+    for (JsonNode one : read) {
+      JsonNode log = logs.get(one.get("queue").textValue());
+      long first = one.get("first").longValue();
+      boolean isSame = log != null && log.get("log").longValue() == one.get("log").longValue();
+      if (!isSame || (first <= one.get("last").longValue() && log.get("firstSeq").longValue() > first)) {
+        throw new LogServer.Unusual();
+      }
+    }
+  }
+
+  private void closeStream() throws IOException {
+    if (stream != null) {
+      LogServer.Stream read = stream;
+      stream = null;
+      read.close();
+    }
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return batch;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return python == null ? NONE : python.currentMetricsValues();
+  }
+
+  @Override
+  public void close() throws IOException {
+    closeStream();
+    if (python != null) {
+      python.close();
+    }
+  }
+}

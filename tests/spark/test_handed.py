@@ -1,0 +1,211 @@
+"""Tasks read logs in Java for as long as nothing is unusual, with few requests and the rows of the reader in Python, which gets what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+import skep
+from skep.spark import handed
+from skep.spark.options import source_options
+from tests.spark.conftest import Lake
+from tests.spark.test_push_down import leaves
+
+QUEUE = "orders"
+ROWS = 12_000
+"""More than two batches of the server."""
+JAVA, PYTHON = "skep-spark", "skep-python"
+LOG, BOUNDS = "log", "bounds"
+TRACE = "01a1de02-7b1f-7061-b55a-489bc83b0732"
+
+
+class Between:
+    """A server between Spark and Skep. It notes who asks for what, and ends answers early when it is told to."""
+
+    def __init__(self, url: str) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, str]] = []
+        """The program and the kind of each request."""
+        self.cut_java_after: int | None = None
+        self.refuse_java = False
+        self._to = url
+        self._open = build_opener(ProxyHandler({})).open
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        agent = handler.headers["User-Agent"].partition("/")[0]
+        kind = self._kind(urlsplit(handler.path).path)
+        self.asked.append((agent, kind))
+        if agent == JAVA and self.refuse_java:
+            handler.send_error(503)
+            return
+        body = handler.rfile.read(int(handler.headers["Content-Length"] or 0)) or None
+        headers = {name: value for name, value in handler.headers.items() if name not in ("Host", "Connection")}
+        try:
+            with self._open(Request(self._to + handler.path, body, headers, method=handler.command)) as found:
+                status, answer, media = found.status, found.read(), found.headers["Content-Type"]
+        except HTTPError as error:
+            status, answer, media = error.code, error.read(), error.headers["Content-Type"]
+        handler.send_response(status)
+        handler.send_header("Content-Type", media)
+        handler.send_header("Content-Length", str(len(answer)))
+        handler.end_headers()
+        is_cut = agent == JAVA and kind == LOG and self.cut_java_after is not None
+        handler.wfile.write(answer[: self.cut_java_after] if is_cut else answer)
+
+    @staticmethod
+    def _kind(path: str) -> str:
+        if path.endswith("/bounds"):
+            return BOUNDS
+        return LOG if path.startswith("/api/v1/log/") else path
+
+    def asked_for(self, kind: str) -> Counter[str]:
+        """How often each program asked for it."""
+        return Counter(agent for agent, asked in self.asked if asked == kind)
+
+
+@contextmanager
+def between(url: str) -> Iterator[Between]:
+    found = Between(url)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.answer(self)
+
+        def do_POST(self) -> None:
+            found.answer(self)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found.url = f"http://127.0.0.1:{server.server_port}"
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield found
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def front(lake: Lake) -> Iterator[Between]:
+    with between(lake.url) as found:
+        yield found
+
+
+def fill(client: skep.Client, rows: int = ROWS) -> None:
+    for first in range(1, rows + 1, 1_000):
+        numbers = range(first, min(first + 1_000, rows + 1))
+        client.push(QUEUE, [skep.NewMessage({"n": n}, partition=f"p-{n % 4}") for n in numbers])
+
+
+def read(lake: Lake, front: Between, **options: Any) -> DataFrame:
+    return lake.spark.read.format("skep").options(**lake.connection | {"url": front.url}, **options).load(QUEUE)
+
+
+def seqs(frame: DataFrame) -> list[int]:
+    return [row[0] for row in frame.select("seq").orderBy("seq").collect()]
+
+
+def test_all_values_are_those_that_python_reads(lake: Lake) -> None:
+    lake.client.push(
+        QUEUE, {"ä": "🐝"}, partition="p-ü", transaction_id="t-1", headers={"a": "1", "b": 'x"y'}, trace_id=TRACE
+    )
+    lake.client.push(QUEUE, "", headers={})
+    lake.client.push(QUEUE, "same", headers={"a": "1", "b": 'x"y'})
+    lake.client.push(QUEUE, b"\x00\xff", content_type="application/octet-stream")
+    columns = "headers,queue,payload,trace_id,seq,created_at,content_type,message_id,transaction_id,partition"
+
+    by_java = lake.read(QUEUE, columns=columns)
+    by_python = lake.read(QUEUE, columns=columns, compression="lz4")
+
+    assert handed.is_possible(source_options({**lake.connection, "subscribe": QUEUE}))
+    assert not handed.is_possible(source_options({**lake.connection, "subscribe": QUEUE, "compression": "lz4"}))
+    found = by_java.selectExpr("* except (payload)", "hex(payload)").orderBy("seq").collect()
+    assert found == by_python.selectExpr("* except (payload)", "hex(payload)").orderBy("seq").collect()
+    assert [row["headers"] for row in found] == [{"a": "1", "b": 'x"y'}, {}, {"a": "1", "b": 'x"y'}, None]
+    assert by_java.where("seq = 1").selectExpr("headers['b']", "size(headers)").first() == ('x"y', 2)
+
+
+def test_a_query_makes_few_requests_and_its_task_none_in_python(lake: Lake, front: Between) -> None:
+    fill(lake.client)
+    frame = read(lake, front).where("seq BETWEEN 2 AND 11")
+    frame.collect()
+    front.asked.clear()
+
+    assert seqs(frame) == list(range(2, 12))
+
+    assert front.asked == [(PYTHON, BOUNDS), (JAVA, LOG), (JAVA, BOUNDS)]
+
+
+def test_a_query_without_rows_asks_for_none(lake: Lake, front: Between) -> None:
+    fill(lake.client, 3)
+
+    assert seqs(read(lake, front).where("seq > 3")) == []
+
+    assert not front.asked_for(LOG)
+
+
+@pytest.mark.parametrize("cut", [100, 60_000])
+def test_what_java_leaves_is_read_in_python(lake: Lake, front: Between, cut: int) -> None:
+    fill(lake.client)
+    frame = read(lake, front, minPartitions="1")
+    front.cut_java_after = cut
+
+    assert seqs(frame) == list(range(1, ROWS + 1))
+
+    assert front.asked_for(LOG) == {JAVA: 1, PYTHON: 1}
+
+
+def test_what_a_server_refuses_is_asked_again_in_python(lake: Lake, front: Between) -> None:
+    lake.client.push(QUEUE, {"n": 1}, headers={"a": "1"}, transaction_id="t-1", trace_id=TRACE)
+    lake.client.push(QUEUE, {"n": 2})
+    expected = lake.read(QUEUE).orderBy("seq").collect()
+    front.refuse_java = True
+
+    found = read(lake, front).orderBy("seq").collect()
+
+    assert found == expected
+    assert front.asked_for(LOG) == {JAVA: 1, PYTHON: 1}
+
+
+def test_a_queue_that_is_remade_before_it_is_read_is_told_of(lake: Lake) -> None:
+    fill(lake.client, 10)
+    frame = lake.read(QUEUE)
+    frame.where("seq = 1").collect()  # it has its range now
+    planned = frame.where("seq < 9")
+    planned._jdf.queryExecution().executedPlan().execute().getNumPartitions()
+    lake.client.delete_queue(QUEUE)
+    fill(lake.client, 10)
+
+    with pytest.raises(PySparkException, match="was deleted and made anew"):
+        planned.collect()
+
+
+def test_a_gap_in_a_log_that_lost_nothing_is_no_reason_to_stop(lake: Lake, front: Between) -> None:
+    fill(lake.client, 30)
+
+    assert seqs(read(lake, front).where("partition = 'p-3'")) == list(range(3, 31, 4))
+
+    assert front.asked_for(LOG) == {JAVA: 1}
+
+
+def test_no_plan_shows_the_token(lake: Lake) -> None:
+    fill(lake.client, 3)
+    frame = lake.read(QUEUE, token="a-secret")
+
+    (scan,) = leaves(frame)
+
+    assert "a-secret" not in str(frame._jdf.queryExecution().toString()) + str(scan.inputPartitions().toString())
