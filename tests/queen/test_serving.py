@@ -14,6 +14,7 @@ import httpx
 import pytest
 import queen
 
+from skep.testing.server import running_server
 from tests.support.serving import ServeProcess, serving
 from tests.support.waiting import until_asked
 
@@ -81,6 +82,7 @@ CONSUMER = """
 """
 
 
+@pytest.mark.slow
 async def test_the_messages_of_a_killed_consumer_come_again(tmp_path: Path, store: str, signals: None) -> None:
     with serving("--store", store, "--queen-port", "0", folder=tmp_path) as server:
         url = url_of(server)
@@ -130,3 +132,17 @@ async def test_a_stop_answers_the_pops_that_wait(tmp_path: Path, signals: None) 
             server.signal()
             assert [(await one).status_code for one in waiting] == [204, 204]
         assert server.ended() == 0
+
+
+async def test_another_server_acks_what_one_has_leased(postgres_dsn: str, signals: None) -> None:
+    with running_server(postgres_dsn, queen=True) as one, running_server(postgres_dsn, queen=True) as another:
+        async with queen.Queen(one.queen_url) as here, queen.Queen(another.queen_url) as there:
+            await here.queue("q").push([{"data": n} for n in range(3)])
+            held: list[Any] = await here.queue("q").batch(3).wait(False).pop()
+            assert (await there.renew(held[0]))["success"] is True  # type: ignore[call-overload] # as above
+            moved = there.transaction().ack(held[0]).queue("out").push([{"data": "moved"}])
+            assert (await moved.commit())["success"] is True
+            told = await there.ack(held[1:])
+            assert [row["success"] for row in told["results"]] == [True, True]
+            assert await here.queue("q").wait(False).pop() == []
+            assert [found["data"] for found in await here.queue("out").wait(False).pop()] == ["moved"]
