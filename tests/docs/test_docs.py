@@ -24,6 +24,7 @@ from skep.config import (
     OperationSettings,
     ServerSettings,
     SpoolSettings,
+    TelemetrySettings,
 )
 from skep.config.load import SECTIONS, load
 from skep.errors import Code
@@ -47,6 +48,7 @@ SETTINGS = (
     Limits,
     HttpLimits,
     AccessSettings,
+    TelemetrySettings,
 )
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -24,6 +24,7 @@ from tests.mutants import (
     sqlite,
     sqlite_push,
     sqs,
+    telemetry,
     webhooks,
     workers,
 )
@@ -38,6 +39,7 @@ TABLES: dict[str, list[Mutant]] = {
     "queen": queen.MUTANTS,
     "webhooks": webhooks.MUTANTS,
     "cloud events": cloud_events.MUTANTS,
+    "telemetry": telemetry.MUTANTS,
     "access": access.MUTANTS,
     "workers": workers.MUTANTS,
     "lake commits": lake_commits.MUTANTS,

@@ -13,7 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
+from msgspec import structs
 
+from skep.client.exchange import Request
 from skep.client.observation import (
     GROUP,
     MESSAGE_ID,
@@ -67,6 +69,14 @@ def current_context() -> TraceContext | None:
     """The context of the span that is current."""
     api = spans_api()
     return None if api is None else _written(api.get_current_span().get_span_context())
+
+
+def carrying(request: Request) -> Request:
+    """A request with the context of the span that is current, so that a server that traces has its span below."""
+    context = current_context()
+    if context is None or TRACEPARENT in (request.headers or {}):
+        return request
+    return structs.replace(request, headers={**(request.headers or {}), **context.headers})
 
 
 def began() -> int:

@@ -27,6 +27,7 @@ from skep.client.exchange import ERRORS, ApiResponse, Request
 from skep.client.failures import ClosedError, UnreachableError
 from skep.client.plain import Heads, plain_servers
 from skep.client.settings import ClientSettings
+from skep.client.tracing import carrying
 from skep.errors import Code, SkepError
 from skep.model.record import DEFAULT_TENANT
 
@@ -94,6 +95,7 @@ class SyncTransport:
         usual = self._settings.timeout_seconds
         if self._time_left is not None and (left := self._time_left()) is not None:
             usual = min(usual, max(left, LEAST_SECONDS))
+        request = carrying(request)
         try:
             timeout = timedelta(seconds=usual + request.wait_seconds)
             if (connections := self.plain.get(url)) is not None:
@@ -200,6 +202,7 @@ class AsyncTransport:
         """The server's answer, or why there is none."""
         if self._owner.closed:
             return ClosedError()
+        request = carrying(request)
         try:
             timeout = timedelta(seconds=self._settings.timeout_seconds + request.wait_seconds)
             if (connections := self.plain.get(url)) is not None:

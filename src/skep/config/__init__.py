@@ -15,6 +15,7 @@ from skep.config.settings import (
     OperationSettings,
     ServerSettings,
     SpoolSettings,
+    TelemetrySettings,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "OperationSettings",
     "ServerSettings",
     "SpoolSettings",
+    "TelemetrySettings",
 ]

@@ -28,6 +28,7 @@ from skep.config.settings import (
     OperationSettings,
     ServerSettings,
     SpoolSettings,
+    TelemetrySettings,
 )
 from skep.errors import Code, SkepError
 
@@ -38,6 +39,7 @@ DEFAULT = "default"
 SECTIONS: dict[str, type[Struct]] = {
     "engine": EngineSettings, "limits": Limits, "admission": AdmissionSettings, "operations": OperationSettings,
     "spool": SpoolSettings, "buffer": BufferSettings, "encryption": EncryptionSettings, "http": HttpLimits, "access": AccessSettings,
+    "telemetry": TelemetrySettings,
 }  # fmt: skip
 # Some parts of the engine have sections of their own, and whether a store is shared follows from its URL.
 _NOT_TO_BE_SET = {"engine.shared", *(f"engine.{section}" for section in SECTIONS)}

@@ -420,6 +420,18 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 300.0
 
 
+class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the server tells of itself to others."""
+
+    otlp: Annotated[
+        bool,
+        Meta(
+            description="whether spans and metrics are sent to a collector of OpenTelemetry, which the variables OTEL_EXPORTER_OTLP_… "
+            "name; it needs the extra `otlp`"
+        ),
+    ] = False
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of `skep serve`."""
 
@@ -483,6 +495,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     encryption: EncryptionSettings = EncryptionSettings()
     http: HttpLimits = HttpLimits()
     access: AccessSettings = AccessSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     def __repr__(self) -> str:
         """Hide ``store``: its URL may have a password."""

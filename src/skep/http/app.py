@@ -60,6 +60,7 @@ from skep.http.routes import (
     transaction,
 )
 from skep.http.routes.route_table import Served
+from skep.http.spans import UNSEEN, RequestSpans, spanned
 from skep.http.sqs import routes as sqs
 from skep.observe.failures import OTHER_TENANTS
 from skep.observe.metrics import Meter
@@ -165,16 +166,19 @@ class HttpApp:
         gate: Gate | None = None,
         audit_days: float = AUDIT_DAYS,
         path_prefix: str = "",
+        spans: RequestSpans | None = None,
     ) -> None:
         """``tally`` adds up the counters of all processes that share the port; ``functions`` carry out webhooks' commands.
 
         ``pages`` are the dashboard, where it is installed. Without a ``gate`` the server asks for no keys. The
-        audit log keeps the calls of admins for ``audit_days``. A proxy serves the server under ``path_prefix``.
+        audit log keeps the calls of admins for ``audit_days``. A proxy serves the server under ``path_prefix``. ``spans`` take a span of each
+        request.
         """
         limits = limits or HttpLimits()
         self._limits = limits
         self._pages = pages
         self._gate = gate
+        self._spans = spans
         self._now = engine.now
         self._access = engine.access
         self._audit_seconds = audit_days * DAY_SECONDS
@@ -230,6 +234,8 @@ class HttpApp:
         handler = o.handler
         if is_audited(o.method, o.access):
             handler = audited(self._access, f"{o.method} {o.path}", o.access, self._audit_seconds, handler)
+        if self._spans is not None and o.path not in UNSEEN:
+            handler = spanned(self._spans, self._now, o.method, door + o.path, handler)
         bodies = self.bodies
         if o.access.reach is Reach.OPEN:  # webhooks, and the pages that log in
             bodies = self.open_bodies if tell is tell_json else self.login_bodies

@@ -107,6 +107,12 @@ class Exposition:
         self._registry.register(self._source)
         ProcessCollector(registry=self._registry)
 
+    def families(self, meter: Meter, gauges: Gauges) -> list[Metric]:
+        """All metrics as they are now."""
+        self._source.meter = meter
+        self._source.gauges = gauges
+        return list(self._registry.collect())
+
     def text(self, meter: Meter, gauges: Gauges, accept: str) -> tuple[bytes, str]:
         """The text and its content type, in the format that the scraper prefers."""
         self._source.meter = meter

@@ -32,10 +32,12 @@ from skep.http.connection.address import is_exposed, local_url
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.listening import Listener
 from skep.http.queen.app import QueenApp
+from skep.http.spans import RequestSpans
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
 from skep.runtime.private_files import account, opened_to_others
 from skep.server.stores import is_shared, open_store, private_paths, spool_folder, sqlite_file, store_url
+from skep.server.telemetry import open_telemetry, sending
 from skep.store.remote.store import remote_store
 from skep.webhooks.functions import FunctionsByName
 
@@ -273,7 +275,8 @@ async def serve(
         if gate is not None and own_token is not None:
             gate.trust(own_token, "skep:run")
         pages = _pages(engine, settings, gate)
-        app = _app(engine, catalogue, settings, tally, functions, pages, gate)
+        telemetry = open_telemetry(settings, clock)
+        app = _app(engine, catalogue, settings, tally, functions, pages, gate, telemetry)
         listeners = [_listener(app, sockets.main, settings, engine.end_polls, is_guarded=gate is not None)]
         if sockets.queen:
             door = QueenApp(app, engine)
@@ -293,7 +296,8 @@ async def serve(
         if pages is not None:
             beside.append(asyncio.create_task(pages.prepare()))
         try:
-            await asyncio.gather(*(listener.listen() for listener in listeners))
+            async with sending(telemetry, app, engine, settings):
+                await asyncio.gather(*(listener.listen() for listener in listeners))
         finally:
             if owned is None and app.holder_secret is not None and database is not None:
                 presence.withdraw(presence.file_of(database))
@@ -335,9 +339,10 @@ def _app(
     functions: FunctionsByName | None,
     pages: Pages | None,
     gate: Gate | None,
+    spans: RequestSpans | None,
 ) -> HttpApp:
     days, prefix = settings.access.audit_days, settings.path_prefix
-    return HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, days, prefix)
+    return HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, days, prefix, spans)
 
 
 def _listener(

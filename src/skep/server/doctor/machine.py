@@ -22,6 +22,7 @@ EXTRAS = {
     "access": ("jwt", "tokens (JWT)"),
     "arrow": ("pyarrow", "Arrow in bulk routes and the client"),
     "dashboard": ("jinja2", "the dashboard"),
+    "otlp": ("opentelemetry.exporter.otlp.proto.http", "telemetry for a collector of OpenTelemetry"),
     "iceberg": ("pyiceberg", "lakes of Iceberg"),
     "postgres": ("asyncpg", "PostgreSQL"),
     "spark": ("pyspark", "Spark pipelines"),
@@ -106,11 +107,18 @@ async def is_skep(host: str, number: int) -> bool:
     return answer.startswith(b"HTTP/1.1 200 ") and (b'"status":"ok"' in answer or b'"server":"skep"' in answer)
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a package that it would be in
+        return False
+
+
 def extras() -> list[Finding]:
     """Check which extras are installed."""
     found = []
     for extra, (module, purpose) in EXTRAS.items():
-        if find_spec(module) is not None:
+        if _is_installed(module):
             found.append(Finding(f"extra {extra}", "ok", f"{module} is installed"))
         else:
             hint = f"for {purpose}: pip install 'skep[{extra}]'"
