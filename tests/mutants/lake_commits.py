@@ -63,8 +63,8 @@ MUTANTS = [
     Mutant(
         "a commit of Iceberg that is overtaken is not tried again",
         "spark/lake/iceberg.py",
-        "for _ in range(COMMIT_TRIES):",
-        "for _ in range(1):",
+        "for _ in range(COMMIT_TRIES):\n                if self._has_committed",
+        "for _ in range(1):\n                if self._has_committed",
         f"{SEVERAL} -k 'same_moment and iceberg'",
     ),
     Mutant(
@@ -80,6 +80,27 @@ MUTANTS = [
         "table, _changed(self._state, change)",
         "table, _state(table)",
         f"{SEVERAL} -k 'another_has_archived_one and iceberg'",
+    ),
+    Mutant(
+        "old snapshots of Iceberg are kept for ever",
+        "spark/lake/iceberg.py",
+        "if kept > 0 and len(times) >= 2 * kept:",
+        "if False:",
+        f"{CATALOGS} -k 'old_snapshots and own'",
+    ),
+    Mutant(
+        "rows that a deletion vector of Delta deletes come back",
+        "spark/lake/delta.py",
+        "if VECTORS not in (table.protocol().reader_features or ()):",
+        "if True:",
+        "tests/spark/test_deleted_rows.py --all -k 'beside and delta'",
+    ),
+    Mutant(
+        "a lake that is ahead of a restored server hides the messages of that",
+        "spark/lake/united.py",
+        "return found is not None and found.through > bounds.last_seq",
+        "return False",
+        "tests/spark/test_united.py -k restored",
     ),
     Mutant(
         "a pass in an object store commits without its turn",
