@@ -2,29 +2,42 @@
 
 import os
 import socket
+import time
 
 from celery import Celery, Task
 
-app = Celery("tasks", broker=os.environ["TASKS_BROKER"])
-app.conf.update(
-    broker_transport_options={
-        "region": "eu-west-1",
-        "is_secure": False,
-        "visibility_timeout": 3,
-        "wait_time_seconds": 1,
-    },
-    broker_connection_retry_on_startup=True,
-    task_acks_late=True,
-    task_ignore_result=True,
-    worker_prefetch_multiplier=1,
-    enable_utc=True,
+
+def app_at(broker: str, queue: str, visibility_timeout: int) -> Celery:
+    """The app, whose messages go through this queue."""
+    made = Celery("tasks", broker=broker)
+    made.conf.update(
+        broker_transport_options={
+            "region": "eu-west-1",
+            "is_secure": False,
+            "visibility_timeout": visibility_timeout,
+            "wait_time_seconds": 1,
+        },
+        broker_connection_retry_on_startup=True,
+        task_default_queue=queue,
+        task_acks_late=True,
+        task_ignore_result=True,
+        worker_prefetch_multiplier=1,
+        enable_utc=True,
+    )
+    return made
+
+
+app = app_at(
+    os.environ.get("TASKS_BROKER", "sqs://"),
+    os.environ.get("TASKS_QUEUE", "tasks"),
+    int(os.environ.get("TASKS_VISIBILITY", "600")),
 )
 
 
 def note(text: str) -> str:
     """Tell the test; its answer says what to do."""
     with socket.create_connection(("127.0.0.1", int(os.environ["TASKS_NOTES"]))) as connection:
-        connection.sendall(f"{os.getpid()} {text}\n".encode())
+        connection.sendall(f"{os.getpid()} {time.time()} {text}\n".encode())
         return connection.makefile().readline().strip()
 
 

@@ -1,4 +1,8 @@
-"""Celery with its SQS transport, as an app starts it: tasks, retries, ETA, and workers of which one is killed."""
+"""Celery with its SQS transport, as an app starts it: tasks, retries, ETA, and workers of which one is killed.
+
+Celery delivers at least once: a task that a slow worker has not finished in the visibility timeout runs twice. So a task may be noted again,
+and where nothing is to run out the timeout is long.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +15,29 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from skep.testing.server import RunningServer, running_server
+from tests.sqs.celery_tasks import app_at
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_SECONDS = 60.0
+TASKS = "tests.sqs.celery_tasks"
+WAIT_SECONDS = 300.0
+ENDLESS_SECONDS, SHORT_SECONDS = 3_600, 3
 
 
 class Noted(NamedTuple):
-    """What a task has told, and the means to let it go on."""
+    """What a task has told, in which process, and when."""
 
     pid: int
+    at: float
     text: str
-    go_on: threading.Event
 
 
 class Notes(socketserver.ThreadingTCPServer):
@@ -41,22 +49,31 @@ class Notes(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Note)
         self.noted: queue.Queue[Noted] = queue.Queue()
+        self.goes_on = threading.Event()
+        """Set when tasks that hold need not hold any longer."""
 
-    def next(self) -> Noted:
-        return self.noted.get(timeout=WAIT_SECONDS)
+    def until(self, *texts: str) -> list[Noted]:
+        """Wait until tasks have told all of these; the first note of each, in the order in which they came."""
+        found: dict[str, Noted] = {}
+        while not found.keys() >= set(texts):
+            one = self.noted.get(timeout=WAIT_SECONDS)
+            found.setdefault(one.text, one)
+        return [one for one in found.values() if one.text in texts]
 
-    def texts(self, count: int) -> list[str]:
-        return sorted(self.next().text for _ in range(count))
+    def next_of(self, pid: int) -> Noted:
+        """The next note of this process."""
+        while (one := self.noted.get(timeout=WAIT_SECONDS)).pid != pid:
+            pass
+        return one
 
 
 class _Note(socketserver.StreamRequestHandler):
     server: Notes
 
     def handle(self) -> None:
-        pid, _, text = self.rfile.readline().decode().strip().partition(" ")
-        one = Noted(int(pid), text, threading.Event())
-        self.server.noted.put(one)
-        if not text.startswith("hold") or one.go_on.wait(WAIT_SECONDS):
+        pid, at, text = self.rfile.readline().decode().strip().split(" ", 2)
+        self.server.noted.put(Noted(int(pid), float(at), text))
+        if not text.startswith("hold") or self.server.goes_on.wait(WAIT_SECONDS):
             self.wfile.write(b"go on\n")
 
 
@@ -65,41 +82,38 @@ def noting() -> Iterator[Notes]:
     with Notes() as notes:
         thread = threading.Thread(target=notes.serve_forever)
         thread.start()
-        yield notes
-        notes.shutdown()
-        thread.join()
+        try:
+            yield notes
+        finally:
+            notes.shutdown()
+            thread.join()
+
+
+def broker_of(server: RunningServer) -> str:
+    return f"sqs://any:any@127.0.0.1:{server.port}"
 
 
 @contextmanager
-def workers(count: int, environ: dict[str, str], folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "--app",
-        "tests.sqs.celery_tasks",
-        "worker",
-        "--pool=solo",
-        "--loglevel=INFO",
-    ]
+def workers(
+    server: RunningServer, notes: Notes, name: str, visibility_timeout: int, folder: Path
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two workers of the app with this queue."""
+    command = [sys.executable, "-m", "celery", "--app", TASKS, "worker", "--pool=solo", "--loglevel=INFO"]
+    environ = {
+        **os.environ, "TASKS_BROKER": broker_of(server), "TASKS_NOTES": str(notes.server_address[1]), "TASKS_QUEUE": name,
+        "TASKS_VISIBILITY": str(visibility_timeout), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
     started = []
-    for number in range(count):
-        log = (folder / f"worker-{number}.log").open("wb")
-        started.append(
-            subprocess.Popen([*command, f"--hostname=w{number}@test"], cwd=ROOT, env=environ, stdout=log, stderr=log)
-        )
-        log.close()
+    for number in range(2):
+        with (folder / f"{name}-{number}.log").open("wb") as log:
+            process = [*command, f"--hostname={name}{number}@test"]
+            started.append(subprocess.Popen(process, cwd=ROOT, env=environ, stdout=log, stderr=log))
     try:
         yield started
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
-
-
-def environment(server: RunningServer, notes: Notes) -> dict[str, str]:
-    broker = f"sqs://any:any@127.0.0.1:{server.port}"
-    return {**os.environ, "TASKS_BROKER": broker, "TASKS_NOTES": str(notes.server_address[1]), "PYTHONPATH": str(ROOT)}
+        for one in started:
+            one.kill()
+            one.wait()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -107,32 +121,38 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "skep.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres_dsn"))
 
 
-def test_tasks_retries_eta_and_a_killed_worker(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_retries_and_eta(store: str, tmp_path: Path) -> None:
     with running_server(store) as server, noting() as notes:
-        environ = environment(server, notes)
-        for name in ("TASKS_BROKER", "TASKS_NOTES"):
-            monkeypatch.setenv(name, environ[name])
-        tasks = pytest.importorskip("tests.sqs.celery_tasks")
-        with workers(2, environ, tmp_path) as (first, second):
-            sent: list[Any] = [tasks.add.delay(n) for n in range(20)]
-            assert len(sent) == 20
-            assert notes.texts(20) == sorted(f"add {n}" for n in range(20))
+        app = app_at(broker_of(server), "tasks", ENDLESS_SECONDS)
+        with workers(server, notes, "tasks", ENDLESS_SECONDS, tmp_path):
+            for n in range(20):
+                app.send_task(f"{TASKS}.add", (n,))
+            notes.until(*(f"add {n}" for n in range(20)))
 
-            tasks.flaky.delay("a")
-            assert [notes.next().text for _ in range(3)] == ["flaky a 0", "flaky a 1", "flaky a 2"]
+            app.send_task(f"{TASKS}.flaky", ("a",))
+            tries = [f"flaky a {n}" for n in range(3)]
+            assert [one.text for one in notes.until(*tries)] == tries
 
-            tasks.add.apply_async((100,), countdown=2)
-            tasks.add.delay(101)
-            assert [notes.next().text for _ in range(2)] == ["add 101", "add 100"]
+            eta = datetime.now(UTC) + timedelta(seconds=2)
+            app.send_task(f"{TASKS}.add", (100,), eta=eta)
+            app.send_task(f"{TASKS}.add", (101,), countdown=0)
+            by_text = {one.text: one for one in notes.until("add 100", "add 101")}
+            assert by_text["add 100"].at >= eta.timestamp()
+        app.close()
 
-            tasks.hold.delay("once")
-            held = notes.next()
-            assert held.text == "hold once"
+
+def test_a_task_of_a_killed_worker_is_done_by_another(store: str, tmp_path: Path) -> None:
+    with running_server(store) as server, noting() as notes:
+        app = app_at(broker_of(server), "held", SHORT_SECONDS)
+        with workers(server, notes, "held", SHORT_SECONDS, tmp_path) as (first, second):
+            app.send_task(f"{TASKS}.hold", ("once",))
+            [held] = notes.until("hold once")
             killed, left = (first, second) if held.pid == first.pid else (second, first)
             killed.send_signal(signal.SIGKILL)
-            again = notes.next()  # when the visibility timeout of three seconds is over
-            assert (again.text, again.pid) == ("hold once", left.pid)
-            again.go_on.set()
-            tasks.add.delay(200)
-            assert notes.next().text == "add 200"
-            tasks.app.close()
+            again = notes.next_of(left.pid)  # when the visibility timeout is over
+            assert again.text == "hold once"
+            notes.goes_on.set()
+            app.send_task(f"{TASKS}.add", (200,))
+            [done] = notes.until("add 200")
+            assert done.pid == left.pid
+        app.close()
