@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
+from skep.http.sqs import managing
+from skep.model import Queue
 from tests.sqs.driver import REGION, Sqs
 
 NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
@@ -204,3 +207,22 @@ def test_a_queue_that_was_made_natively_is_taken_over_by_a_create(sqs: Sqs) -> N
     url = sqs.create(VisibilityTimeout=33, DelaySeconds=5)
     told = sqs.attributes(url)
     assert (told["VisibilityTimeout"], told["DelaySeconds"]) == ("33", "5")
+
+
+def test_a_list_by_prefix_looks_at_no_queue_behind_it(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, looks = sqs.server.engine, list[str]()
+    look = engine.list_queues
+
+    def seen(tenant: str, *, after: str, limit: int) -> Awaitable[list[Queue]]:
+        looks.append(after)
+        return look(tenant, after=after, limit=limit)
+
+    for name in ("a", "b-1", "b-2", "b-3", "c", "d", "e", "f"):
+        sqs.create(name)
+    monkeypatch.setattr(managing, "PAGE", 2)
+    monkeypatch.setattr(engine, "list_queues", seen)
+    found = sqs.client.list_queues(QueueNamePrefix="b-", MaxResults=2)
+    rest = sqs.client.list_queues(QueueNamePrefix="b-", MaxResults=2, NextToken=found["NextToken"])
+    names = [url.rpartition("/")[2] for page in (found, rest) for url in page["QueueUrls"]]
+    assert (names, "NextToken" in rest) == (["b-1", "b-2", "b-3"], False)
+    assert looks == ["b", "b-2", "b-2"]

@@ -37,7 +37,6 @@ IDS_NOT_DISTINCT = _fault("BatchEntryIdsNotDistinct", _SERVICE + "BatchEntryIdsN
 INVALID_ENTRY_ID = _fault("InvalidBatchEntryId", _SERVICE + "InvalidBatchEntryId")
 BATCH_TOO_LONG = _fault("BatchRequestTooLong", _SERVICE + "BatchRequestTooLong")
 MESSAGE_NOT_IN_FLIGHT = _fault("MessageNotInflight", _SERVICE + "MessageNotInflight")
-PURGE_IN_PROGRESS = _fault("PurgeQueueInProgress", _SERVICE + "PurgeQueueInProgress", HTTPStatus.FORBIDDEN)
 UNSUPPORTED = _fault("UnsupportedOperation", _SERVICE + "UnsupportedOperation")
 HANDLE_INVALID = _fault("ReceiptHandleIsInvalid")
 INVALID_ATTRIBUTE_NAME = _fault("InvalidAttributeName")

@@ -161,7 +161,7 @@ async def list_queues(door: SqsDoor, call: Call, request: ListQueuesRequest) -> 
         return queue.key.name.startswith(prefix) and visible(queue.key)
 
     after = max(_after(request.next_token), prefix[:-1])
-    found, token = await _page(door.engine, call.tenant, after, request.max_results, matches)
+    found, token = await _page(door.engine, call.tenant, after, request.max_results, matches, prefix)
     return QueueUrlsResult([door.url(call, key) for key in found], token)
 
 
@@ -188,9 +188,12 @@ def _buries_in(one: Queue, key: QueueKey) -> bool:
 
 
 async def _page(
-    engine: Engine, tenant: str, after: str, most: int | None, matches: Callable[[Queue], bool]
+    engine: Engine, tenant: str, after: str, most: int | None, matches: Callable[[Queue], bool], prefix: str = ""
 ) -> tuple[list[QueueKey], str | None]:
-    """The queues that match, by name, and where the next page begins; only who says how many are wanted gets pages."""
+    """The queues that match, by name, and where the next page begins; only who says how many are wanted gets pages.
+
+    What comes after all names with the ``prefix`` is not looked at.
+    """
     if most is not None and not 1 <= most <= PAGE:
         raise invalid("MaxResults", most, f"Must be between 1 and {PAGE}.")
     limit = PAGE if most is None else most
@@ -198,7 +201,7 @@ async def _page(
     while len(found) <= limit:
         page = await engine.list_queues(tenant, after=after, limit=PAGE)
         found += [queue.key for queue in page if matches(queue)]
-        if len(page) < PAGE:
+        if len(page) < PAGE or page[-1].key.name[: len(prefix)] > prefix:
             break
         after = page[-1].key.name
     token = found[limit - 1].name if most is not None and len(found) > limit else None
