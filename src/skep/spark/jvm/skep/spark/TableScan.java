@@ -33,6 +33,7 @@ final class TableScan implements Scan {
   private final StructType columns;
   private final Conditions conditions;
   private Batch batch;
+  private volatile boolean isStream;
 
   private TableScan(Builder wanted) {
     table = wanted.table;
@@ -69,6 +70,7 @@ final class TableScan implements Scan {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+    isStream = true;
     return new MeteredStream(scan(options).toMicroBatchStream(checkpointLocation));
   }
 
@@ -82,9 +84,9 @@ final class TableScan implements Scan {
     return isByJava() ? ColumnarSupportMode.SUPPORTED : ColumnarSupportMode.UNSUPPORTED;
   }
 
-  /** Whether tasks read in Java: Python says so, which knows the options. */
+  /** Whether tasks read in Java: Python says so, which knows the options. Spark makes a stream of a scan before it asks for columns. */
   private boolean isByJava() {
-    return table.shape(options).document().path(BY_JAVA).booleanValue();
+    return !isStream && table.shape(options).document().path(BY_JAVA).booleanValue();
   }
 
   private Scan scan(CaseInsensitiveStringMap all) {
