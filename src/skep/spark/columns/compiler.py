@@ -185,7 +185,7 @@ class _Compiler:
     def _comprehension(self, node: Comprehension, bound: dict[int, ColumnValue]) -> ColumnValue:
         over = self.value(node.over, bound)
         in_order = node.macro in ("filter", "map", "transformList", "transformMap")
-        elements = _elements(over, in_order) if node.second is None else _pairs(over, in_order, node.macro)
+        elements = _elements(over, in_order) if node.second is None else self._named_pairs(node, over, in_order)
 
         def element(column: Column) -> dict[int, ColumnValue]:
             return {**bound, **dict(zip(node.slots, elements.variables(column), strict=True))}
@@ -210,6 +210,14 @@ class _Compiler:
             return ColumnValue(elements.type, kept, finite=elements.finite)
         found = self._transformed(node.transform, kept, element)
         return _by_keys(kept, found) if node.macro == "transformMap" else found
+
+    def _named_pairs(self, node: Comprehension, over: ColumnValue, in_order: bool) -> _Elements:
+        """The pairs that a comprehension goes over, made once."""
+        pairs = _pairs(over, in_order, node.macro)
+        if _is_open(node.over):
+            return pairs
+        self._layers[-1] = max(self._layers[-1], over.layer + 1)
+        return replace(pairs, column=self._binder.name(pairs.column, over.layer))
 
     def _transformed(
         self, transform: Node, kept: Column, element: Callable[[Column], dict[int, ColumnValue]]
