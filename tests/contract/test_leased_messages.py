@@ -88,3 +88,22 @@ async def test_several_filters_have_an_answer_each(driver: Driver) -> None:
     await driver.pop()
     wanted = [LeaseFilter(queue=driver.key(name), partition="a") for name in ("missing", "q")]
     assert [len(one) for one in await driver.store.leased_messages(wanted, driver.now)] == [0, 1]
+
+
+async def test_filters_of_one_group_have_their_own_messages(driver: Driver) -> None:
+    for ordering in (Ordering.PER_KEY, Ordering.UNORDERED):
+        name = ordering.value
+        await driver.create(name, ordering=ordering)
+        for partition in "ab":
+            await driver.push("1", queue=name, partition=partition)
+            await driver.push("2", queue=name, partition=partition)
+        [first] = await driver.pop(name, partition="a", batch=1)
+        [second] = await driver.pop(name, partition="b", batch=1)
+        key = driver.key(name)
+        wanted = [
+            LeaseFilter(queue=key, partition="a"), LeaseFilter(queue=key, partition="b", token=second.token),
+            LeaseFilter(queue=key, partition="a", token=second.token), LeaseFilter(queue=key, token=first.token),
+            LeaseFilter(queue=key, partition="b"), LeaseFilter(queue=key, group="none", partition="a"),
+        ]  # fmt: skip
+        found = await driver.store.leased_messages(wanted, driver.now)
+        assert [[one.seq for one in own] for own in found] == [[1], [3], [], [1], [3], []]

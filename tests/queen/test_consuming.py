@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from skep.model import QueueKey
@@ -212,3 +213,15 @@ async def test_two_doors_have_the_same_messages(queen: Queen) -> None:
     key = QueueKey("q", queen.tenant)
     stats = queen.server.run(queen.server.engine.browse.queue_stats(key))
     assert (stats.groups[0].completed, stats.groups[0].pending) == (2, 1)
+
+
+async def test_a_reader_of_the_log_has_what_was_acked_too(queen: Queen) -> None:
+    """Spark reads the log, as Arrow."""
+    await queen.queue().push([{"data": {"n": 1}, "transactionId": "t"}])
+    [message] = await queen.pop()
+    await queen.client.ack(message)
+    reply = queen.api.request(
+        "GET", "/api/v1/log/q?from=1&limit=10", headers={"Accept": "application/vnd.apache.arrow.stream"}
+    )
+    [row] = pa.ipc.open_stream(reply.body).read_all().to_pylist()
+    assert (bytes(row["payload"]), row["transaction_id"], row["partition"]) == (b'{"n":1}', "t", "Default")

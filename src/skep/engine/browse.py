@@ -99,6 +99,8 @@ class Browse:
                 validate.check_texts((one.partition,))
                 if one.token is not None:
                     validate.check_token(one.token)
+                elif one.partition is None:
+                    raise SkepError(Code.INVALID_REQUEST, "leases are looked for in a partition or by a token")
             return await self._store.leased_messages(wanted, self._clock.now())
 
     async def messages(self, wanted: MessageFilter) -> MessagePage:

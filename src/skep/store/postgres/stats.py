@@ -5,7 +5,7 @@ Figures come from counters and from the rows of unsettled partitions; nothing wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 
@@ -24,6 +24,7 @@ from skep.model import (
     QueueStats,
     Rates,
     Seq,
+    Token,
 )
 from skep.model.group import no_group
 from skep.model.history import RetentionPass
@@ -185,24 +186,53 @@ async def leases(
 async def leased_messages(
     connection: Connection, wanted: Sequence[LeaseFilter], now: Instant
 ) -> list[list[LeasedMessage]]:
-    """The unsettled messages under live leases, by partition and seq."""
-    return [await _leased(connection, one, now) for one in wanted]
+    """The unsettled messages under live leases, by partition and seq. The partitions of a group are looked at together."""
+    groups: dict[tuple[QueueKey, str], list[LeaseFilter]] = {}
+    for one in wanted:
+        groups.setdefault((one.queue, one.group), []).append(one)
+    found: dict[LeaseFilter, list[LeasedMessage]] = {}
+    for (key, group), filters in groups.items():
+        found |= await _leased(connection, key, group, filters, now)
+    return [found.get(one, []) for one in wanted]
 
 
-async def _leased(connection: Connection, wanted: LeaseFilter, now: Instant) -> list[LeasedMessage]:
-    queue = await queues.get_queue(connection, wanted.queue)
-    group_id = None if queue is None else await connection.fetchval(BROWSE["group_id"], queue.id, wanted.group)
+async def _leased(
+    connection: Connection, key: QueueKey, group: str, filters: Sequence[LeaseFilter], now: Instant
+) -> dict[LeaseFilter, list[LeasedMessage]]:
+    """What the filters of one group find: by its partition, or by its token where it names no partition, or sets have the token."""
+    queue = await queues.get_queue(connection, key)
+    group_id = None if queue is None else await connection.fetchval(BROWSE["group_id"], queue.id, group)
     if queue is None or group_id is None:
-        return []
-    ordering, partition, token = queue.settings.ordering, wanted.partition, wanted.token
-    if ordering == Ordering.FIFO and partition is not None:
-        partition = DEFAULT_PARTITION
-    if partition is None or (token is not None and ordering == Ordering.UNORDERED):
-        rows = await connection.fetch(SQL["leased_under_token"], queue.id, group_id, token, now)
-    else:
-        rows = await connection.fetch(SQL["leased_in_partition"], queue.id, group_id, partition, now)
-    found = [struct_of(LeasedMessage, row) for row in rows]
-    return [one for one in found if partition in (None, one.partition) and token in (None, one.token)]
+        return {}
+    ordering = queue.settings.ordering
+    partitions: set[str] = set()
+    tokens: set[Token] = set()
+    for one in filters:
+        if one.token is not None and (one.partition is None or ordering == Ordering.UNORDERED):
+            tokens.add(one.token)
+        elif one.partition is not None:
+            partitions.add(DEFAULT_PARTITION if ordering == Ordering.FIFO else one.partition)
+    rows: list[asyncpg.Record] = []
+    if partitions:
+        rows += await connection.fetch(SQL["leased_in_partitions"], queue.id, group_id, list(partitions), now)
+    for token in tokens:
+        rows += await connection.fetch(SQL["leased_under_token"], queue.id, group_id, token, now)
+    by_partition: dict[str, dict[Seq, LeasedMessage]] = {}
+    for row in sorted(rows, key=lambda row: (row["partition"], row["seq"])):
+        by_partition.setdefault(row["partition"], {})[row["seq"]] = struct_of(LeasedMessage, row)
+    return {one: _matching(one, by_partition, ordering == Ordering.FIFO) for one in filters}
+
+
+def _matching(
+    wanted: LeaseFilter, by_partition: Mapping[str, Mapping[Seq, LeasedMessage]], is_fifo: bool
+) -> list[LeasedMessage]:
+    """The messages that a filter means, of those that were found for all filters. A fifo queue has one partition, whatever is named."""
+    named = list(by_partition) if wanted.partition is None else [DEFAULT_PARTITION if is_fifo else wanted.partition]
+    return [
+        message
+        for name in named
+        for message in by_partition.get(name, {}).values() if wanted.token in (None, message.token)
+    ]  # fmt: skip
 
 
 async def retention_history(connection: Connection, key: QueueKey, limit: int = 100) -> list[RetentionPass]:

@@ -118,19 +118,23 @@ CROSS JOIN LATERAL (
      ORDER BY s.ready_at LIMIT $5)) x
 ORDER BY x.ready_at, q.name, g.name, x.partition LIMIT $5
 
--- name: leased_in_partition
--- The messages under live leases of a partition: one row of an ordered queue, or the sets of an unordered one.
+-- name: leased_in_partitions
+-- The messages under live leases of some partitions: a row each of an ordered queue, or the sets of an unordered one.
 SELECT x.partition, x.token, x.deadline, m.seq, m.id, m.transaction_id
 FROM (
-    SELECT l.partition, l.token, l.ready_at AS deadline, unnest(l.open[1:l.leased]) AS seq FROM partition_lease l
-    WHERE l.partition = $3 AND l.queue_id = $1 AND l.group_id = $2 AND l.token IS NOT NULL AND l.ready_at + 0 > $4
+    SELECT l.partition, l.token, l.ready_at AS deadline, unnest(l.open[1:l.leased]) AS seq
+    FROM unnest($3::text[]) AS k (partition)
+    CROSS JOIN LATERAL (
+        SELECT * FROM partition_lease l
+        WHERE l.partition = k.partition AND l.queue_id = $1 AND l.group_id = $2 AND l.token IS NOT NULL AND l.ready_at + 0 > $4
+        OFFSET 0) l
     UNION ALL
     SELECT s.partition, s.token, s.ready_at, unnest(s.seqs) FROM set_lease s
-    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3 AND s.token IS NOT NULL AND s.ready_at > $4) x
+    WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = ANY ($3) AND s.token IS NOT NULL AND s.ready_at > $4) x
 CROSS JOIN LATERAL (
     SELECT m.seq, m.id, m.transaction_id FROM message m
     WHERE (m.queue_id, m.seq) BETWEEN ($1, x.seq) AND ($1, x.seq) ORDER BY m.queue_id, m.seq LIMIT 1) m
-ORDER BY m.seq
+ORDER BY x.partition, m.seq
 
 -- name: leased_under_token
 -- The same of all partitions under one token. What is ready later than now is leased or rests: the backlog is not walked over.
