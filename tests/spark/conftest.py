@@ -112,7 +112,7 @@ def usual_settings(spark: SparkSession) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark_server() -> Iterator[RunningServer]:
     """A server that lasts the session: stop none of its parts."""
-    with running_server() as running:
+    with running_server(queen=True) as running:
         yield running
 
 
