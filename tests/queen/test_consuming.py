@@ -36,7 +36,7 @@ async def test_a_handler_that_fails_gets_the_message_again_and_then_it_is_a_dead
         retries.append(message["retryCount"])
         raise ValueError("no")
 
-    await queen.queue().wait(False).limit(3).consume(fail)
+    await queen.queue().wait(False).limit(3).idle_millis(5_000).consume(fail)
     assert retries == [0, 1, 2]
     assert await queen.pop() == []
     letters = await queen.queue().dlq().get()

@@ -115,6 +115,20 @@ async def test_a_transaction_with_a_stale_lease_does_nothing(queen: Queen) -> No
     assert await queen.data(queue="out") == [1]
 
 
+async def test_a_transaction_acks_under_the_leases_that_it_requires_and_no_other(queen: Queen) -> None:
+    await queen.create()
+    await queen.push("mine", partition="a")
+    await queen.push("another's", partition="b")
+    [mine] = await queen.pop()
+    [others] = await queen.pop()
+    stolen = {"type": "ack", **ack_of(others, leaseId=None)}
+    status, told = await queen.post(
+        "/api/v1/transaction", {"operations": [stolen], "requiredLeases": [mine["leaseId"]]}
+    )
+    assert (status, told["code"]) == (409, "STALE_LEASE")
+    assert await acked(queen, ack_of(mine), ack_of(others)) == [True, True]
+
+
 async def test_a_push_that_is_refused_stores_nothing(queen: Queen) -> None:
     await queen.create(max_size=2)
     for items in (
