@@ -206,16 +206,20 @@ class HttpApp:
         self._exact = {(o.method, o.path): endpoint for o, endpoint in served if "{" not in o.path}
         self._pop = {o.method: endpoint for o, endpoint in served if o.path == POP_QUEUE + "{queue}"}
         self._hook = next(endpoint for o, endpoint in served if o.path == HOOK + "{webhook}")
+        self._router = self._routed(served)
+
+    def _routed(self, served: list[tuple[Route, Endpoint]]) -> routing.Router:
+        """Starlette's router for all paths, also for those that are found without it."""
         resources: dict[str, Resource] = {}
         exact: dict[str, list[str]] = {}
         for method, path in self._exact:
             exact.setdefault(path, []).append(method)
         for route, endpoint in served:
             resources.setdefault(route.path, Resource(exact)).add(route, endpoint)
-        self._router = routing.Router(
-            [routing.Route(path, resource) for path, resource in resources.items()], default=self._no_route
-        )
-        self._router.redirect_slashes = False  # a client that reads the answer as JSON would not understand it
+        paths = [routing.Route(path, resource) for path, resource in resources.items()]
+        router = routing.Router(paths, default=self._no_route)
+        router.redirect_slashes = False  # a client that reads the answer as JSON would not understand it
+        return router
 
     @property
     def every_route(self) -> list[Route]:
