@@ -199,6 +199,14 @@ def test_an_attribute_with_the_name_of_a_header_is_an_attribute(sqs: Sqs, name: 
     assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
 
 
+@pytest.mark.parametrize("text", ["", "Root=1\x00", "\ufffe"])
+def test_a_trace_header_that_xml_cannot_hold_is_refused(sqs: Sqs, text: str) -> None:
+    url = sqs.create()
+    header = {"AWSTraceHeader": {"DataType": "String", "StringValue": text}}
+    code = sqs.fails("send_message", QueueUrl=url, MessageBody="1", MessageSystemAttributes=header)
+    assert code == "InvalidParameterValue"
+
+
 def test_a_message_group_is_told_of_a_standard_queue_too(sqs: Sqs) -> None:
     url = sqs.create()
     sqs.send(url, "1", MessageGroupId="customer-1")

@@ -54,10 +54,15 @@ def md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
+def is_tellable(text: str) -> bool:
+    """Whether XML can hold a text."""
+    # isprintable is one fast pass and mostly true; other texts, with line ends for example, are searched.
+    return text.isprintable() or _UNFIT.search(text) is None
+
+
 def body_bytes(body: str) -> bytes:
     """A body as bytes; InvalidMessageContents when it has characters that XML cannot hold."""
-    # isprintable is one fast pass and mostly true; other texts, with line ends for example, are searched.
-    if not body.isprintable() and _UNFIT.search(body) is not None:
+    if not is_tellable(body):
         raise SqsError(
             INVALID_CONTENTS,
             "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
@@ -95,7 +100,7 @@ def shown_body(payload: bytes, content_type: str | None) -> tuple[str, str | Non
         except UnicodeDecodeError:
             pass
         else:
-            if text.isprintable() or _UNFIT.search(text) is None:
+            if is_tellable(text):
                 return text, None
     return base64.b64encode(payload).decode(), content_type or "application/json"
 
@@ -133,7 +138,7 @@ def _checked(name: str, value: AttributeValue) -> int:
         return len(name) + len(value.data_type or "") + len(data)
     if not value.string_value:
         raise _empty(name, kind)
-    if _UNFIT.search(value.string_value) is not None:
+    if not is_tellable(value.string_value):
         raise invalid(f"MessageAttributes.{name}", "", "it has characters that are not allowed.")
     if kind == "Number" and not _NUMBER.fullmatch(value.string_value):
         raise invalid(f"MessageAttributes.{name}", value.string_value, "a Number is a number.")
@@ -212,7 +217,7 @@ def _value(kind: str, value: str) -> AttributeValue:
             base = ""
         else:
             return AttributeValue(kind, None, value)
-    if _UNFIT.search(value) is not None:
+    if not is_tellable(value):
         return AttributeValue("Binary", None, base64.b64encode(value.encode()).decode())
     return AttributeValue(kind if base in _KINDS else "String", value)
 

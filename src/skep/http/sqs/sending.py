@@ -25,6 +25,7 @@ from skep.http.sqs.message import (
     content_type_of,
     content_type_of_long,
     headers_of,
+    is_tellable,
     md5,
     md5_of_attributes,
 )
@@ -191,7 +192,8 @@ async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
 
 def _trace_header(entry: SendEntry) -> str | None:
     for name, value in entry.message_system_attributes.items():
-        if name != TRACE_HEADER or value.data_type != "String" or not value.string_value:
+        text = value.string_value
+        if name != TRACE_HEADER or value.data_type != "String" or not text or not is_tellable(text):
             raise invalid("MessageSystemAttributes", name, f"there is only {TRACE_HEADER}, a String.")
         return value.string_value
     return None
