@@ -191,9 +191,7 @@ def _attribute(name: str, raw: Raw) -> str | None:
     try:
         value = _value(raw)
     except msgspec.DecodeError:
-        raise _unsound(
-            f"{name[:40]!r} is an object or a list: an attribute is a text, a whole number, true or false"
-        ) from None
+        value = 0.5  # an object, a list, or a number beyond all measure
     match value:
         case None | str():
             return value
@@ -202,7 +200,9 @@ def _attribute(name: str, raw: Raw) -> str | None:
         case int() if value in INTEGERS:
             return str(value)
         case _:
-            raise _unsound(f"{name[:40]!r} is no whole number of 32 bits: write it as a text")
+            raise _unsound(
+                f"{name[:40]!r} is no text, no whole number of 32 bits, and neither true nor false: write it as a text"
+            )
 
 
 def _data_of_json(kind: str | None, data: Raw | None) -> tuple[bytes | None, str | None]:
@@ -247,7 +247,9 @@ def check_json(data: bytes, json_depth: int) -> None:
         data.decode()
         if may_repeat_keys(data):
             find_repeated_key(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise SkepError(Code.INVALID_REQUEST, "the data is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SkepError(
             Code.MALFORMED, f"the data is not JSON, as its content type says: {why_no_json(error)}"
         ) from None

@@ -83,7 +83,7 @@ def fault_of(attributes: Mapping[str, str]) -> str | None:
     for name, value in attributes.items():
         if not is_attribute_name(name):
             return f"{name[:40]!r} is no name of an attribute: it has small letters and digits only"
-        if not value and name in ("subject", "dataschema", CONTENT_TYPE):
+        if not value and name in ("subject", "dataschema", CONTENT_TYPE, PARTITION_KEY):
             return f"{name} is empty: leave it out, or give it a value"
         if not is_attribute_text(value):
             return f"{name} has a control character, or one that is none: leave it out"
