@@ -105,7 +105,8 @@ def _chosen_ranges(context: Context, found: Iterable[DataFrame], intent: Intent)
     count = 0
     if not context.wishes.dry_run:
         _clear(context)
-    for number, rows in enumerate(found):
+    for number, chosen in enumerate(found):
+        rows = chosen.cache()  # it takes long to choose by payloads
         ranges = _ranges(rows).cache()
         shown += ranges.limit(MOST_ROWS_SHOWN - len(shown)).collect()
         count += ranges.agg(F.sum(F.col("last") - F.col("first") + 1)).collect()[0][0] or 0
@@ -114,6 +115,7 @@ def _chosen_ranges(context: Context, found: Iterable[DataFrame], intent: Intent)
             for frame, folder, named in ((ranges, RANGES, intent.ranges), (traces, TRACES, intent.traces)):
                 named += [part.uri for part in write_frame(frame, context.root / OWN / folder / str(number))]
         ranges.unpersist()
+        rows.unpersist()
     _show(context, shown)
     return intent, count
 
