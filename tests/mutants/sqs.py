@@ -198,8 +198,8 @@ MUTANTS = [
     Mutant(
         "moves: what cannot be moved is kept for a minute",
         "http/sqs/moves.py",
-        "        except BaseException:\n            self._engine.give_back(deliveries)\n            raise\n",
-        "        except BaseException:\n            raise\n",
+        "            if left:\n                self._engine.give_back(left)\n",
+        "            pass\n",
         MOVES,
     ),
     Mutant(
