@@ -243,6 +243,15 @@ async def test_only_the_partitions_that_are_asked_for_come_in_the_order_of_the_l
     assert (none.batch.num_rows, none.through) == (0, 7)
 
 
+async def test_a_long_payload_among_short_ones_of_a_partition_is_whole(driver: Driver) -> None:
+    payloads = [b"1", b"long" * 20, b"3"]
+    await driver.store.push_rows(driver.key(), rows(driver, *[("a", payload) for payload in payloads]), driver.now)
+
+    found = await piece(driver, partitions=("a",), max_bytes=300)  # 3 bytes for each of 100 rows
+
+    assert found.batch["payload"].to_pylist() == payloads
+
+
 async def test_what_differs_from_message_to_message_is_read_and_gaps_are_seen(driver: Driver) -> None:
     await driver.push("a", headers=b"{}", content_type="text/plain")
     await driver.reject(*await driver.pop())

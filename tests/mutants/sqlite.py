@@ -6,6 +6,13 @@ from tests.mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        "sqlite: long payloads of a partition are left out of a read of its log",
+        "store/sqlite/log.py",
+        '    if "payload" in values and len(values["payload"][1] or b"") != shape[5]:\n',
+        "    if False:\n",
+        "tests/contract/test_bulk.py -k 'long_payload and sqlite'",
+    ),
+    Mutant(
         "settle: any token settles a lease",
         "store/sqlite/settle.py",
         "if row is None or row[TOKEN] != held.token:",

@@ -6,6 +6,7 @@ or with none, is found first and not read. Each call is a short transaction of i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "log")
 
+COMMON = ("seq", "partition", "payload", "message_id", "created_at")
+SHAPE_FIELDS = len(Shape.__struct_fields__)
+
 
 def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
     """The messages of a range that fit, as columns; at least one message if there is any."""
@@ -31,14 +35,15 @@ def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
     if low > high:
         return _empty(wanted, wanted.last)
     source, parameters = _source(queue, wanted, low, high)
-    row = session.one(f"{SQL['shape']} {source}", parameters)
+    row, values = _at_once(session, wanted, source, parameters)
     if row[0] and row[5] > wanted.max_bytes:
-        row = _cut(session, source, parameters, wanted.max_bytes)
+        row, values = _cut(session, source, parameters, wanted.max_bytes), {}
     if not row[0]:
         return _empty(wanted, Seq(high))
     shape = Shape(*row)
     is_cut = shape.messages == wanted.max_rows or shape.payload_bytes >= wanted.max_bytes
-    values = _values(session, shape, wanted, source, (parameters[0], queue.base | shape.last, *parameters[2:]))
+    left = [name for name in shape.to_read(wanted.schema.names) if name not in values]
+    values |= _values(session, left, source, (parameters[0], queue.base | shape.last, *parameters[2:]))
     arrays = [_column(name, shape, values.get(shape.read_as(name))) for name in wanted.schema.names]
     return LogPiece(pa.record_batch(arrays, schema=wanted.schema), Seq(shape.last if is_cut else high))
 
@@ -55,6 +60,23 @@ def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str
     return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode(), wanted.max_rows)
 
 
+def _at_once(
+    session: Session, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
+) -> tuple[Row, dict[str, tuple[Any, ...]]]:
+    """The shape of a range. Where it is one of partitions, also the columns that nearly always differ, payloads only if they are short:
+    each of its messages may be on another page, and a second walk would look at all pages again.
+    """
+    names = wanted.schema.names
+    common = [name for name in COMMON if name in names and wanted.partitions is not None]
+    parts = [SQL["short_payload" if name == "payload" else name] for name in common]
+    longest = (max(1, wanted.max_bytes // wanted.max_rows),) if "payload" in common else ()
+    row = session.one(f"{', '.join([SQL['shape'], *parts])} {source}", (*parameters, *longest))
+    shape, values = row[:SHAPE_FIELDS], _parts(common, row[SHAPE_FIELDS:])
+    if "payload" in values and len(values["payload"][1] or b"") != shape[5]:
+        del values["payload"]
+    return shape, values
+
+
 def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_bytes: int) -> Row:
     """The shape of the range up to the message that reaches ``max_bytes``."""
     bound = (*parameters, *([None] * (4 - len(parameters))), max_bytes)
@@ -63,14 +85,17 @@ def _cut(session: Session, source: str, parameters: tuple[int | str, ...], max_b
 
 
 def _values(
-    session: Session, shape: Shape, wanted: LogRange, source: str, parameters: tuple[int | str, ...]
+    session: Session, names: Sequence[str], source: str, parameters: tuple[int | str, ...]
 ) -> dict[str, tuple[Any, ...]]:
-    """The values of the columns that must be read, in one walk over the range."""
-    read = shape.to_read(wanted.schema.names)
-    if not read:
+    """The values of some columns, in one walk over the range."""
+    if not names:
         return {}
-    parts = iter(session.one(f"SELECT {', '.join(SQL[name] for name in read)} {source}", parameters))
-    return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in read}
+    return _parts(names, session.one(f"SELECT {', '.join(SQL[name] for name in names)} {source}", parameters))
+
+
+def _parts(names: Sequence[str], row: Row) -> dict[str, tuple[Any, ...]]:
+    parts = iter(row)
+    return {name: (next(parts), next(parts)) if name in VARYING else (next(parts),) for name in names}
 
 
 def _column(name: str, shape: Shape, values: tuple[Any, ...] | None) -> pa.Array:

@@ -41,6 +41,10 @@ group_concat(octet_length(partition)), CAST(group_concat(partition, '') AS BLOB)
 -- name: payload
 group_concat(octet_length(payload)), CAST(group_concat(payload, '') AS BLOB)
 
+-- name: short_payload
+-- Only payloads up to a length, ?5. The shape tells the reader whether these are all of them.
+group_concat(octet_length(payload)), CAST(group_concat(payload, '') FILTER (WHERE octet_length(payload) <= ?5) AS BLOB)
+
 -- name: transaction_id
 -- A null adds nothing to the values.
 group_concat(coalesce(octet_length(transaction_id), -1)), CAST(group_concat(transaction_id, '') AS BLOB)
