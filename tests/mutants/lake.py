@@ -1,14 +1,36 @@
-"""Faults of the readers of lakes, and of replays from them."""
+"""Faults of the readers of lakes and of logs, and of replays from them."""
 
 from __future__ import annotations
 
 from tests.mutants import Mutant
 
+HANDED = "tests/spark/test_handed.py"
 READING = "tests/spark/test_lake_push_down.py"
 UNITED = "tests/spark/test_united.py -k 'parquet and not travel'"
 COMMANDS = "tests/spark/test_old_messages.py"
 
 MUTANTS = [
+    Mutant(
+        "spark: what Java leaves is read from the beginning",
+        "spark/handed.py",
+        "QueueStretch(one.queue, one.first, one.last)",
+        "QueueStretch(one.queue, 1, one.last)",
+        f"{HANDED} -k 'leaves and 60000'",
+    ),
+    Mutant(
+        "spark: for a read without rows Spark starts a process",
+        "spark/handed.py",
+        "for one in portions or [Portion([])]]",
+        "for one in portions]",
+        f"{HANDED} -k without_rows",
+    ),
+    Mutant(
+        "spark: Java reads what only Python can",
+        "spark/handed.py",
+        "        and options.fail_on_shredded\n",
+        "",
+        f"{HANDED} -k all_values",
+    ),
     Mutant(
         "lake: what was forgotten is read until the lake has obeyed",
         "spark/lake/reading.py",

@@ -132,7 +132,14 @@ def test_all_values_are_those_that_python_reads(lake: Lake) -> None:
     by_python = lake.read(QUEUE, columns=columns, compression="lz4")
 
     assert handed.is_possible(source_options({**lake.connection, "subscribe": QUEUE}))
-    assert not handed.is_possible(source_options({**lake.connection, "subscribe": QUEUE, "compression": "lz4"}))
+    for others in (
+        {"compression": "lz4"},
+        {"failOnShredded": "false"},
+        {"typed": "true"},
+        {"lake": "/lake"},
+        {"url": "https://host"},
+    ):
+        assert not handed.is_possible(source_options({**lake.connection, "subscribe": QUEUE, **others})), others
     found = by_java.selectExpr("* except (payload)", "hex(payload)").orderBy("seq").collect()
     assert found == by_python.selectExpr("* except (payload)", "hex(payload)").orderBy("seq").collect()
     assert [row["headers"] for row in found] == [{"a": "1", "b": 'x"y'}, {}, {"a": "1", "b": 'x"y'}, None]
