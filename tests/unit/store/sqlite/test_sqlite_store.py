@@ -484,6 +484,7 @@ MAY_SORT = {
     ("operations", "waiting"),  # into three kinds, of a bounded number
     ("operations", "figures"),
     ("staging", "queues"),  # the names in an epoch
+    ("leases", "leases_of_token"),  # the partitions of one pop
     ("refusals", "list"),  # of each webhook the newest hundred are kept, and all are read
 }
 
