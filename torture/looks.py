@@ -149,7 +149,8 @@ def _group(figures: GroupFigures, queue: QueueKey) -> GroupStats:
         name: None if known[name] is None else to_instant(known[name])
         for name in ("oldest_at", "created_at", "active_at")
     }
-    return GroupStats(**{**known, **times, "queue": queue, "group": figures.consumer_group})
+    # Where a group began is not told over HTTP.
+    return GroupStats(**{"start_seq": 0, **known, **times, "queue": queue, "group": figures.consumer_group})
 
 
 def _stored(message: BrowsedMessage, queue: QueueKey) -> StoredMessage:

@@ -133,7 +133,7 @@ def test_every_code_has_an_exit_code(code: Code) -> None:
         wanted = 4
     elif code.startswith(("STORE_", "SERVER_")) or code in (
         Code.STOPPING, Code.INTERNAL, Code.REQUEST_TIMEOUT, Code.TOO_MANY_REQUESTS, Code.ROUTE_NOT_FOUND,
-        Code.METHOD_NOT_ALLOWED,
+        Code.METHOD_NOT_ALLOWED, Code.LAKE_UNREACHABLE,
     ):  # fmt: skip
         wanted = 2
     assert exit_code(code) == wanted

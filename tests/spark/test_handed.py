@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import itemgetter
 from threading import Thread
 from typing import Any
 from urllib.error import HTTPError
@@ -116,7 +117,8 @@ def read(lake: Lake, front: Between, **options: Any) -> DataFrame:
 
 
 def seqs(frame: DataFrame) -> list[int]:
-    return [row[0] for row in frame.select("seq").orderBy("seq").collect()]
+    """Without a sort by Spark, which may read twice: once for its ranges."""
+    return sorted(row[0] for row in frame.select("seq").collect())
 
 
 def test_all_values_are_those_that_python_reads(lake: Lake) -> None:
@@ -179,12 +181,12 @@ def test_what_java_leaves_is_read_in_python(lake: Lake, front: Between, cut: int
 def test_what_a_server_refuses_is_asked_again_in_python(lake: Lake, front: Between) -> None:
     lake.client.push(QUEUE, {"n": 1}, headers={"a": "1"}, transaction_id="t-1", trace_id=TRACE)
     lake.client.push(QUEUE, {"n": 2})
-    expected = lake.read(QUEUE).orderBy("seq").collect()
+    expected = lake.read(QUEUE).collect()
     front.refuse_java = True
 
-    found = read(lake, front).orderBy("seq").collect()
+    found = read(lake, front).collect()
 
-    assert found == expected
+    assert sorted(found, key=itemgetter("seq")) == sorted(expected, key=itemgetter("seq"))
     assert front.asked_for(LOG) == {JAVA: 1, PYTHON: 1}
 
 
