@@ -1,6 +1,6 @@
 """The door from Node, whose `fetch` sends headers that browsers send, too: it is no browser, and pops by GET.
 
-The published JavaScript client cannot be installed from the registry that the tests use. These are the calls that it makes.
+These are the calls of the JavaScript client, also where `test_javascript.py` cannot have it.
 """
 
 from __future__ import annotations
