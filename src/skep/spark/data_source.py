@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 
 from skep.errors import Code, SkepError
+from skep.spark.garbage import set_aside
 from skep.spark.options import INTERNAL, SourceOptions, sink_options, source_options
 from skep.spark.schema import ddl, part_of, schema_of, wanted
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 class SkepDataSource(DataSource):
     """Queues as tables and streams: `spark.read`, `readStream`, `write` and `writeStream` with `format("skep")`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        set_aside()
 
     @classmethod
     def name(cls) -> str:
@@ -42,6 +47,7 @@ class SkepDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from skep.spark.source import MessageReader
 
+        set_aside()
         options = source_options(self.options)
         typed = _typed(options)
         columns = wanted(schema, _offered(options, typed, schema))

@@ -7,7 +7,8 @@ headers) are read by a second walk, if there are any. Nothing is held open betwe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import asyncpg
 import numpy as np
@@ -31,6 +32,8 @@ COMMON = ("partition", "payload", "message_id", "created_at")
 SLICE_ROWS = 250
 """Messages that are joined at once. Longer slices cost PostgreSQL fresh memory each time, shorter ones more overhead."""
 SHAPE_FIELDS = len(Shape.__struct_fields__)
+Values = dict[str, tuple[bytes, ...]]
+"""By column, its values joined; before them their lengths, if these vary."""
 TRIES = 10
 """How often a range is read again, when retention deleted some of it between two statements."""
 
@@ -39,7 +42,7 @@ class RawRange(Struct, frozen=True):
     """A range as PostgreSQL gave it; another thread turns it into columns."""
 
     shape: Shape | None
-    values: dict[str, tuple[bytes, ...]]
+    values: Values
     through: Seq
     queue_id: int
 
@@ -72,7 +75,10 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
         high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
         if low > high:
             return [RawRange(None, {}, wanted.last, bounds["id"])]
-        found = await _read(connection, bounds["id"], wanted, low, high)
+        found = None
+        if wanted.partitions is not None:
+            found = await _read_of_partitions(connection, bounds["id"], wanted, low, high)
+        found = found or await _read(connection, bounds["id"], wanted, low, high)
         if found is not None:
             return [found]
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
@@ -87,8 +93,16 @@ async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
 
 def at_once(columns: Sequence[str]) -> str:
     """The statement that finds the shapes of a range's slices and reads their columns, payloads if they are short."""
-    parts = [SQL["short_payload" if name == "payload" else name] for name in columns]
-    return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *parts])} {SQL['slice_of_queue']}"
+    return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *_at_once(columns)])} {SQL['slice_of_queue']}"
+
+
+def at_once_of_partitions(columns: Sequence[str]) -> str:
+    """The same for the messages of some partitions in a range, as one slice."""
+    return f"{SQL['shape']}, {', '.join(_at_once(columns))} {SQL['range_of_partitions']}"
+
+
+def _at_once(columns: Sequence[str]) -> list[str]:
+    return [SQL["short_payload" if name == "payload" else name] for name in columns]
 
 
 async def _read_in_parts(connection: Connection, key: QueueKey, wanted: LogRange) -> list[RawRange]:
@@ -120,16 +134,13 @@ async def _read_at_once(
 
     None when there is nothing, or something was deleted meanwhile.
     """
-    names = wanted.schema.names
-    common = [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
-    longest = [max(1, wanted.max_bytes // rows)] if "payload" in common else []
-    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1, SLICE_ROWS, *longest)
-    slices: list[tuple[Shape, dict[str, tuple[bytes, ...]]]] = []
+    common = _common(wanted)
+    parameters = (key.tenant, key.name, wanted.first, wanted.first + rows - 1, SLICE_ROWS, *_longest(wanted, rows))
+    slices: list[tuple[Shape, Values]] = []
     is_long = False
     rows_found = _in_order(await connection.fetch(at_once(common), *parameters), 1)
     for _, *row in rows_found:
-        shape, values = Shape(*row[:SHAPE_FIELDS]), _parts(common, row[SHAPE_FIELDS:])
-        is_long = "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes
+        shape, values, is_long = _shape_and_values(common, row)
         if is_long:
             break
         slices.append((shape, values))
@@ -137,11 +148,54 @@ async def _read_at_once(
         return None, is_long
     shape = together([shape for shape, _ in slices])
     values = {name: _joined([values[name] for _, values in slices]) for name in common}
-    more: dict[str, tuple[bytes, ...]] | None = {}
-    queue_id = rows_found[0][0]
-    if left := [name for name in shape.to_read(names) if name not in values]:
-        more = await _values(connection, queue_id, shape, left, "range", [])
-    return None if more is None else RawRange(shape, values | more, Seq(shape.last), queue_id), is_long
+    whole = await _with_others(connection, rows_found[0][0], wanted, shape, values, "range", [])
+    return None if whole is None else RawRange(shape, whole, Seq(shape.last), rows_found[0][0]), is_long
+
+
+async def _read_of_partitions(
+    connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int
+) -> RawRange | None:
+    """The messages of partitions in a range, read in one walk; None when payloads may be too long to fit, or something was deleted meanwhile."""
+    common = ["seq", *_common(wanted)]
+    chosen = [list(wanted.partitions or ()), wanted.max_rows]
+    parameters = (queue_id, low, high, *chosen, *_longest(wanted, wanted.max_rows))
+    (row,) = await connection.fetch(at_once_of_partitions(common), *parameters)
+    if not row[0]:
+        return RawRange(None, {}, Seq(high), queue_id)
+    shape, values, is_long = _shape_and_values(common, row)
+    if is_long:
+        return None
+    whole = await _with_others(connection, queue_id, wanted, shape, values, "range_of_partitions", chosen)
+    last = shape.last if shape.messages == wanted.max_rows else high
+    return None if whole is None else RawRange(shape, whole, Seq(last), queue_id)
+
+
+def _common(wanted: LogRange) -> list[str]:
+    """The wanted columns that are read in the first walk."""
+    names = wanted.schema.names
+    return [name for name in COMMON if name in names or (name == "message_id" and "trace_id" in names)]
+
+
+def _longest(wanted: LogRange, rows: int) -> list[int]:
+    """The parameter of a first walk over so many messages that reads payloads: how long one may be, so that all of them fit."""
+    return [max(1, wanted.max_bytes // rows)] if "payload" in wanted.schema.names else []
+
+
+def _shape_and_values(common: Sequence[str], row: Iterable[Any]) -> tuple[Shape, Values, bool]:
+    """What a first walk found, and whether it left out payloads because they are too long."""
+    fields = list(row)
+    shape, values = Shape(*fields[:SHAPE_FIELDS]), _parts(common, fields[SHAPE_FIELDS:])
+    is_long = "payload" in values and len(values["payload"][1] or b"") != shape.payload_bytes
+    return shape, values, is_long
+
+
+async def _with_others(
+    connection: Connection, queue_id: int, wanted: LogRange, shape: Shape, values: Values, source: str, rest: list[Any]
+) -> Values | None:
+    """The values of a first walk with those of the columns that few messages have; None when some of its messages are gone."""
+    left = [name for name in shape.to_read(wanted.schema.names) if name not in values]
+    more = await _values(connection, queue_id, shape, left, source, rest)
+    return None if more is None else values | more
 
 
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> RawRange | None:
@@ -165,8 +219,8 @@ async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: in
 
 
 async def _values(
-    connection: Connection, queue_id: int, shape: Shape, names: Sequence[str], source: str, rest: list[object]
-) -> dict[str, tuple[bytes, ...]] | None:
+    connection: Connection, queue_id: int, shape: Shape, names: Sequence[str], source: str, rest: list[Any]
+) -> Values | None:
     """Columns of a range whose shape is known; None when some of its messages are gone."""
     if not names:
         return {}
@@ -187,7 +241,7 @@ def _joined(slices: Sequence[Sequence[bytes | None]]) -> tuple[bytes, ...]:
     return tuple(b"".join(filter(None, values)) for values in zip(*slices, strict=True))
 
 
-def _parts(names: Sequence[str], parts: Sequence[bytes]) -> dict[str, tuple[bytes, ...]]:
+def _parts(names: Sequence[str], parts: Sequence[bytes]) -> Values:
     following = iter(parts)
     return {n: (next(following), next(following)) if n in VARYING else (next(following),) for n in names}
 

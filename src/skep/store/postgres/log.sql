@@ -32,11 +32,12 @@ FROM (SELECT m.* FROM message m
         AND m.seq <= least(s.first + $5 - 1, $4) ORDER BY m.queue_id, m.seq) t) p
 
 -- name: range_of_partitions
--- The index on partitions, for each of them; the offset keeps the planner from the primary key, which leads through all messages.
+-- The index on partitions, for each of them. Its order and the inner limit keep the planner from the primary key, which leads through all
+-- messages, and from sorting them.
 FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
           SELECT m.* FROM message m
           WHERE (m.partition, m.queue_id, m.seq) BETWEEN (w.partition, $1, $2::bigint) AND (w.partition, $1, $3::bigint)
-          ORDER BY m.partition, m.queue_id, m.seq OFFSET 0) x
+          ORDER BY m.partition, m.queue_id, m.seq LIMIT $5) x
       ORDER BY x.seq LIMIT $5) t
 
 -- name: shape
