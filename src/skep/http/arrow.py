@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ from skep.arrow.log import LOG_SCHEMA, POPPED_SCHEMA, LogIds, check_names, check
 from skep.engine import Engine
 from skep.engine.decryption import LogRow
 from skep.errors import Code, SkepError
+from skep.http.pieces import Data, Piece, Pieces
 from skep.http.pushing import parse_trace_id, trace_id_in
 from skep.http.unpacking import unpacked_bytes
 from skep.http.views import dead_letter_story
 from skep.model import DEFAULT_PARTITION, LOG_CHUNK, SEALED_TYPE, Delivery, NewMessage, QueueKey, SealedPayloads, Seq
 from skep.wire.traceparent import with_context
 
-Data = bytes | memoryview
 BATCHES = 10_000
 """The largest number of batches in one pushed stream. Even an empty batch takes memory."""
 COLUMNS = frozenset({
@@ -67,11 +67,11 @@ class LogWish(Struct, frozen=True):
     sealed: SealedPayloads = "open"
 
 
-async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGenerator[Data, None]:
+async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> Pieces:
     """A range of the log as a stream, batch by batch. At most one batch is read ahead while another is sent."""
     schema = LOG_SCHEMA if wish.columns is None else pa.schema([LOG_SCHEMA.field(name) for name in wish.columns])
     encoder = StreamEncoder(schema, wish.compression)
-    yield encoder.head
+    yield [encoder.head]
     left = wish.limit
     reading = asyncio.ensure_future(_encoded(engine, key, wish, wish.first, left, encoder))
     try:
@@ -80,14 +80,14 @@ async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> AsyncGener
             reading = asyncio.ensure_future(_encoded(engine, key, wish, part.through + 1, left, encoder))
             if part.rows:
                 yield part.data
-        yield encoder.end
+        yield [encoder.end]
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
 
 class _ArrowPart(NamedTuple):
-    data: Data
+    data: Piece
     rows: int
     through: int
 
@@ -110,8 +110,8 @@ async def _encoded(
     )
     rows = piece.batch.num_rows
     if not rows:
-        return _ArrowPart(b"", 0, piece.through)
-    # Without compression the batch is copied once, which is faster than asking another thread.
+        return _ArrowPart((), 0, piece.through)
+    # Without compression nothing is copied, so no other thread is needed.
     data = (
         encoder.encoded(piece.batch)
         if wish.compression is None
@@ -141,7 +141,7 @@ def payloads_stream(payloads: Sequence[bytes | None]) -> bytes:
     column = pa.array(payloads, pa.large_binary())
     encoder = StreamEncoder(pa.schema([("payload", column.type)]))
     batch = pa.RecordBatch.from_arrays([column], ["payload"])
-    return b"".join((encoder.head, encoder.encoded(batch), encoder.end))
+    return b"".join((encoder.head, *encoder.encoded(batch), encoder.end))
 
 
 def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> bytes:
@@ -170,7 +170,7 @@ def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> byte
     arrays = [pa.array(values, field.type) for values, field in zip(columns, POPPED_SCHEMA, strict=True)]
     encoder = StreamEncoder(POPPED_SCHEMA)
     batch = pa.RecordBatch.from_arrays(arrays, schema=POPPED_SCHEMA)
-    return b"".join((encoder.head, encoder.encoded(batch), encoder.end))
+    return b"".join((encoder.head, *encoder.encoded(batch), encoder.end))
 
 
 class StreamEncoder:
@@ -179,22 +179,38 @@ class StreamEncoder:
     end = b"\xff\xff\xff\xff\0\0\0\0"
 
     def __init__(self, schema: pa.Schema, compression: str | None = None) -> None:
-        self._schema = schema
-        self._options = pa.ipc.IpcWriteOptions(compression=compression)
-        self.head = self._written(None)[: -len(self.end)].to_pybytes()
+        self._sink = _Sink()
+        self._writer = pa.ipc.new_stream(
+            pa.PythonFile(self._sink, mode="w"), schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+        )
+        self.head = schema.serialize().to_pybytes()
+        self.encoded(pa.RecordBatch.from_pylist([], schema=schema))  # the first one has the head before it
 
-    def encoded(self, batch: pa.RecordBatch) -> memoryview:
-        """A batch as it stands in the stream: a stream of its own without head and end."""
-        if self._options.compression is None:
-            return memoryview(batch.serialize())
-        return memoryview(self._written(batch)[len(self.head) : -len(self.end)])
+    def encoded(self, batch: pa.RecordBatch) -> list[Data]:
+        """A batch as it stands in the stream. Its columns are not copied, unless they are compressed."""
+        self._writer.write_batch(batch)
+        return self._sink.taken()
 
-    def _written(self, batch: pa.RecordBatch | None) -> pa.Buffer:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._schema, options=self._options) as writer:
-            if batch is not None:
-                writer.write_batch(batch)
-        return sink.getvalue()
+
+class _Sink:
+    """The file that a stream is written to: it keeps what it is given."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written: list[Data] = []
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        self._written.append(data if isinstance(data, bytes) else memoryview(data))
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def taken(self) -> list[Data]:
+        """What was written since the last call."""
+        written, self._written = self._written, []
+        return written
 
 
 def messages_of(batch: pa.RecordBatch, queue: str | None, tenant: str, most_bytes: int) -> list[NewMessage]:

@@ -15,7 +15,8 @@ from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http import dead_letter_requests
-from skep.http.arrow import Data, StreamEncoder
+from skep.http.arrow import StreamEncoder
+from skep.http.pieces import Pieces
 from skep.http.tenant_scan import Sees, figures, listed
 from skep.model import DeadLetter, DeadLetterFilter, QueueKey, Seq
 from skep.model.history import FinishedLease
@@ -65,11 +66,11 @@ class Table(NamedTuple):
     pages: Callable[[Engine, TableWish], Pages]
 
 
-async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> AsyncGenerator[Data, None]:
+async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> Pieces:
     """A table as an Arrow stream; its first page was read already, so that what cannot be is told in time."""
     encoder = StreamEncoder(table.schema)
     try:
-        yield encoder.head
+        yield [encoder.head]
         page: list[Row] | None = first
         while page is not None and limit > 0:
             if rows := page[:limit]:  # the groups of some queues may be none
@@ -78,7 +79,7 @@ async def stream(table: Table, pages: Pages, first: list[Row], limit: int) -> As
                 yield encoder.encoded(pa.record_batch(arrays, schema=table.schema))
             limit -= len(rows)
             page = await anext(pages, None)
-        yield encoder.end
+        yield [encoder.end]
     finally:
         await pages.aclose()
 

@@ -20,6 +20,7 @@ import structlog
 from skep.engine.answers import Room
 from skep.errors import Code
 from skep.http.connection.refusal import Refused
+from skep.http.pieces import Data, Piece
 from skep.http.request.scope import CYCLE, NO_BODY
 
 JOINED_BYTES = 64 * 1024
@@ -33,7 +34,6 @@ Event = MutableMapping[str, Any]
 App = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Event]], Callable[[Event], Awaitable[None]]], Awaitable[None]
 ]
-Data = bytes | bytearray | memoryview
 Write = Callable[[Data], None]
 WriteLines = Callable[[Iterable[Data]], None]
 
@@ -253,7 +253,7 @@ class Cycle:
         if kind == "http.response.start" and not self.response_started:
             self._begin(message["status"], list(message.get("headers", ())))
         elif kind == "http.response.body" and self.response_started and not self.response_complete:
-            self._add(message.get("body", b""), message.get("more_body", False))
+            self._add([message.get("body", b"")], message.get("more_body", False))
         else:
             raise RuntimeError(f"{kind} came out of turn")
 
@@ -270,17 +270,25 @@ class Cycle:
         head.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         self.connection.write(b"".join(head))
 
-    def _add(self, body: Data, more: bool) -> None:
+    def add(self, piece: Piece) -> None:
+        """Write a piece of an answer that has begun; more come."""
+        if not self.disconnected:
+            self._add(piece, True)
+
+    def _add(self, piece: Piece, more: bool) -> None:
         if self.scope["method"] != "HEAD":
-            pieces = [b"%x\r\n" % len(body), body, b"\r\n"] if body and self._is_chunked else [body]
+            size = sum(map(len, piece))
+            written = [b"%x\r\n" % size, *piece, b"\r\n"] if size and self._is_chunked else list(piece)
             if self._is_chunked and not more:
-                pieces.append(b"0\r\n\r\n")
+                written.append(b"0\r\n\r\n")
             if self._length_left is not None:
-                self._length_left -= len(body)
+                self._length_left -= size
                 if self._length_left < 0 or (self._length_left and not more):
                     raise RuntimeError("the answer has not the length that its head says")
-            if written := b"".join(pieces):
-                self.connection.write(written)
+            if size > JOINED_BYTES:
+                self.connection.writelines(written)
+            elif joined := b"".join(written):
+                self.connection.write(joined)
         if not more:
             self._complete()
 

@@ -22,13 +22,14 @@ from uvicorn.server import ServerState
 from skep.config import HttpLimits
 from skep.engine.answers import Room
 from skep.errors import Code
-from skep.http.connection.cycle import App, Cycle, Data, Header, Write, WriteLines
+from skep.http.connection.cycle import App, Cycle, Header, Write, WriteLines
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.reading import Place, RequestReader
 from skep.http.connection.refusal import Refused
 from skep.http.connection.slow_client import SlowClient
 from skep.http.connection.timers import Deadline, Rest
 from skep.http.connection.unsent import UnsentAnswers
+from skep.http.pieces import Data
 from skep.http.request.peers import PeerConnections
 
 LINGER_SECONDS = 2.0

@@ -7,7 +7,7 @@ turns the error into an answer, and sends the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -19,6 +19,7 @@ from skep.access.principal import Principal, ended
 from skep.config import HttpLimits
 from skep.engine.answers import Answers, Room
 from skep.errors import Code, SkepError
+from skep.http.pieces import Pieces
 from skep.http.request.bodies import Bodies
 from skep.http.request.scope import CYCLE, HEADERS, REPEATED, name_headers
 from skep.model import DEFAULT_TENANT, QueueKey
@@ -57,7 +58,7 @@ class Answer(Struct):
     """
 
     status: int
-    body: bytes | AsyncGenerator[bytes | memoryview, None] = b""
+    body: bytes | Pieces = b""
     media_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = msgspec.field(default_factory=list)
     undelivered: Callable[[], None] | None = None

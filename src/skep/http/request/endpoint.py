@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 
 import structlog
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from skep.config import HttpLimits
 from skep.errors import Code, SkepError
+from skep.http.pieces import Piece, Pieces
 from skep.http.request.bodies import Bodies
 from skep.http.request.call import NOSNIFF, Answer, Call, ClientGone, Receive, Scope, Send
 from skep.http.request.guard import Guard
@@ -121,9 +122,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_pieces(
-    call: Call, send: Send, answer: Answer, pieces: AsyncGenerator[bytes | memoryview, None]
-) -> None:
+async def _send_pieces(call: Call, send: Send, answer: Answer, pieces: Pieces) -> None:
     """Send an answer piece by piece, until the client goes: pieces for a client that has gone are silently dropped."""
     headers = [(b"content-type", answer.media_type), NOSNIFF, answer.caching, *answer.headers]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -131,10 +130,19 @@ async def _send_pieces(
     try:
         if call.scope["method"] != "HEAD":
             async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await _send_piece(call, send, piece)
                 if gone.done() or (call.principal is not None and call.principal.is_over):
                     return  # without an end, so that the client does not take the answer for whole
         await send({"type": "http.response.body", "body": b""})
     finally:
         gone.cancel()
         await pieces.aclose()
+
+
+async def _send_piece(call: Call, send: Send, piece: Piece) -> None:
+    if (cycle := call.scope.get(CYCLE)) is None:
+        await send({"type": "http.response.body", "body": b"".join(piece), "more_body": True})
+        return
+    if cycle.is_held_up:
+        await cycle.drain()
+    cycle.add(piece)

@@ -3,7 +3,6 @@ package skep.spark;
 import com.fasterxml.jackson.core.type.TypeReference;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.arrow.memory.ArrowBuf;
@@ -30,8 +29,18 @@ final class LogColumns {
 
   static ColumnarBatch of(VectorSchemaRoot batch, StructType columns, String queue) {
     ColumnVector[] found = new ColumnVector[columns.size()];
+    Ids messageIds = null;
     for (int place = 0; place < found.length; place++) {
-      found[place] = column(batch, columns.fields()[place], queue);
+      StructField field = columns.fields()[place];
+      FieldVector vector = batch.getVector(field.name());
+      switch (field.name()) {
+        case "queue" -> found[place] = new Same(UTF8String.fromString(queue));
+        case "message_id" -> found[place] = messageIds = new Ids(vector, null);
+        case "trace_id" -> found[place] = new Ids(vector, messageIds);
+        case "payload" -> found[place] = new Payloads(vector);
+        case "headers" -> found[place] = new Headers(field.dataType(), vector);
+        default -> found[place] = new ArrowColumnVector(vector);
+      }
     }
     return new ColumnarBatch(found, batch.getRowCount());
   }
@@ -43,17 +52,6 @@ final class LogColumns {
       found[place] = new OfRow(columns.fields()[place].dataType(), row, place);
     }
     return new ColumnarBatch(found, 1);
-  }
-
-  private static ColumnVector column(VectorSchemaRoot batch, StructField field, String queue) {
-    FieldVector vector = batch.getVector(field.name());
-    return switch (field.name()) {
-      case "queue" -> new Same(UTF8String.fromString(queue));
-      case "message_id", "trace_id" -> new Ids(vector);
-      case "payload" -> new Payloads(vector);
-      case "headers" -> new Headers(field.dataType(), vector);
-      default -> new ArrowColumnVector(vector);
-    };
   }
 
   /** One text in all rows. */
@@ -71,36 +69,38 @@ final class LogColumns {
     }
   }
 
-  /** Ids of 16 bytes as UUID text. */
+  /** Ids of 16 bytes as UUID text. A message's trace id is its own id as a rule, whose text is made once. */
   private static final class Ids extends Column {
     private static final int BYTES = 16;
-    private static final int LENGTH = 36;
-    private static final byte[] DIGITS = "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
-
-    /** A bit for each byte of an id that comes after a dash. */
-    private static final int DASHES = 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
 
     private final long start;
+    private final Ids same;
+    private int lastRow = -1;
+    private UTF8String last;
 
-    Ids(FieldVector vector) {
+    /** {@code same} are ids that may be the same; null when there are none. */
+    Ids(FieldVector vector, Ids same) {
       super(DataTypes.StringType);
       start = vector.getDataBuffer().memoryAddress();
+      this.same = same;
     }
 
     @Override
     public UTF8String getUTF8String(int row) {
-      byte[] text = new byte[LENGTH];
       long from = start + (long) row * BYTES;
-      int place = 0;
-      for (int number = 0; number < BYTES; number++) {
-        if ((DASHES >> number & 1) == 1) {
-          text[place++] = '-';
-        }
-        int value = Platform.getByte(null, from + number);
-        text[place++] = DIGITS[value >> 4 & 15];
-        text[place++] = DIGITS[value & 15];
+      long high = Platform.getLong(null, from);
+      long low = Platform.getLong(null, from + Long.BYTES);
+      if (same != null && same.isLast(row, high, low)) {
+        return same.last;
       }
-      return UTF8String.fromBytes(text);
+      last = UuidText.of(high, low);
+      lastRow = row;
+      return last;
+    }
+
+    private boolean isLast(int row, long high, long low) {
+      long from = start + (long) row * BYTES;
+      return row == lastRow && Platform.getLong(null, from) == high && Platform.getLong(null, from + Long.BYTES) == low;
     }
   }
 
