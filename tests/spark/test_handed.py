@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import itemgetter
@@ -40,6 +40,8 @@ class Between:
         """The program and the kind of each request."""
         self.cut_java_after: int | None = None
         self.refuse_java = False
+        self.before_end: Callable[[], object] | None = None
+        """Is called when Java looks at the log for the second time, after it has read everything."""
         self._to = url
         self._open = build_opener(ProxyHandler({})).open
 
@@ -47,6 +49,9 @@ class Between:
         agent = handler.headers["User-Agent"].partition("/")[0]
         kind = self._kind(urlsplit(handler.path).path)
         self.asked.append((agent, kind))
+        if self.before_end is not None and self.asked.count((JAVA, BOUNDS)) == 2:
+            self.before_end()
+            self.before_end = None
         if agent == JAVA and self.refuse_java:
             handler.send_error(503)
             return
@@ -209,6 +214,40 @@ def test_a_gap_in_a_log_that_lost_nothing_is_no_reason_to_stop(lake: Lake, front
     assert seqs(read(lake, front).where("partition = 'p-3'")) == list(range(3, 31, 4))
 
     assert front.asked_for(LOG) == {JAVA: 1}
+
+
+def far_apart(lake: Lake, front: Between, **options: Any) -> DataFrame:
+    """Messages that come in three batches, with gaps before and between them."""
+    fill(lake.client)
+    traces = {row["seq"]: row["trace_id"] for row in lake.read(QUEUE).where("seq IN (2, 6000, 12000)").collect()}
+    return read(lake, front, minPartitions="1", **options).where(f"trace_id IN {tuple(traces.values())}")
+
+
+def test_gaps_cost_a_request_at_the_first_one_and_one_at_the_end(lake: Lake, front: Between) -> None:
+    frame = far_apart(lake, front)
+    front.asked.clear()
+
+    assert seqs(frame) == [2, 6000, 12000]
+
+    assert front.asked_for(LOG) == {JAVA: 1}
+    assert front.asked_for(BOUNDS)[JAVA] == 2
+
+
+def test_a_gap_of_messages_that_the_log_lost_meanwhile_is_an_error_at_the_end(lake: Lake, front: Between) -> None:
+    frame = far_apart(lake, front)
+    front.before_end = lambda: lake.client.clear(QUEUE, "all")
+
+    with pytest.raises(PySparkException, match="of orders have been removed by retention or by clearing"):
+        seqs(frame)
+
+
+def test_what_was_read_before_a_gap_was_lost_comes_once_where_losses_are_accepted(lake: Lake, front: Between) -> None:
+    frame = far_apart(lake, front, failOnDataLoss="false")
+    front.before_end = lambda: lake.client.clear(QUEUE, "all")
+
+    assert seqs(frame) == [2, 6000, 12000]
+
+    assert front.asked_for(LOG)[PYTHON] == 1
 
 
 def test_no_plan_shows_the_token(lake: Lake) -> None:

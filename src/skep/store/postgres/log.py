@@ -22,7 +22,7 @@ from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.model.queue import no_queue
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.log_chunks import within_chunk
-from skep.store.rules import PARTITION_WALK_SEQS
+from skep.store.rules import PARTITION_WALK_SEQS, SEQ_MAX
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "log")
@@ -71,8 +71,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
     for _ in range(TRIES):
         bounds = await _bounds(connection, key)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
-        # So many seqs hold no more messages than that. A limit on messages would cost more.
-        high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
+        high = min(high, low + _most_seqs(wanted) - 1)
         if low > high:
             return [RawRange(None, {}, wanted.last, bounds["id"])]
         found = None
@@ -82,6 +81,13 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
         if found is not None:
             return [found]
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
+
+
+def _most_seqs(wanted: LogRange) -> int:
+    """How many seqs one read looks at."""
+    if wanted.partitions is None:
+        return wanted.max_rows  # they hold no more messages than that; a limit on messages would cost more
+    return SEQ_MAX if len(wanted.partitions) == 1 else PARTITION_WALK_SEQS
 
 
 async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:
@@ -96,9 +102,9 @@ def at_once(columns: Sequence[str]) -> str:
     return f"{SQL['in_slices_of_queue']} {', '.join([SQL['shape'], *_at_once(columns)])} {SQL['slice_of_queue']}"
 
 
-def at_once_of_partitions(columns: Sequence[str]) -> str:
+def at_once_of_partitions(columns: Sequence[str], source: str) -> str:
     """The same for the messages of some partitions in a range, as one slice."""
-    return f"{SQL['shape']}, {', '.join(_at_once(columns))} {SQL['range_of_partitions']}"
+    return f"{SQL['shape']}, {', '.join(_at_once(columns))} {SQL[source]}"
 
 
 def _at_once(columns: Sequence[str]) -> list[str]:
@@ -157,17 +163,28 @@ async def _read_of_partitions(
 ) -> RawRange | None:
     """The messages of partitions in a range, read in one walk; None when payloads may be too long to fit, or something was deleted meanwhile."""
     common = ["seq", *_common(wanted)]
-    chosen = [list(wanted.partitions or ()), wanted.max_rows]
+    source, chosen = _source(wanted)
     parameters = (queue_id, low, high, *chosen, *_longest(wanted, wanted.max_rows))
-    (row,) = await connection.fetch(at_once_of_partitions(common), *parameters)
+    (row,) = await connection.fetch(at_once_of_partitions(common, source), *parameters)
     if not row[0]:
         return RawRange(None, {}, Seq(high), queue_id)
     shape, values, is_long = _shape_and_values(common, row)
     if is_long:
         return None
-    whole = await _with_others(connection, queue_id, wanted, shape, values, "range_of_partitions", chosen)
+    whole = await _with_others(connection, queue_id, wanted, shape, values, source, chosen)
     last = shape.last if shape.messages == wanted.max_rows else high
     return None if whole is None else RawRange(shape, whole, Seq(last), queue_id)
+
+
+def _source(wanted: LogRange) -> tuple[str, list[Any]]:
+    """The statement that has the messages of a range, and its parameters after the ends."""
+    match wanted.partitions:
+        case None:
+            return "range", []
+        case (partition,):
+            return "range_of_partition", [partition, wanted.max_rows]
+        case partitions:
+            return "range_of_partitions", [list(partitions), wanted.max_rows]
 
 
 def _common(wanted: LogRange) -> list[str]:
@@ -200,8 +217,7 @@ async def _with_others(
 
 async def _read(connection: Connection, queue_id: int, wanted: LogRange, low: int, high: int) -> RawRange | None:
     """Find the shape first, then read what fits; None when something was deleted meanwhile."""
-    source = "range" if wanted.partitions is None else "range_of_partitions"
-    rest = [] if wanted.partitions is None else [list(wanted.partitions), wanted.max_rows]
+    source, rest = _source(wanted)
     shape = _shape(await connection.fetchrow(shape_of(source), queue_id, low, high, *rest))
     is_cut = shape.payload_bytes > wanted.max_bytes
     if is_cut:

@@ -40,6 +40,12 @@ FROM (SELECT x.* FROM unnest($4::text[]) AS w (partition) CROSS JOIN LATERAL (
           ORDER BY m.partition, m.queue_id, m.seq LIMIT $5) x
       ORDER BY x.seq LIMIT $5) t
 
+-- name: range_of_partition
+-- The same of one partition, whose messages come in the order of the log, so that none is read in vain however long the range is.
+FROM (SELECT m.* FROM message m
+      WHERE (m.partition, m.queue_id, m.seq) BETWEEN ($4::text, $1, $2::bigint) AND ($4::text, $1, $3::bigint)
+      ORDER BY m.partition, m.queue_id, m.seq LIMIT $5) t
+
 -- name: shape
 -- The shape of a range: its size, and which columns are the same for all messages and need not be read. The length of a payload that is
 -- stored apart is known without reading it.

@@ -1,12 +1,17 @@
 package skep.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -19,16 +24,24 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /**
  * The messages of a portion, for as long as nothing is unusual. When a server does not answer, refuses, or has lost messages, the reader in
  * Python gets what is left: it tries again, asks other servers, and knows what to say. So Java knows nothing of all that.
+ *
+ * <p>Seqs may be missing because they were not asked for, or because retention took them. A log that does not begin after a gap has lost nothing. Java
+ * looks at the first gap of a part, then every few seconds, and at the end. A gap that was not looked at is among what is left.
  */
 final class LogReader implements PartitionReader<ColumnarBatch> {
   private static final CustomTaskMetric[] NONE = {};
 
+  /** A request for each gap would keep queries of few messages waiting: each of their batches has one. */
+  private static final long LOOK_NANOS = TimeUnit.SECONDS.toNanos(5);
+
   private final LogServer server;
   private final StructType columns;
   private final Supplier<PartitionReader<InternalRow>> left;
-  private final List<JsonNode> parts;
+  private final ArrayNode parts;
+  private final Map<JsonNode, ObjectNode> gaps = new IdentityHashMap<>();
   private Iterator<JsonNode> nextParts;
   private ObjectNode part;
+  private long nextLook;
   private Iterator<JsonNode> nextRequests = Collections.emptyIterator();
   private LogServer.Stream stream;
   private ColumnarBatch batch;
@@ -39,7 +52,7 @@ final class LogReader implements PartitionReader<ColumnarBatch> {
     server = new LogServer(document);
     this.columns = columns;
     this.left = left;
-    parts = List.copyOf(Python.listed(document.get("parts")));
+    parts = (ArrayNode) document.get("parts");
     nextParts = parts.iterator();
   }
 
@@ -53,6 +66,7 @@ final class LogReader implements PartitionReader<ColumnarBatch> {
         }
       } catch (LogServer.Unusual | IOException unusual) {
         closeStream();
+        addGaps();
         python = left.get();
       }
     }
@@ -78,6 +92,7 @@ final class LogReader implements PartitionReader<ColumnarBatch> {
     } else if (nextParts.hasNext()) {
       part = (ObjectNode) nextParts.next();
       nextRequests = part.get("requests").iterator();
+      nextLook = System.nanoTime();
     } else {
       check(parts);
       return false;
@@ -91,24 +106,43 @@ final class LogReader implements PartitionReader<ColumnarBatch> {
       return;
     }
     BigIntVector seqs = (BigIntVector) found.getVector("seq");
-    if (seqs.get(0) > part.get("first").longValue()) {
-      check(List.of(part));
+    long first = seqs.get(0);
+    if (first > part.get("first").longValue()) {
+      gaps.computeIfAbsent(part, any -> part.deepCopy().put("last", first - 1));
+      if (System.nanoTime() - nextLook >= 0) {
+        check(List.of(part));
+        nextLook = System.nanoTime() + LOOK_NANOS;
+      }
     }
     batch = LogColumns.of(found, columns, part.get("queue").textValue());
     part.put("first", seqs.get(count - 1) + 1);
   }
 
-  /** Unusual unless the logs are those that were planned, and have not lost messages from the first unread one on. */
-  private void check(List<JsonNode> read) throws IOException, LogServer.Unusual {
-    Map<String, JsonNode> logs = server.bounds(read.stream().map(one -> one.get("queue").textValue()).distinct().toList());
+  /** Unusual unless the logs are those that were planned, and begin neither after a gap nor after the first unread seq. */
+  private void check(Iterable<JsonNode> read) throws IOException, LogServer.Unusual {
+    Set<String> queues = new LinkedHashSet<>();
+    read.forEach(one -> queues.add(one.get("queue").textValue()));
+    Map<String, JsonNode> logs = server.bounds(List.copyOf(queues));
     for (JsonNode one : read) {
       JsonNode log = logs.get(one.get("queue").textValue());
-      long first = one.get("first").longValue();
+      JsonNode missing = gaps.containsKey(one) ? gaps.get(one) : one;
+      long first = missing.get("first").longValue();
       boolean isSame = log != null && log.get("log").longValue() == one.get("log").longValue();
-      if (!isSame || (first <= one.get("last").longValue() && log.get("firstSeq").longValue() > first)) {
+      if (!isSame || (first <= missing.get("last").longValue() && log.get("firstSeq").longValue() > first)) {
         throw new LogServer.Unusual();
       }
+      gaps.remove(one);
     }
+  }
+
+  /** Add the gaps before what was read to the parts that are left; the others begin where their part is to be read on. */
+  private void addGaps() {
+    gaps.forEach(
+        (before, gap) -> {
+          if (gap.get("first").longValue() < before.get("first").longValue()) {
+            parts.add(gap);
+          }
+        });
   }
 
   private void closeStream() throws IOException {
