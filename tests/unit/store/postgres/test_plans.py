@@ -198,7 +198,12 @@ async def test_no_statement_of_the_files_walks_a_table_that_grows(planner: Plann
 
 
 @pytest.mark.parametrize(
-    ("source", "index"), [("range", "message_pkey"), ("range_of_partitions", "message_by_partition")]
+    ("source", "index"),
+    [
+        ("range", "message_pkey"),
+        ("range_of_partitions", "message_by_partition"),
+        ("range_of_partition", "message_by_partition"),
+    ],
 )
 async def test_ranges_of_the_log_are_read_by_an_index(planner: Planner, source: str, index: str) -> None:
     assert walks(await planner.plan(log.SQL["bounds"])) == []
