@@ -139,9 +139,7 @@ def copies_in(body: bytes, most_bytes: int, queue: QueueKey) -> list[LogRow]:
 def payloads_stream(payloads: Sequence[bytes | None]) -> bytes:
     """Payloads as a stream of one column."""
     column = pa.array(payloads, pa.large_binary())
-    encoder = StreamEncoder(pa.schema([("payload", column.type)]))
-    batch = pa.RecordBatch.from_arrays([column], ["payload"])
-    return b"".join((encoder.head, *encoder.encoded(batch), encoder.end))
+    return _whole_stream(pa.RecordBatch.from_arrays([column], ["payload"]))
 
 
 def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> bytes:
@@ -168,9 +166,14 @@ def popped_stream(deliveries: Sequence[Delivery], leases: Sequence[str]) -> byte
         ],
     )
     arrays = [pa.array(values, field.type) for values, field in zip(columns, POPPED_SCHEMA, strict=True)]
-    encoder = StreamEncoder(POPPED_SCHEMA)
-    batch = pa.RecordBatch.from_arrays(arrays, schema=POPPED_SCHEMA)
-    return b"".join((encoder.head, *encoder.encoded(batch), encoder.end))
+    return _whole_stream(pa.RecordBatch.from_arrays(arrays, schema=POPPED_SCHEMA))
+
+
+def _whole_stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
 
 
 class StreamEncoder:
@@ -179,12 +182,11 @@ class StreamEncoder:
     end = b"\xff\xff\xff\xff\0\0\0\0"
 
     def __init__(self, schema: pa.Schema, compression: str | None = None) -> None:
-        self._sink = _Sink()
+        self.head = schema.serialize().to_pybytes()
+        self._sink = _Sink(len(self.head))
         self._writer = pa.ipc.new_stream(
             pa.PythonFile(self._sink, mode="w"), schema, options=pa.ipc.IpcWriteOptions(compression=compression)
         )
-        self.head = schema.serialize().to_pybytes()
-        self.encoded(pa.RecordBatch.from_pylist([], schema=schema))  # the first one has the head before it
 
     def encoded(self, batch: pa.RecordBatch) -> list[Data]:
         """A batch as it stands in the stream. Its columns are not copied, unless they are compressed."""
@@ -193,15 +195,19 @@ class StreamEncoder:
 
 
 class _Sink:
-    """The file that a stream is written to: it keeps what it is given."""
+    """The file that a stream is written to: it keeps what it is given after the head, which comes with the first batch."""
 
     closed = False
 
-    def __init__(self) -> None:
+    def __init__(self, head_bytes: int) -> None:
+        self._skipped = head_bytes
         self._written: list[Data] = []
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        self._written.append(data if isinstance(data, bytes) else memoryview(data))
+        if self._skipped:
+            self._skipped -= len(data)
+        else:
+            self._written.append(data if isinstance(data, bytes) else memoryview(data))
         return len(data)
 
     def flush(self) -> None:
