@@ -243,6 +243,23 @@ async def test_only_the_partitions_that_are_asked_for_come_in_the_order_of_the_l
     assert (none.batch.num_rows, none.through) == (0, 7)
 
 
+async def test_one_partition_comes_in_pieces_that_follow_each_other(driver: Driver) -> None:
+    letters = "abacbabaca"
+    await driver.store.push_rows(
+        driver.key(), rows(driver, *[(p, b"%d" % n) for n, p in enumerate(letters)]), driver.now
+    )
+    found, throughs, through = [], [], 0
+
+    while through < len(letters):
+        part = await piece(driver, first=through + 1, last=len(letters), partitions=("a",), max_rows=2)
+        found += part.batch["seq"].to_pylist()
+        through = part.through
+        throughs.append(through)
+
+    assert found == [1, 3, 6, 8, 10]
+    assert throughs == [3, 8, 10]
+
+
 async def test_a_long_payload_among_short_ones_of_a_partition_is_whole(driver: Driver) -> None:
     payloads = [b"1", b"long" * 20, b"3"]
     await driver.store.push_rows(driver.key(), rows(driver, *[("a", payload) for payload in payloads]), driver.now)

@@ -32,6 +32,13 @@ MUTANTS = [
         f"{HANDED} -k all_values",
     ),
     Mutant(
+        "spark: a gap that Java did not look at is forgotten",
+        "spark/handed.py",
+        "for one in left.parts])",
+        "for one in left.parts[:1]])",
+        f"{HANDED} -k meanwhile",
+    ),
+    Mutant(
         "lake: what was forgotten is read until the lake has obeyed",
         "spark/lake/reading.py",
         "return pc.and_not(found, is_forgotten(rows, self.forgotten)) if self.forgotten else found",

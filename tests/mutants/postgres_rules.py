@@ -558,4 +558,18 @@ MUTANTS = [
         "    IF false THEN\n",
         "tests/contract/test_receipts.py -k 'postgres and not_take'",
     ),
+    Mutant(
+        "log: what did not fit into a piece of a partition is taken for read",
+        "store/postgres/log.py",
+        "last = shape.last if shape.messages == wanted.max_rows else high",
+        "last = high",
+        "tests/contract/test_bulk.py -k 'postgres and one_partition'",
+    ),
+    Mutant(
+        "log: long payloads of a partition are left out",
+        "store/postgres/log.py",
+        "    if is_long:\n        return None\n    whole",
+        "    whole",
+        "tests/contract/test_bulk.py -k 'postgres and a_long_payload_among'",
+    ),
 ]
