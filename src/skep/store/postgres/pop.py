@@ -220,7 +220,22 @@ async def _pop_sets(
         return [PopResult([]) for _ in requests]
     if account.queue.settings.ordering is not Ordering.UNORDERED:
         raise asyncpg.SerializationError("the queue was put into another order at this very moment")
-    return [await _pop_unordered(connection, account, request, now) for request in requests]
+    taken = [await _take_of_sets(connection, account, request, now) for request in requests]
+    seqs = [seq for one in taken for seq in one.attempts]
+    messages = (
+        {row["seq"]: row for row in await connection.fetch(SQL["messages"], account.queue.id, seqs)} if seqs else {}
+    )
+    died = await origins(connection, account.queue.id, seqs) if account.queue.holds_dead_letters and seqs else {}
+    next_ready = await connection.fetchval(SQL["next_ready_set"], account.queue.id, account.group_id)
+    unread = await connection.fetchval(SQL["has_undiscovered"], account.queue.id, account.group_id)
+    return [
+        PopResult(
+            [delivery_of(messages[seq], request, attempt, one.deadline, died) for seq, attempt in one.attempts.items()],
+            next_ready,
+            more=unread or (next_ready is not None and next_ready <= now),
+        )
+        for request, one in zip(requests, taken, strict=True)
+    ]
 
 
 async def _enter(connection: Connection, shape: PopShape, now: Instant, shard: int) -> QueueAndGroup | None:
@@ -243,10 +258,17 @@ def _check_state(state: str, shape: PopShape) -> None:
         raise group_is_external(shape.queue.name, shape.group)
 
 
-async def _pop_unordered(
+class _Taken(Struct, frozen=True):
+    """What a pop of an unordered queue has leased: the attempt of each seq, in the order of delivery."""
+
+    attempts: dict[int, int]
+    deadline: int
+
+
+async def _take_of_sets(
     connection: Connection, account: QueueAndGroup, request: PopRequest, now: Instant, tries: int = TIDY_PASSES
-) -> PopResult:
-    queue_id, group_id, settings = account.queue.id, account.group_id, account.queue.settings
+) -> _Taken:
+    settings = account.queue.settings
     limit = await _sets_needed(connection, account, request, now)
     effects = Effects()
     rows = await _ready_sets(connection, account, request, limit, now, effects)
@@ -256,21 +278,20 @@ async def _pop_unordered(
     wanted = request.batch
     room_bytes = request.max_bytes
     attempts: dict[int, int] = {}
-    order: list[int] = []
     partitions: set[str] = set()
     rested = False
     for row in rows:
         is_alone = comes_alone(settings, row["attempts"])
-        if not wanted or (is_alone and order):
+        if not wanted or (is_alone and attempts):
             break
         if request.max_partitions and row["partition"] not in partitions and len(partitions) == request.max_partitions:
             continue
-        found = await connection.fetch(SQL["visible"], queue_id, row["seqs"], visible, 1 if is_alone else wanted, ahead)
+        found = await _visible(connection, account, row, visible, 1 if is_alone else wanted, ahead)
         if not found:
             await _rest(connection, account, row, now, effects)
             rested = True
             continue
-        fitting = [one for one in found if one["through"] <= room_bytes] or ([] if order else found[:1])
+        fitting = [one for one in found if one["through"] <= room_bytes] or ([] if attempts else found[:1])
         if not fitting:
             break
         seqs = [one["seq"] for one in fitting]
@@ -281,21 +302,25 @@ async def _pop_unordered(
         await connection.execute(
             SQL["lease_set"], row["id"], seqs, request.token, now, deadline, LEASE_EXPIRED, rest, request.consumer
         )
-        order += seqs
         attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
         room_bytes -= int(fitting[-1]["through"])
         wanted = 0 if is_alone or len(fitting) < len(found) else wanted - len(seqs)
     await settle.apply(connection, account, effects, now)
-    if rested and not order and tries > 1:
+    if rested and not attempts and tries > 1:
         # The ready rows had nothing to deliver. Others may have: only as many were read as could fill the batch.
-        return await _pop_unordered(connection, account, request, now, tries - 1)
-    found = await connection.fetch(SQL["messages"], queue_id, order) if order else []
-    messages = {row["seq"]: row for row in found}
-    died = await origins(connection, queue_id, order) if account.queue.holds_dead_letters and order else {}
-    deliveries = [delivery_of(messages[seq], request, attempts[seq], deadline, died) for seq in order]
-    next_ready = await connection.fetchval(SQL["next_ready_set"], queue_id, group_id)
-    unread = await connection.fetchval(SQL["has_undiscovered"], queue_id, group_id)
-    return PopResult(deliveries, next_ready, more=unread or (next_ready is not None and next_ready <= now))
+        return await _take_of_sets(connection, account, request, now, tries - 1)
+    return _Taken(attempts, deadline)
+
+
+async def _visible(
+    connection: Connection, account: QueueAndGroup, row: asyncpg.Record, created_by: int, most: int, ahead: int
+) -> list[asyncpg.Record]:
+    """The first messages of a set that can be delivered now. As a rule these are its first ones, so only they are looked at."""
+    seqs = sorted(row["seqs"])
+    found = await connection.fetch(SQL["visible"], account.queue.id, seqs[:most], created_by, most, ahead)
+    if len(found) < most < len(seqs):
+        found = await connection.fetch(SQL["visible"], account.queue.id, seqs, created_by, most, ahead)
+    return found
 
 
 async def _sets_needed(connection: Connection, account: QueueAndGroup, request: PopRequest, now: Instant) -> int:
