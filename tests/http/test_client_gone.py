@@ -13,6 +13,7 @@ import pytest
 from skep.arrow.log import LogPiece
 from skep.config import HttpLimits
 from skep.http import arrow
+from skep.http.pieces import Piece
 from skep.http.request.bodies import Bodies
 from skep.http.request.call import Call, ClientGone
 from skep.http.request.peers import Peers
@@ -94,7 +95,7 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
             await asyncio.to_thread(gone.wait)
         return await read_log(*args, **kwargs)
 
-    async def observed(*args: Any) -> AsyncIterator[bytes | memoryview]:
+    async def observed(*args: Any) -> AsyncIterator[Piece]:
         try:
             async for piece in log_stream(*args):
                 yield piece

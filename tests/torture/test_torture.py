@@ -91,6 +91,7 @@ def test_a_postgres_that_takes_no_writes_and_ends_sessions_keeps_all_promises() 
     assert report["promises"]["I1"]["verdict"] == "kept"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_compile(), reason=CURE)
 def test_a_round_with_clocks_that_jump_and_a_blocked_loop_keeps_all_promises() -> None:
     report = tortured(

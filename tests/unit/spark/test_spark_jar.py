@@ -1,4 +1,4 @@
-"""The jar of the Spark connector is what its Java sources compile to: by their digest everywhere, by its classes where there is a JDK.
+"""The jar of the Spark connector is what its Java sources compile to: by their digest everywhere, and with `--all` by its classes where there is a JDK.
 
 The compiler of Java 17, which the jar is made with, makes the same bytes wherever it runs. That of another version need not: the
 order of constants and the code for a `switch` are its own affair. With such a one, what the classes offer is compared (`javap`), and not
@@ -36,6 +36,7 @@ def test_the_jar_names_the_sources_beside_it() -> None:
     assert compiled == {path.stem for path in sources}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no Java compiler (javac): the jar is not rebuilt")
 def test_the_sources_compile_to_the_classes_of_the_jar(tmp_path: Path) -> None:
     rebuilt = tmp_path / "rebuilt.jar"
