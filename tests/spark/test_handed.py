@@ -13,6 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -40,6 +41,8 @@ class Between:
         """The program and the kind of each request."""
         self.cut_java_after: int | None = None
         self.refuse_java = False
+        self.shorten_first = False
+        """Whether the first answer with messages has only its first batch, and ends as if it were whole."""
         self.before_end: Callable[[], object] | None = None
         """Is called when Java looks at the log for the second time, after it has read everything."""
         self._to = url
@@ -62,6 +65,9 @@ class Between:
                 status, answer, media = found.status, found.read(), found.headers["Content-Type"]
         except HTTPError as error:
             status, answer, media = error.code, error.read(), error.headers["Content-Type"]
+        if kind == LOG and self.shorten_first:
+            self.shorten_first = False
+            answer = first_batch(answer)
         handler.send_response(status)
         handler.send_header("Content-Type", media)
         handler.send_header("Content-Length", str(len(answer)))
@@ -78,6 +84,13 @@ class Between:
     def asked_for(self, kind: str) -> Counter[str]:
         """How often each program asked for it."""
         return Counter(agent for agent, asked in self.asked if asked == kind)
+
+
+def first_batch(stream: bytes) -> bytes:
+    """The beginning of an Arrow stream, without an end."""
+    with pa.ipc.open_stream(stream) as reader:
+        batch = reader.read_next_batch()
+    return b"".join((batch.schema.serialize().to_pybytes(), batch.serialize().to_pybytes()))
 
 
 @contextmanager
@@ -181,6 +194,19 @@ def test_what_java_leaves_is_read_in_python(lake: Lake, front: Between, cut: int
     assert seqs(frame) == list(range(1, ROWS + 1))
 
     assert front.asked_for(LOG) == {JAVA: 1, PYTHON: 1}
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "lz4"}], ids=["Java", "Python"])
+def test_an_answer_that_was_cut_between_two_batches_is_not_taken_for_whole(
+    lake: Lake, front: Between, options: dict[str, str]
+) -> None:
+    fill(lake.client)
+    frame = read(lake, front, minPartitions="1", **options)
+    front.shorten_first = True
+
+    assert seqs(frame) == list(range(1, ROWS + 1))
+
+    assert front.asked_for(LOG).total() == 2
 
 
 def test_what_a_server_refuses_is_asked_again_in_python(lake: Lake, front: Between) -> None:

@@ -153,9 +153,19 @@ class Body:
     def __init__(self, url: str, reader: SyncResponseBodyReader) -> None:
         self._url = url
         self._reader = reader
+        self._last = b""
+
+    def ends_with(self, end: bytes) -> bool:
+        """Whether what was read so far ends with these bytes, at most 8."""
+        return self._last.endswith(end)
 
     def read(self, size: int = -1) -> bytes | Bytes:
         """The next ``size`` bytes, fewer only at the end; all that are left when no number is given."""
+        read = self._read(size)
+        self._last = (self._last + bytes(memoryview(read)[-8:]))[-8:]
+        return read
+
+    def _read(self, size: int) -> bytes | Bytes:
         if size == 0:
             return b""
         try:

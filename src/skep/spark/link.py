@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 from skep.client import Client
 from skep.client.exchange import ApiCall, ApiResponse, Request, path_part
 from skep.client.failures import UnreachableError, error_of
-from skep.client.log_calls import LogCalls, bounds_of_logs, report_progress_of_logs
+from skep.client.log_calls import ARROW_END, LogCalls, bounds_of_logs, report_progress_of_logs
 from skep.client.message_calls import forgotten_page
 from skep.client.settings import ClientOptions, client_settings
 from skep.client.transport import Body, SyncTransport, headers_of
@@ -282,7 +282,10 @@ class Link:
                     try:
                         with pa.ipc.open_stream(answer) as batches:
                             yield batches
-                            return
+                        # Arrow takes a stream for whole that was cut between two batches.
+                        if not answer.ends_with(ARROW_END):
+                            raise UnreachableError("the answer ended too early", sent=True)
+                        return
                     except (pa.ArrowInvalid, OSError, UnreachableError) as error:
                         self._servers.failed(index, self._clock.steady())
                         if isinstance(error, UnreachableError):

@@ -229,7 +229,7 @@ class Cycle:
         self.status = status
         self.response_started = True
         if len(body) > JOINED_BYTES:
-            self.connection.writelines(head)
+            self._write_all(head)
         else:
             self.connection.write(b"".join(head))
         self._complete()
@@ -286,11 +286,18 @@ class Cycle:
                 if self._length_left < 0 or (self._length_left and not more):
                     raise RuntimeError("the answer has not the length that its head says")
             if size > JOINED_BYTES:
-                self.connection.writelines(written)
+                self._write_all(written)
             elif joined := b"".join(written):
                 self.connection.write(joined)
         if not more:
             self._complete()
+
+    def _write_all(self, buffers: Piece) -> None:
+        """Write buffers without joining them. The last one is written by itself: `writelines` of some versions of asyncio never tells
+        that the client is slow (CVE-2024-12254), `write` does.
+        """
+        self.connection.writelines(buffers[:-1])
+        self.connection.write(buffers[-1])
 
     def _complete(self) -> None:
         self.response_complete = True

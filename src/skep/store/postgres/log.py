@@ -195,7 +195,7 @@ def _common(wanted: LogRange) -> list[str]:
 
 def _longest(wanted: LogRange, rows: int) -> list[int]:
     """The parameter of a first walk over so many messages that reads payloads: how long one may be, so that all of them fit."""
-    return [max(1, wanted.max_bytes // rows)] if "payload" in wanted.schema.names else []
+    return [wanted.max_bytes // rows] if "payload" in wanted.schema.names else []
 
 
 def _shape_and_values(common: Sequence[str], row: Iterable[Any]) -> tuple[Shape, Values, bool]:

@@ -69,7 +69,7 @@ def _at_once(
     names = wanted.schema.names
     common = [name for name in COMMON if name in names and wanted.partitions is not None]
     parts = [SQL["short_payload" if name == "payload" else name] for name in common]
-    longest = (max(1, wanted.max_bytes // wanted.max_rows),) if "payload" in common else ()
+    longest = (wanted.max_bytes // wanted.max_rows,) if "payload" in common else ()
     row = session.one(f"{', '.join([SQL['shape'], *parts])} {source}", (*parameters, *longest))
     shape, values = row[:SHAPE_FIELDS], _parts(common, row[SHAPE_FIELDS:])
     if "payload" in values and len(values["payload"][1] or b"") != shape[5]:

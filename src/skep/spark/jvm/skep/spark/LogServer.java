@@ -2,6 +2,8 @@ package skep.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.Closeable;
+import java.io.EOFException;
+import java.io.FilterInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -90,20 +92,57 @@ final class LogServer {
     return connection.getInputStream();
   }
 
+  /** Knows whether what was read ends as a whole stream does. Arrow also takes one for whole that was cut between two batches. */
+  private static final class Ending extends FilterInputStream {
+    private static final long MARK = 0xffffffff00000000L;
+    private long last;
+
+    Ending(InputStream body) {
+      super(body);
+    }
+
+    boolean isThere() {
+      return last == MARK;
+    }
+
+    @Override
+    public int read() throws IOException {
+      int one = super.read();
+      if (one >= 0) {
+        last = last << Byte.SIZE | one;
+      }
+      return one;
+    }
+
+    @Override
+    public int read(byte[] into, int from, int most) throws IOException {
+      int count = super.read(into, from, most);
+      for (int place = from + Math.max(0, count - Long.BYTES); place < from + count; place++) {
+        last = last << Byte.SIZE | into[place] & 0xff;
+      }
+      return count;
+    }
+  }
+
   /** An answer in Arrow, batch by batch. A batch takes the place of the one before. */
   static final class Stream implements Closeable {
     private final HttpURLConnection connection;
     private final BufferAllocator memory = MEMORY.newChildAllocator("skep", 0, Long.MAX_VALUE);
+    private final Ending body;
     private final ArrowStreamReader reader;
     private boolean hasEnded;
 
     private Stream(HttpURLConnection connection, InputStream body) {
       this.connection = connection;
-      reader = new ArrowStreamReader(body, memory);
+      this.body = new Ending(body);
+      reader = new ArrowStreamReader(this.body, memory);
     }
 
     boolean next() throws IOException {
       hasEnded = !reader.loadNextBatch();
+      if (hasEnded && !body.isThere()) {
+        throw new EOFException("the answer ended too early");
+      }
       return !hasEnded;
     }
 
