@@ -47,8 +47,19 @@ async def test_a_large_body_is_not_copied_to_join_its_head() -> None:
 
     asked.cycle.answer(200, PLAIN, [], body)
 
-    [pieces] = asked.recorder.calls
-    assert pieces[-1] == body
+    assert asked.recorder.calls[-1] == [body]
+
+
+async def test_buffers_of_a_piece_are_not_joined_and_the_last_is_written_so_that_a_slow_client_is_seen() -> None:
+    """`writelines` of some versions of asyncio does not pause who writes to a slow client; `write` does, as this recorder's does not tell."""
+    asked = Asked()
+    piece = [b"head", memoryview(b"x" * (JOINED_BYTES + 1))]
+    await asked.cycle.send({"type": "http.response.start", "status": 200, "headers": []})
+    asked.recorder.calls.clear()
+
+    asked.cycle.add(piece)
+
+    assert asked.recorder.calls == [[b"10005\r\n", *map(bytes, piece)], [b"\r\n"]]
 
 
 async def test_who_asks_for_the_head_gets_its_length_and_no_body() -> None:
