@@ -55,7 +55,7 @@ async def test_a_large_body_is_not_copied_to_join_its_head() -> None:
 async def test_buffers_of_a_piece_are_not_joined_and_the_last_is_written_so_that_a_slow_client_is_seen() -> None:
     """Only `write` tells on each version of asyncio that a client is slow; `writelines` does not (CVE-2024-12254)."""
     asked = Asked()
-    piece = [b"head", memoryview(b"x" * (JOINED_BYTES + 1))]
+    piece: list[bytes | memoryview] = [b"head", memoryview(b"x" * (JOINED_BYTES + 1))]
     await asked.cycle.send({"type": "http.response.start", "status": 200, "headers": []})
     asked.recorder.calls.clear()
 
