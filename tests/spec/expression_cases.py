@@ -124,6 +124,8 @@ STRINGS = [
     Case("'Straße'.lowerAscii()", "straße"),
     Case("'Straße'.upperAscii()", "STRAßE"),
     Case("'  x y '.trim()", "x y"),
+    Case(r"' \t\u0085\u00a0\u1680\u2003x\u200b\u2028\u202f\u3000\n'.trim()", "x\u200b"),
+    Case(r"'\u001c x \u001f '.trim()", "\x1c x \x1f"),
     Case("'a-b-c'.replace('-', '+')", "a+b+c"),
     Case("'a,b,,c'.split(',')", ["a", "b", "", "c"]),
     Case("'aé🐝'.split('')", ["a", "é", "🐝"]),

@@ -22,6 +22,8 @@ _INT = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?(?:\d{1,400}+(?:\.\d{0,400}+)?|\.\d{1,400}+)(?:[eE][+-]?\d{1,5}+)?", re.ASCII)
 _FLOAT_CHARACTERS = 64
 """How many characters of a float's spelling one unit pays for."""
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+"""What Unicode takes for white space; Python's own list also has four separators (U+001C to U+001F)."""
 _SPELLED = frozenset({float, datetime, timedelta})
 _TRUE = frozenset({"1", "t", "true", "TRUE", "True"})
 _BOOLS = _TRUE | {"0", "f", "false", "FALSE", "False"}
@@ -107,7 +109,7 @@ def trim(scope: Scope, value: object) -> object:
     """A string without white space at its ends."""
     (text,) = _texts("trim", value)
     scope.build(len(text))
-    return text.strip()
+    return text.strip(WHITE_SPACE)
 
 
 def replace(scope: Scope, value: object, old: object, new: object, limit: object = -1) -> object:

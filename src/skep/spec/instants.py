@@ -51,7 +51,7 @@ def parse_time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(f"{day}T{clock}.{micros}{offset}").astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError("there is no such time") from None
+        raise ValueError("not a time that there is") from None
 
 
 @lru_cache(maxsize=TIMES_KEPT)

@@ -21,6 +21,7 @@ from skep.spark.columns.values import (
     nothing,
     taken_as,
 )
+from skep.spec.functions import WHITE_SPACE
 from skep.spec.signatures import OF_BOTH, OF_TIME
 from skep.spec.types import BOOL, DURATION, FLOAT, INT, STRING, TIME, Type, TypeKind, list_of
 
@@ -28,8 +29,6 @@ Function = Callable[..., ColumnValue]
 
 INT_PATTERN = r"\A[+-]?[0-9]{1,20}\z"
 FLOAT_PATTERN = r"\A[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?\z"
-SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
-"""What Python takes for white space, all of it up to U+3000; Spark would trim blanks only."""
 PARTS_MAX = 1 << 30
 """No text has so many parts."""
 DIGITS_CERTAIN = 15
@@ -303,7 +302,7 @@ def part(name: str) -> Function:
 FUNCTIONS: dict[str, Function] = {
     "size": size, "contains": _of_texts(BOOL, F.contains), "startsWith": _of_texts(BOOL, F.startswith),
     "endsWith": _of_texts(BOOL, F.endswith), "lowerAscii": lower, "upperAscii": upper,
-    "trim": _of_texts(STRING, lambda text: F.btrim(text, F.lit(SPACES))), "replace": replace, "split": split,
+    "trim": _of_texts(STRING, lambda text: F.btrim(text, F.lit(WHITE_SPACE))), "replace": replace, "split": split,
     "join": join, "substring": substring, "charAt": char_at, "indexOf": index_of, "lastIndexOf": last_index_of,
     "reverse": _of_texts(STRING, F.reverse),
     "string": to_string, "int": to_int, "double": to_double, "bool": to_bool, "timestamp": to_time, "duration": to_duration,
