@@ -46,6 +46,19 @@ def test_good_entries_are_sent_beside_bad_ones(sqs: Sqs) -> None:
     assert len(sqs.receive(url)) == 2
 
 
+def test_a_list_of_results_without_entries_is_not_told(sqs: Sqs) -> None:
+    """As by SQS: the SDK for Java takes an empty list of failures for a failure (`hasFailed`)."""
+    url = sqs.create()
+    sent = sqs.client.send_message_batch(QueueUrl=url, Entries=entries("1"))
+    [message] = sqs.receive(url)
+    deleted = sqs.client.delete_message_batch(
+        QueueUrl=url, Entries=[{"Id": "1", "ReceiptHandle": message["ReceiptHandle"]}]
+    )
+    assert [("Successful" in one, "Failed" in one) for one in (sent, deleted)] == [(True, False)] * 2
+    lost = sqs.client.send_message_batch(QueueUrl=url, Entries=entries("1", body=""))
+    assert ("Successful" in lost, "Failed" in lost) == (False, True)
+
+
 def test_entries_that_the_queue_refuses_fail_alone(sqs: Sqs) -> None:
     """Headers have a bound of ours: a message with larger attributes is refused, and the others are stored."""
     url = sqs.create()

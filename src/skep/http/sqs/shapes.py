@@ -179,14 +179,18 @@ class FailedEntry(Struct, rename="pascal"):
     message: str
 
 
-class SendBatchResult(Struct, rename="pascal"):
-    successful: list[SentEntry]
-    failed: list[FailedEntry]
+class SendBatchResult(Struct, rename="pascal", omit_defaults=True):
+    """What became of each entry. As in SQS an empty list is not told: an SDK takes the list of those that failed for a failure."""
+
+    successful: list[SentEntry] = []
+    failed: list[FailedEntry] = []
 
 
-class BatchResult(Struct, rename="pascal"):
-    successful: list[DoneEntry]
-    failed: list[FailedEntry]
+class BatchResult(Struct, rename="pascal", omit_defaults=True):
+    """As `SendBatchResult`, of messages that were received."""
+
+    successful: list[DoneEntry] = []
+    failed: list[FailedEntry] = []
 
 
 class SqsMessage(Struct, rename="pascal", omit_defaults=True):
