@@ -88,7 +88,7 @@ class Scale(Struct, frozen=True, kw_only=True):
 
 
 QUICK = Scale(
-    rows=400_000, filtered_rows=800_000, written_rows=200_000, mapped_rows=150_000, warm_rounds=2, rounds=3, read_rounds=5, small_batches=12,
+    rows=400_000, filtered_rows=1_000_000, written_rows=200_000, mapped_rows=150_000, warm_rounds=2, rounds=3, read_rounds=5, small_batches=12,
     is_quick=True,
 )  # fmt: skip
 FULL = Scale(
