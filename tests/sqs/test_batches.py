@@ -108,6 +108,8 @@ def test_sizes(sqs: Sqs) -> None:
         {"a": {"DataType": "Number", "StringValue": "one"}},
         {"a": {"DataType": "String", "StringValue": ""}},
         {"a": {"DataType": "Binary", "BinaryValue": b""}},
+        {"a": {"DataType": "String", "StringValue": "1", "BinaryValue": b"1"}},
+        {"a": {"DataType": "Binary", "StringValue": "1", "BinaryValue": b"1"}},
         {"a": {"DataType": "String", "StringValue": "\x01"}},
         {"sqs-attributes": {"DataType": "String", "StringValue": "{}"}},
         {f"a{n}": {"DataType": "String", "StringValue": "1"} for n in range(11)},

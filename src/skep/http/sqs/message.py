@@ -132,6 +132,8 @@ def _checked(name: str, value: AttributeValue) -> int:
         raise invalid(
             f"MessageAttributes.{name}.DataType", value.data_type, "the type is String, Number or Binary, or begins so."
         )
+    if value.string_value and value.binary_value:
+        raise invalid(f"MessageAttributes.{name}", "", "it has a StringValue and a BinaryValue.")
     if kind == "Binary":
         if value.binary_value is None or not (data := _binary(name, value.binary_value)):
             raise _empty(name, kind)
