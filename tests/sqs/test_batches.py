@@ -95,6 +95,10 @@ def test_sizes(sqs: Sqs) -> None:
     assert [len(message["Body"]) for message in sqs.receive(large)] == [1_048_576]
     asked = entries("1", "2", body="x" * 600_000)
     assert sqs.fails("send_message_batch", QueueUrl=large, Entries=asked) == PREFIX + "BatchRequestTooLong"
+    small = entries("small")[0]
+    for body in ("x" * 1_048_577, "ä" * 600_000):
+        asked = [small, *entries("large", body=body)]
+        assert sqs.fails("send_message_batch", QueueUrl=large, Entries=asked) == PREFIX + "BatchRequestTooLong"
     assert sqs.receive(large) == []
 
 

@@ -108,13 +108,15 @@ async def send_batch(door: SqsDoor, call: Call, request: SendBatchRequest) -> Se
     wanted: list[tuple[str, Sendable]] = []
     done: list[SentEntry] = []
     lost: list[FailedEntry] = []
+    lost_bytes = 0
     for entry in request.entries:
         id_ = entry.id or ""
         try:
             wanted.append((id_, await _sendable(sending, entry)))
         except SqsError as error:
             lost.append(failed(id_, error))
-    if sum([sendable.size_bytes for _, sendable in wanted]) > attributes.MESSAGE_BYTES_MAX:
+            lost_bytes += len((entry.message_body or "").encode())
+    if sum([sendable.size_bytes for _, sendable in wanted], lost_bytes) > attributes.MESSAGE_BYTES_MAX:
         raise SqsError(BATCH_TOO_LONG, f"Batch requests cannot be longer than {attributes.MESSAGE_BYTES_MAX} bytes.")
     while wanted:
         outcome = await _push(door, [sendable for _, sendable in wanted])
