@@ -194,6 +194,28 @@ def test_a_redrive_needs_a_queue_of_the_same_kind_that_lets_it_in(sqs: Sqs) -> N
     assert told == {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 3}
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"redrivePermission": "denyall"},
+        {"redrivePermision": "denyAll"},
+        {"redrivePermission": ["denyAll"]},
+        {"redrivePermission": "byQueue"},
+        {"redrivePermission": "byQueue", "sourceQueueArns": []},
+        {"redrivePermission": "byQueue", "sourceQueueArns": "arn:aws:sqs:x:y:q"},
+        {"redrivePermission": "byQueue", "sourceQueueArns": [1]},
+        {"redrivePermission": "byQueue", "sourceQueueArns": ["arn:aws:sqs:x:y:q"] * 11},
+    ],
+)
+def test_a_redrive_allow_policy_that_says_nothing_known_is_refused(sqs: Sqs, policy: dict[str, Any]) -> None:
+    """A slip of the pen in one that should deny would let every queue in."""
+    url = sqs.create()
+    given = {"RedriveAllowPolicy": json.dumps(policy)}
+    assert sqs.fails("set_queue_attributes", QueueUrl=url, Attributes=given) == "InvalidParameterValue"
+    assert sqs.fails("create_queue", QueueName="new", Attributes=given) == "InvalidParameterValue"
+    assert "RedriveAllowPolicy" not in sqs.attributes(url)
+
+
 def test_a_change_on_the_native_side_counts_at_once(sqs: Sqs) -> None:
     url = sqs.create()
     sqs.send(url)

@@ -32,12 +32,14 @@ MESSAGE_BYTES_MAX = 1_024 * KIBIBYTE
 RETENTION_SECONDS = 345_600
 DEDUP_SECONDS = 300.0
 VISIBILITY_SECONDS_MAX = 43_200
+ALLOWED_SOURCES_MAX = 10
 VALUE_CHARACTERS = 8_192
 """The longest value, such as that of a policy: a note is read as a whole."""
 
 VISIBILITY, RETENTION, DELAY = "VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds"
 MESSAGE_SIZE, WAIT = "MaximumMessageSize", "ReceiveMessageWaitTimeSeconds"
 REDRIVE, REDRIVE_ALLOW, POLICY = "RedrivePolicy", "RedriveAllowPolicy", "Policy"
+ALLOW_ALL, DENY_ALL, BY_QUEUE = "allowAll", "denyAll", "byQueue"
 FIFO_QUEUE, CONTENT_BASED, SCOPE, THROUGHPUT = (
     "FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit",
 )  # fmt: skip
@@ -92,7 +94,23 @@ def check(attributes: Mapping[str, str], *, is_fifo: bool, is_new: bool) -> None
             if value not in choices:
                 raise _unfit(name, f"Must be {' or '.join(choices)}.")
         elif name in _DOCUMENTS and value:
-            document(name, value)
+            told = document(name, value)
+            if name == REDRIVE_ALLOW:
+                _check_allow(value, told)
+
+
+def _check_allow(value: str, told: Mapping[str, object]) -> None:
+    """Check a redrive allow policy: one that says nothing known would let every queue in."""
+    permission, sources = told.get("redrivePermission", ALLOW_ALL), told.get("sourceQueueArns")
+    is_sound = permission in (ALLOW_ALL, DENY_ALL) or (
+        permission == BY_QUEUE and isinstance(sources, list) and 1 <= len(sources) <= ALLOWED_SOURCES_MAX
+        and all(isinstance(one, str) for one in sources)
+    )  # fmt: skip
+    if not is_sound or set(told) - {"redrivePermission", "sourceQueueArns"}:
+        raise invalid(
+            REDRIVE_ALLOW, value,
+            f"redrivePermission is {ALLOW_ALL}, {DENY_ALL}, or {BY_QUEUE} with sourceQueueArns, 1 to {ALLOWED_SOURCES_MAX} ARNs.",
+        )  # fmt: skip
 
 
 def document(name: str, value: str) -> dict[str, object]:

@@ -131,9 +131,9 @@ def _lets_in(call: Call, target: SqsQueue, source: QueueKey) -> bool:
         return True
     policy = attributes.document(attributes.REDRIVE_ALLOW, text)
     match policy.get("redrivePermission"):
-        case "denyAll":
+        case attributes.DENY_ALL:
             return False
-        case "byQueue":
+        case attributes.BY_QUEUE:
             allowed = policy.get("sourceQueueArns")
             own = arn(call, source).split(":", 4)[4]
             return isinstance(allowed, list) and any(str(one).split(":", 4)[4:] == [own] for one in allowed)
