@@ -224,6 +224,16 @@ async def test_unknown_paths_and_methods_are_told(queen: Queen) -> None:
         assert (status, told["success"], type(told["error"])) == (wanted, False, str), (method, path)
 
 
+async def test_what_never_becomes_a_request_is_refused_in_queens_words(queen: Queen) -> None:
+    """The connection itself answers: to a name that is not the server's, and to a path that is too long."""
+    for path, headers, wanted in (
+        ("/health", {"host": "evil.example"}, 421),
+        ("/api/v1/pop/queue/" + "x" * 60_000, {}, 414),
+    ):
+        status, told = await queen.call("GET", path, headers=headers)
+        assert (status, told["success"], type(told["error"]), type(told["code"])) == (wanted, False, str, str)
+
+
 async def test_a_browser_pops_nothing_by_a_link(queen: Queen) -> None:
     await queen.push(1)
     for headers in ({"user-agent": "Mozilla/5.0"}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}):

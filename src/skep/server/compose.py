@@ -31,7 +31,10 @@ from skep.http.app import HttpApp, Pages
 from skep.http.connection.address import is_exposed, local_url
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.listening import Listener
+from skep.http.connection.refusal import TellRefusal
 from skep.http.queen.app import QueenApp
+from skep.http.queen.door import refuse as tell_queens_client
+from skep.http.request.statuses import error_answer
 from skep.http.spans import RequestSpans
 from skep.ids import IdMint
 from skep.observe.tally import NOTE_SECONDS, Tally
@@ -280,7 +283,16 @@ async def serve(
         listeners = [_listener(app, sockets.main, settings, engine.end_polls, is_guarded=gate is not None)]
         if sockets.queen:
             door = QueenApp(app, engine)
-            listeners.append(_listener(door, sockets.queen, settings, door.end_polls, is_guarded=gate is not None))
+            listeners.append(
+                _listener(
+                    door,
+                    sockets.queen,
+                    settings,
+                    door.end_polls,
+                    is_guarded=gate is not None,
+                    tell_refusal=tell_queens_client,
+                )
+            )
 
         def tell() -> None:
             if owned is not None:
@@ -352,6 +364,7 @@ def _listener(
     end_polls: Callable[[], None],
     *,
     is_guarded: bool,
+    tell_refusal: TellRefusal = error_answer,
 ) -> Listener:
     return Listener(
         AccessLog(app) if settings.log_level == "debug" else app,
@@ -360,6 +373,7 @@ def _listener(
         limits=settings.http,
         hosts=Hosts(settings.http.hosts, is_guarded=is_guarded, listens_on=settings.host),
         drain_seconds=settings.drain_seconds,
+        tell_refusal=tell_refusal,
     )
 
 

@@ -16,7 +16,10 @@ from skep.http.app import HttpApp
 from skep.http.connection.address import bind, resolve
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.listening import Listener
+from skep.http.connection.refusal import TellRefusal
 from skep.http.queen.app import QueenApp
+from skep.http.queen.door import refuse as tell_queens_client
+from skep.http.request.statuses import error_answer
 from skep.server.compose import Opened, open_gate, open_server, pages_of
 from skep.webhooks.functions import FunctionsByName
 
@@ -96,13 +99,17 @@ def running_server(
             )
             names = None if limits is None else limits.hosts
             hosts = Hosts(names, is_guarded=gate is not None)
-            ports: list[tuple[HttpApp | QueenApp, Callable[[], None]]] = [(app, engine.end_polls)]
+            ports: list[tuple[HttpApp | QueenApp, Callable[[], None], TellRefusal]] = [
+                (app, engine.end_polls, error_answer)
+            ]
             if queen:
                 door = QueenApp(app, engine)
-                ports.append((door, door.end_polls))
-            for served, end_polls in ports:
+                ports.append((door, door.end_polls, tell_queens_client))
+            for served, end_polls, tell in ports:
                 sockets = bind(resolve("127.0.0.1", 0))
-                listeners.append(Listener(served, sockets, before_drain=end_polls, limits=limits, hosts=hosts))
+                listeners.append(
+                    Listener(served, sockets, before_drain=end_polls, limits=limits, hosts=hosts, tell_refusal=tell)
+                )
             serving = [asyncio.create_task(listener.listen()) for listener in listeners]
             for listener in listeners:
                 await listener.listening.wait()

@@ -19,7 +19,7 @@ import structlog
 
 from skep.engine.answers import Room
 from skep.errors import Code
-from skep.http.connection.refusal import Refused
+from skep.http.connection.refusal import Refused, TellRefusal
 from skep.http.pieces import Data, Piece
 from skep.http.request.scope import CYCLE, NO_BODY
 
@@ -52,6 +52,8 @@ class CycleConnection(Protocol):
     """Whether the server is stopping: every answer is then the last of its connection."""
     is_write_paused: bool
     """Whether the client has not read much of the written data yet."""
+    tell_refusal: TellRefusal
+    """Makes the answer of a refusal."""
 
     @property
     def default_headers(self) -> Sequence[Header]:
@@ -148,7 +150,9 @@ class Cycle:
             return
         if not self.response_started:
             self.response_started = self.response_complete = True
-            self.connection.write(Refused(500, Code.INTERNAL, "the request failed").response())
+            self.connection.write(
+                Refused(500, Code.INTERNAL, "the request failed").response(self.connection.tell_refusal)
+            )
             self.connection.close()
         elif self._is_chunked:
             self.connection.close()

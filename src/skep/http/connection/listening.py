@@ -20,8 +20,10 @@ from starlette.types import ASGIApp
 from skep.config import HttpLimits
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.protocol import LimitedProtocol
+from skep.http.connection.refusal import TellRefusal
 from skep.http.connection.unsent import UnsentAnswers
 from skep.http.request.peers import PeerConnections, Peers
+from skep.http.request.statuses import error_answer
 
 BACKLOG = 2_048
 PEERS = 4
@@ -44,13 +46,16 @@ class Listener(uvicorn.Server):
         limits: HttpLimits | None = None,
         hosts: Hosts | None = None,
         drain_seconds: float = DRAIN_SECONDS,
+        tell_refusal: TellRefusal = error_answer,
     ) -> None:
         limits = limits or HttpLimits()
         hosts = hosts or Hosts(limits.hosts, is_guarded=False)
         most = limits.peer_connections or max(1, limits.max_connections // PEERS)
         crowd = PeerConnections(Peers(limits.trusted_proxies), most)
         unsent = UnsentAnswers(limits.unsent_answers_bytes)
-        protocol = partial(LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=unsent)
+        protocol = partial(
+            LimitedProtocol, limits=limits, hosts=hosts, crowd=crowd, unsent=unsent, tell_refusal=tell_refusal
+        )
         super().__init__(
             uvicorn.Config(
                 # uvicorn's types for ASGI and Starlette's describe the same thing

@@ -1,7 +1,7 @@
 """One connection, with a bound on everything its client can make the server wait for or hold.
 
 `uvicorn.Server` makes one for each connection; all of HTTP is ours. `reading` parses requests, `cycle` answers them, and this class runs
-them one after another, however many are sent ahead, and ends the connection in order. Errors of the connection have our shape.
+them one after another, however many are sent ahead, and ends the connection in order. Errors of the connection have the shape of their port.
 
 When a server closes a socket while the client still sends, the kernel resets the connection, and the answer is often lost. So such a
 connection lingers: the answer goes out, then the end of the stream, and bytes that still come are dropped for a while.
@@ -25,12 +25,13 @@ from skep.errors import Code
 from skep.http.connection.cycle import App, Cycle, Header, Write, WriteLines
 from skep.http.connection.hosts import Hosts
 from skep.http.connection.reading import Place, RequestReader
-from skep.http.connection.refusal import Refused
+from skep.http.connection.refusal import Refused, TellRefusal
 from skep.http.connection.slow_client import SlowClient
 from skep.http.connection.timers import Deadline, Rest
 from skep.http.connection.unsent import UnsentAnswers
 from skep.http.pieces import Data
 from skep.http.request.peers import PeerConnections
+from skep.http.request.statuses import error_answer
 
 LINGER_SECONDS = 2.0
 """How long a refused client may go on sending before it is cut off. If it were cut off at once, it would often miss the reason."""
@@ -60,6 +61,7 @@ class LimitedProtocol(asyncio.Protocol):
         hosts: Hosts,
         crowd: PeerConnections,
         unsent: UnsentAnswers,
+        tell_refusal: TellRefusal = error_answer,
     ) -> None:
         self._app = cast("App", config.loaded_app)
         self._state = server_state
@@ -69,6 +71,7 @@ class LimitedProtocol(asyncio.Protocol):
         self._hosts = hosts
         self._crowd = crowd
         self._unsent = unsent
+        self.tell_refusal = tell_refusal
         self._deadline = Deadline(self._loop)
         self.rest = Rest(self._loop, limits.keep_alive_seconds, self.close)
         self._ahead: deque[Cycle] = deque()
@@ -248,13 +251,13 @@ class LimitedProtocol(asyncio.Protocol):
         log.debug("a connection was refused", status=int(refused.status), reason=str(refused))
         running = self._running
         if running is None or running.response_complete:
-            self.write(refused.response())
+            self.write(refused.response(self.tell_refusal))
         else:
             is_refused = running is self._reader.cycle and not self._reader.is_in_head
             may_answer = is_refused and not running.response_started
             running.lose_client()
             if may_answer:
-                self.write(refused.response())
+                self.write(refused.response(self.tell_refusal))
         self._linger()
 
     def _linger(self) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 
 from skep.errors import Code, SkepError
-from skep.http.request.call import NOSNIFF
+from skep.http.request.call import NOSNIFF, Answer
 from skep.http.request.statuses import error_answer
+
+TellRefusal = Callable[[SkepError], Answer]
+"""Makes the answer of a refusal, in the shape that the clients of a port read."""
 
 
 class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
@@ -17,9 +21,9 @@ class Refused(Exception):  # noqa: N818 - it carries a refusal out of the parser
         self.status = HTTPStatus(status)
         self.error = SkepError(code, message)
 
-    def response(self) -> bytes:
+    def response(self, tell: TellRefusal = error_answer) -> bytes:
         """The whole response, after which the connection ends."""
-        answer = error_answer(self.error)
+        answer = tell(self.error)
         body = answer.body if isinstance(answer.body, bytes) else b""
         headers = [
             (b"content-type", answer.media_type),
