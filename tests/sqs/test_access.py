@@ -342,6 +342,27 @@ def test_a_key_of_another_tenant_is_refused(closed: Closed) -> None:
     assert other.create_queue(QueueName="q")["QueueUrl"] != url
 
 
+def test_a_move_task_moves_nothing_to_where_its_key_may_not_push(closed: Closed) -> None:
+    """Not to a queue either that names the dead-letter queue no more."""
+    sqs = closed.client(closed.key())
+    dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
+    arn = f"arn:aws:sqs:{REGION}:{closed.tenant}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    url = sqs.create_queue(QueueName="q", Attributes={"RedrivePolicy": policy})["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="1")
+    [message] = sqs.receive_message(QueueUrl=url)["Messages"]
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
+    other = closed.client(closed.key(queues=("dead",)))
+    other.start_message_move_task(SourceArn=arn)
+    while (task := other.list_message_move_tasks(SourceArn=arn)["Results"][0])["Status"] == "RUNNING":
+        pass
+    assert (task["Status"], task["FailureReason"]) == ("FAILED", "not allowed to push to queue 'q'")
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    assert [one["Body"] for one in sqs.receive_message(QueueUrl=dead)["Messages"]] == ["1"]
+
+
 def test_a_revoked_key_signs_nothing_more(closed: Closed) -> None:
     key = closed.key()
     sqs = closed.client(key)

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from skep.access.principal import Principal
 from skep.clock import MICROS_PER_MS, Instant, seconds
 from skep.engine import Engine
 from skep.errors import Code, SkepError
@@ -82,7 +83,7 @@ async def start(door: SqsDoor, call: Call, request: StartMoveRequest) -> StartMo
         return msgspec.structs.replace(queue.note, moves=[move, *queue.note.moves][:LISTED_MAX])
 
     await door.queues.change_note(source.key, begun)
-    task = asyncio.create_task(_Mover(door.engine, door.queues, source.key, move).run())
+    task = asyncio.create_task(_Mover(door.engine, door.queues, source.key, move, call.principal).run())
     door.moving.add(task)
     task.add_done_callback(door.moving.discard)
     return StartMoveResult(_written(_Handle(move.id, arn(call, source.key))))
@@ -172,13 +173,16 @@ def _read(text: str | None) -> _Handle:
 
 
 class _Mover:
-    """Carries out one task."""
+    """Carries out one task, for the ``principal`` that started it."""
 
-    def __init__(self, engine: Engine, queues: SqsQueues, source: QueueKey, move: MoveRecord) -> None:
+    def __init__(
+        self, engine: Engine, queues: SqsQueues, source: QueueKey, move: MoveRecord, principal: Principal | None
+    ) -> None:
         self._engine = engine
         self._queues = queues
         self._source = source
         self._move = move
+        self._principal = principal
 
     async def run(self) -> None:
         """Move messages until nothing is there to be had, the task is cancelled, or a message cannot be moved."""
@@ -236,6 +240,8 @@ class _Mover:
             if one.dead_letter is None:
                 raise SkepError(Code.INVALID_REQUEST, NO_SOURCE)
             name = one.dead_letter.source_queue
+            if self._principal is not None:  # it may have died in a queue that names the source no more
+                self._principal.check(Verb.PUSH, self._source.tenant, name)
         return (await self._queues.get(QueueKey(name, self._source.tenant))).key  # a push would make it
 
     async def _tell(self, status: MoveStatus, failure: str | None = None) -> bool:
