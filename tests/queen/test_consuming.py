@@ -124,6 +124,18 @@ async def test_a_lease_is_kept_for_as_long_as_asked(queen: Queen) -> None:
     assert (await queen.client.ack(message))["success"] is True
 
 
+async def test_the_client_for_php_keeps_a_lease(queen: Queen) -> None:
+    """It sends an empty list: PHP makes no difference between that and an empty map."""
+    await queen.create(lease_time=10)
+    await queen.push(1)
+    [message] = await queen.pop()
+    queen.pass_seconds(8)
+    assert (await queen.post(f"/api/v1/lease/{message['leaseId']}/extend", []))[0] == 200
+    queen.pass_seconds(8)
+    assert (await queen.post(f"/api/v1/lease/{message['leaseId']}/extend", [60]))[0] == 400
+    assert (await queen.client.ack(message))["success"] is True
+
+
 async def test_a_pop_waits_also_for_a_queue_that_is_not_there_yet(queen: Queen) -> None:
     assert await queen.get("/api/v1/pop/queue/none") == (204, None)
     waiting = asyncio.create_task(queen.queue("later").wait(True).timeout_millis(60_000).pop())

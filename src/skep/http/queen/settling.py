@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,7 @@ from skep.errors import Code, SkepError
 from skep.http.queen.door import QueenDoor
 from skep.http.queen.names import read_lease
 from skep.http.queen.naming import NOT_LEASED, settlements_of
-from skep.http.queen.shapes import QueenAck, QueenAckBatch, QueenAckResult, QueenExtend, QueenExtended
+from skep.http.queen.shapes import NoFields, QueenAck, QueenAckBatch, QueenAckResult, QueenExtend, QueenExtended
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.routes.ack import count_settled, refusal
 from skep.model import LeaseFilter, Renewal, Settlement, SettleResult, SettleStatus
@@ -18,7 +19,7 @@ from skep.wire.times import to_datetime
 
 _decode_ack = msgspec.json.Decoder(QueenAck)
 _decode_batch = msgspec.json.Decoder(QueenAckBatch)
-_decode_extend = msgspec.json.Decoder(QueenExtend)
+_decode_extend: msgspec.json.Decoder[QueenExtend | list[Any]] = msgspec.json.Decoder(QueenExtend | NoFields)
 _OWN = QueenExtend()
 
 
@@ -66,11 +67,12 @@ async def extend(door: QueenDoor, call: Call) -> Answer:
     """Keep a lease for longer, in all partitions that it has messages of."""
     lease = read_lease(call.path("lease"), call)
     request = await call.json(_decode_extend, _OWN)
+    seconds = request.seconds if isinstance(request, QueenExtend) else None
     engine = door.engine
     [held] = await engine.browse.leased_messages([LeaseFilter(queue=lease.key, group=lease.group, token=lease.token)])
     if not held:
         raise SkepError(Code.STALE_LEASE, NOT_LEASED)
-    wanted = (await engine.get_queue(lease.key)).settings.lease_seconds if request.seconds is None else request.seconds
+    wanted = (await engine.get_queue(lease.key)).settings.lease_seconds if seconds is None else seconds
     renewed = await engine.renew(
         [
             Renewal(queue=lease.key, partition=partition, token=lease.token, group=lease.group, lease_seconds=wanted)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from skep.wire.messages import NULL
 
 # requests
+
+NoFields = Annotated[list[Any], Meta(max_length=0)]
+"""A body without fields, as PHP writes it: it makes no difference between an empty map and an empty list."""
 
 
 class QueenItem(Struct, rename="camel", gc=False):
