@@ -128,6 +128,15 @@ async def test_groups_are_listed_moved_and_deleted(queen: Queen) -> None:
         await queen.client.delete_consumer_group("g")
 
 
+async def test_the_client_for_go_moves_a_group_by_a_mode(queen: Queen) -> None:
+    await queen.push(1, 2)
+    path = "/api/v1/consumer-groups/g/queues/q/seek"
+    for mode, lag in (("end", 0), ("beginning", 2), ("2100-01-01T00:00:00Z", 0)):
+        status, told = await queen.post(path, {"mode": mode})
+        assert (status, told["totalLag"]) == (200, lag)
+    assert (await queen.post(path, {"mode": "sideways"}))[0] == 400
+
+
 async def test_a_group_that_keeps_its_metadata_starts_where_it_began(queen: Queen) -> None:
     await queen.push(1)
     assert await queen.data(group="new", subscription_mode="new") == []

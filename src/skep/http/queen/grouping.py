@@ -121,7 +121,7 @@ async def seek(door: QueenDoor, call: Call) -> Answer:
 
 
 def _start_of(request: QueenSeek) -> Start:
-    position = request.position
+    position = request.mode if request.position is None else request.position
     if request.to_end or position in _END:
         return FROM_NOW
     if request.timestamp is not None:
@@ -130,6 +130,8 @@ def _start_of(request: QueenSeek) -> Start:
         return Start(StartMode.ALL)
     if type(position) is int:
         return Start(StartMode.SEQ, position)
+    if request.mode is not None:
+        return Start(StartMode.TIME, instant_of(request.mode, "mode"))
     raise SkepError(
         Code.INVALID_REQUEST,
         "say where to: toEnd, a timestamp, or a position (beginning, end, or the seq of a message)",

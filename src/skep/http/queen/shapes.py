@@ -96,11 +96,12 @@ class QueenTraceRequest(Struct, rename="camel"):
 
 
 class QueenSeek(Struct, rename="camel"):
-    """Where a group is moved to: to the end, or to a time."""
+    """Where a group is moved to. The client for Go says by ``mode`` what others say by ``position``."""
 
     to_end: bool = False
     timestamp: str | None = None
     position: str | int | None = None
+    mode: str | None = None
 
 
 class QueenSubscription(Struct, rename="camel"):
