@@ -63,6 +63,17 @@ def test_a_body_of_escapes_is_taken(sqs: Sqs) -> None:
     assert message["Body"] == "A" * 1_048_576
 
 
+@pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_a_batch_of_very_many_entries_is_refused_without_reading_them(sqs: Sqs, action: str) -> None:
+    """Millions of empty entries fit in a body, and each would be an object. An eleventh is enough to refuse them."""
+    url = sqs.create()
+    for entries in (b"{}," * 100_000, b"{}," * 11 + b"1,"):
+        body = b'{"QueueUrl":"%b","Entries":[%b{}],"Entries":[%b{}]}' % (url.encode(), entries, entries)
+        assert ask(sqs, action, body) == (400, "TooManyEntriesInBatchRequest")
+    body = b'{"QueueUrl":"%b","Entries":[1,{}]}' % url.encode()
+    assert ask(sqs, action, body) == (400, "SerializationException")
+
+
 def forged(receipt: list[Any]) -> str:
     return base64.b64encode(msgspec.msgpack.encode(receipt)).decode()
 

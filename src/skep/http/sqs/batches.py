@@ -28,7 +28,7 @@ def check_batch(entries: Sequence[BatchEntry]) -> None:
         raise SqsError(EMPTY_BATCH, "There should be at least one entry in the request.")
     if len(entries) > ENTRIES_MAX:
         raise SqsError(
-            TOO_MANY_ENTRIES, f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent {len(entries)}."
+            TOO_MANY_ENTRIES, f"Maximum number of entries per request are {ENTRIES_MAX}. You have sent more."
         )
     ids = [entry.id for entry in entries]
     for id_ in ids:

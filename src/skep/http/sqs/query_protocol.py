@@ -110,7 +110,7 @@ def _fields(kind: type[Struct], tree: Tree, entry: str) -> Tree:
 
 
 def _entry_type(kind: type[Struct]) -> type[Struct]:
-    entry: type[Struct] = msgspec.inspect.type_info(kind).fields[-1].type.item_type.cls  # type: ignore[attr-defined] # a list of structs
+    entry: type[Struct] = msgspec.inspect.type_info(kind).fields[-1].type.fields[0].type.cls  # type: ignore[attr-defined] # Entries of structs
     return entry
 
 

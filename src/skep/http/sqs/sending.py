@@ -103,13 +103,14 @@ async def send(door: SqsDoor, call: Call, request: SendRequest) -> SendResult:
 
 async def send_batch(door: SqsDoor, call: Call, request: SendBatchRequest) -> SendBatchResult:
     """Send up to ten messages, each on its own merits."""
-    check_batch(request.entries)
+    entries = request.entries.listed()
+    check_batch(entries)
     sending = await _begun(door, call, request.queue_url)
     wanted: list[tuple[str, Sendable]] = []
     done: list[SentEntry] = []
     lost: list[FailedEntry] = []
     lost_bytes = 0
-    for entry in request.entries:
+    for entry in entries:
         id_ = entry.id or ""
         try:
             wanted.append((id_, await _sendable(sending, entry)))

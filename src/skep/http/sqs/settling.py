@@ -41,9 +41,10 @@ async def delete(door: SqsDoor, call: Call, request: HandleRequest) -> Nothing:
 
 async def delete_batch(door: SqsDoor, call: Call, request: HandleBatchRequest) -> BatchResult:
     """Delete up to ten messages."""
-    check_batch(request.entries)
-    queue, receipts, errors = await _read(door, call, request.queue_url, request.entries)
-    return _several(request.entries, receipts, errors, await _delete(door, queue, receipts))
+    entries = request.entries.listed()
+    check_batch(entries)
+    queue, receipts, errors = await _read(door, call, request.queue_url, entries)
+    return _several(entries, receipts, errors, await _delete(door, queue, receipts))
 
 
 async def change(door: SqsDoor, call: Call, request: HandleRequest) -> Nothing:
@@ -56,9 +57,10 @@ async def change(door: SqsDoor, call: Call, request: HandleRequest) -> Nothing:
 
 async def change_batch(door: SqsDoor, call: Call, request: HandleBatchRequest) -> BatchResult:
     """Change for how long up to ten messages stay in flight."""
-    check_batch(request.entries)
-    queue, receipts, errors = await _read(door, call, request.queue_url, request.entries, _check_timeout)
-    return _several(request.entries, receipts, errors, await _change(door, queue, request.entries, receipts))
+    entries = request.entries.listed()
+    check_batch(entries)
+    queue, receipts, errors = await _read(door, call, request.queue_url, entries, _check_timeout)
+    return _several(entries, receipts, errors, await _change(door, queue, entries, receipts))
 
 
 def _check_timeout(entry: HandleEntry) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from typing import Generic, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import astuple
+
+Entry = TypeVar("Entry", bound=Struct)
 
 
 class AttributeValue(Struct, rename="pascal", omit_defaults=True):
@@ -20,6 +25,26 @@ class QueueRequest(Struct, rename="pascal"):
     """A request that names a queue by its URL."""
 
     queue_url: str | None = None
+
+
+class Entries(Struct, Generic[Entry], array_like=True, frozen=True):
+    """The ten entries of a batch, and one by which too many are seen. What follows is skipped unread: millions of empty ones fit in a body."""
+
+    first: Entry | UnsetType = UNSET
+    second: Entry | UnsetType = UNSET
+    third: Entry | UnsetType = UNSET
+    fourth: Entry | UnsetType = UNSET
+    fifth: Entry | UnsetType = UNSET
+    sixth: Entry | UnsetType = UNSET
+    seventh: Entry | UnsetType = UNSET
+    eighth: Entry | UnsetType = UNSET
+    ninth: Entry | UnsetType = UNSET
+    tenth: Entry | UnsetType = UNSET
+    one_too_many: Entry | UnsetType = UNSET
+
+    def listed(self) -> list[Entry]:
+        """Those that are there."""
+        return [entry for entry in astuple(self) if entry is not UNSET]
 
 
 class CreateQueueRequest(Struct, rename="pascal"):
@@ -69,7 +94,7 @@ class SendRequest(SendEntry, rename="pascal"):
 
 
 class SendBatchRequest(QueueRequest, rename="pascal"):
-    entries: list[SendEntry] = []
+    entries: Entries[SendEntry] = Entries()
 
 
 class ReceiveRequest(QueueRequest, rename="pascal"):
@@ -95,7 +120,7 @@ class HandleRequest(HandleEntry, rename="pascal"):
 
 
 class HandleBatchRequest(QueueRequest, rename="pascal"):
-    entries: list[HandleEntry] = []
+    entries: Entries[HandleEntry] = Entries()
 
 
 class TagRequest(QueueRequest, rename="pascal"):
