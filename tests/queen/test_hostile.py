@@ -206,6 +206,19 @@ async def test_a_broken_pop_is_refused(queen: Queen, query: dict[str, str]) -> N
     assert await queen.data() == [1]
 
 
+async def test_a_time_that_no_calendar_has_in_utc_is_refused(queen: Queen) -> None:
+    await queen.push(1)
+    for time in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"):
+        for path, query in (
+            ("/api/v1/status/analytics", {"from": time}),
+            ("/api/v1/status/analytics", {"to": time}),
+            ("/api/v1/dlq", {"queue": "q", "from": time}),
+            ("/api/v1/pop/queue/q", {"consumerGroup": "g", "subscriptionFrom": time}),
+        ):
+            status, told = await queen.get(path, **query)
+            assert (status, told["code"]) == (400, "INVALID_TIME")
+
+
 async def test_a_body_that_is_too_large_is_refused(queen: Queen) -> None:
     status, told = await queen.post("/api/v1/push", {"items": [{"queue": "q", "payload": "x" * 9_000_000}]})
     assert (status, told["code"]) == (413, "PAYLOAD_TOO_LARGE")

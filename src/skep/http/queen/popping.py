@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import UNSET
@@ -141,9 +141,10 @@ def instant_of(text: str, what: str) -> Instant:
     """The instant of a time as clients write it. One that names no offset is in UTC, as Queen takes it."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        in_utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # the year 0 or 10,000 in UTC
         raise SkepError(Code.INVALID_TIME, f"{what} is a time like 2026-01-31T12:00:00Z, not {text[:100]!r}") from None
-    return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=to_datetime(0).tzinfo))
+    return to_instant(in_utc)
 
 
 def _response(deliveries: Sequence[Delivery], request: PopRequest) -> QueenPopped:
