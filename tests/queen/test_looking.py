@@ -79,6 +79,23 @@ async def test_a_message_without_a_transaction_id_is_found_by_its_id(queen: Quee
     assert (shown["id"], shown["data"]) == (message["id"], {"n": 1})
 
 
+async def test_a_message_with_a_trace_and_no_transaction_id_is_found_by_its_id(queen: Queen) -> None:
+    """So it is with what a native client pushes with a `traceparent`."""
+    trace = "0190a6e0-0000-7000-8000-000000000001"
+    queen.api.push("q", {"n": 1}, {"n": 2}, {"n": 3}, traceId=trace)
+    popped = await queen.pop(3)
+    told = []
+    for message in popped:
+        named = {name: message[name] for name in ("transactionId", "partitionId")}
+        told.append((await queen.post("/api/v1/traces", {**named, "traceNames": ["seen"], "data": {}}))[1]["success"])
+    assert told == [True, True, True]
+    second = popped[1]
+    shown = await queen.client.admin.get_message(second["partitionId"], second["transactionId"])
+    assert (shown["id"], shown["traceId"], shown["data"]) == (second["id"], trace, {"n": 2})
+    events = await queen.client.admin.get_traces_for_message(second["partitionId"], second["transactionId"])
+    assert [event["messageId"] for event in events["traces"]] == [second["id"]]
+
+
 async def test_a_rejected_message_is_a_dead_letter_that_is_listed_by_parts(queen: Queen) -> None:
     await queen.create()
     for number in range(5):

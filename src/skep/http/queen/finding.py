@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
+
+from skep.clock import Instant
 from skep.engine import Engine
 from skep.errors import Code, SkepError
 from skep.http.queen.names import PartitionName, read_partition
 from skep.http.request import parameters
 from skep.http.request.call import Call
-from skep.http.routes.messages import newest
-from skep.ids import parse_id
-from skep.model import StoredMessage
+from skep.http.routes.messages import FINDING_PAGES, newest
+from skep.ids import Id, minted_at, parse_id
+from skep.model import MessageFilter, Seq, StoredMessage
 from skep.model.key import Verb
 
 OFFSET_MAX = 10_000
 """How far into a list an offset leads. Whoever lists more goes by Skep's own interface, whose pages begin after a row."""
 PAGE = 100
+NEAR_MICROS = 1_000_000
+"""How far the time of a message may be from the millisecond in its id, where it is looked for by that."""
+NEAR_ROWS = 1_000
+"""How many messages are looked at in one step of that; there are as many steps as for a transaction id."""
 
 T = TypeVar("T")
 
@@ -50,6 +57,27 @@ async def _by_id(engine: Engine, place: PartitionName, name: str) -> StoredMessa
     for message in await engine.browse.trace(id_, place.tenant):
         if message.id == id_ and message.queue == place.key and message.partition == place.partition:
             return message
+    seq = await _minted_near(engine, place, id_)
+    return None if seq is None else await engine.browse.message(place.key, seq)
+
+
+async def _minted_near(engine: Engine, place: PartitionName, id_: Id) -> Seq | None:
+    """The seq of a message that was pushed with a trace: it is looked for in the seconds around its id's millisecond."""
+    minted = minted_at(id_)
+    if minted is None:
+        return None
+    wanted = MessageFilter(
+        queue=place.key, partition=place.partition, since=Instant(minted - NEAR_MICROS), until=Instant(minted + NEAR_MICROS),
+        limit=min(NEAR_ROWS, engine.settings.limits.page), preview_bytes=0,
+    )  # fmt: skip
+    for _ in range(FINDING_PAGES):
+        page = await engine.browse.messages(wanted)
+        for message in page.messages:
+            if message.id == id_:
+                return message.seq
+        if page.after is None:
+            return None
+        wanted = msgspec.structs.replace(wanted, after=page.after)
     return None
 
 
