@@ -144,6 +144,23 @@ async def test_a_pop_waits_also_for_a_queue_that_is_not_there_yet(queen: Queen) 
     assert [message["data"] for message in waiting.result()] == ["here"]
 
 
+async def waiting_for_a_queue(queen: Queen) -> asyncio.Task[Any]:
+    """A pop that waits for five seconds, and has looked once: its queue is not there."""
+    answers = queen.server.app.answers
+    answers.peak_bytes = 0
+    waiting = asyncio.create_task(queen.get("/api/v1/pop/queue/none", wait="true", timeout=5_000))
+    await until_so(lambda: answers.peak_bytes)
+    return waiting
+
+
+async def test_a_pop_waits_for_a_queue_no_longer_when_the_clock_is_put_back(queen: Queen) -> None:
+    waiting = await waiting_for_a_queue(queen)
+    begun = queen.clock.put_back(3_600)
+    await until_so(waiting.done, lambda: queen.pass_seconds(1))
+    assert waiting.result() == (204, None)
+    assert queen.clock.now() - begun < 600_000_000
+
+
 async def test_a_pop_that_waits_gets_nothing_after_its_time(queen: Queen) -> None:
     await queen.create()
     waiting = asyncio.create_task(queen.queue().wait(True).timeout_millis(5_000).pop())

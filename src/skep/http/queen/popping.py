@@ -80,17 +80,17 @@ async def _taking(door: QueenDoor, call: Call, request: PopRequest, wait_seconds
             allowed=call.visible,
             room=call.room,
         )
-    deadline = Instant(engine.now() + seconds(wait_seconds))
+    over_at = engine.steady() + seconds(wait_seconds)
     while True:
-        left = max(0.0, (deadline - engine.now()) / 1_000_000)
+        left = max(0, over_at - engine.steady())
         try:
-            return await engine.pop(request, wait_seconds=left, room=call.room)
+            return await engine.pop(request, wait_seconds=left / 1_000_000, room=call.room)
         except SkepError as error:
             if error.code is not Code.QUEUE_NOT_FOUND:
                 raise
         if not left or door.ending.is_set():
             return PopResult([])
-        await _sleep(door, min(deadline, Instant(engine.now() + seconds(MISSING_LOOK_SECONDS))))
+        await _sleep(door, Instant(engine.now() + min(left, seconds(MISSING_LOOK_SECONDS))))
 
 
 async def _sleep(door: QueenDoor, until: Instant) -> None:
