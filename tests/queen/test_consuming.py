@@ -161,6 +161,23 @@ async def test_a_pop_waits_for_a_queue_no_longer_when_the_clock_is_put_back(quee
     assert queen.clock.now() - begun < 600_000_000
 
 
+async def test_a_pop_that_waits_for_a_queue_takes_no_room_of_answers(queen: Queen) -> None:
+    answers = queen.server.app.answers
+
+    async def hold(size: int) -> None:
+        answers.add(size)
+
+    waiting = await waiting_for_a_queue(queen)
+    waited = answers.waited
+    queen.server.run(hold(answers.most_bytes))
+    try:
+        await until_so(waiting.done, lambda: queen.pass_seconds(1))
+    finally:
+        queen.server.run(hold(-answers.most_bytes))
+    assert waiting.result() == (204, None)
+    assert answers.waited == waited
+
+
 async def test_a_pop_that_waits_gets_nothing_after_its_time(queen: Queen) -> None:
     await queen.create()
     waiting = asyncio.create_task(queen.queue().wait(True).timeout_millis(5_000).pop())

@@ -82,15 +82,29 @@ async def _taking(door: QueenDoor, call: Call, request: PopRequest, wait_seconds
         )
     over_at = engine.steady() + seconds(wait_seconds)
     while True:
-        left = max(0, over_at - engine.steady())
+        left = max(0.0, (over_at - engine.steady()) / 1_000_000)
         try:
-            return await engine.pop(request, wait_seconds=left / 1_000_000, room=call.room)
+            return await engine.pop(request, wait_seconds=left, room=call.room)
         except SkepError as error:
             if error.code is not Code.QUEUE_NOT_FOUND:
                 raise
-        if not left or door.ending.is_set():
+        if not await _comes(door, request.queue, over_at):
             return PopResult([])
+
+
+async def _comes(door: QueenDoor, key: QueueKey, over_at: int) -> bool:
+    """Wait for a queue until an instant of the steady clock. To look for it takes no room of answers, as a pop does."""
+    engine = door.engine
+    while (left := over_at - engine.steady()) > 0 and not door.ending.is_set():
         await _sleep(door, Instant(engine.now() + min(left, seconds(MISSING_LOOK_SECONDS))))
+        try:
+            await engine.get_queue(key)
+        except SkepError as error:
+            if error.code is not Code.QUEUE_NOT_FOUND:
+                raise
+        else:
+            return True
+    return False
 
 
 async def _sleep(door: QueenDoor, until: Instant) -> None:
