@@ -72,6 +72,21 @@ async def test_messages_are_listed_shown_and_deleted(queen: Queen) -> None:
         await admin.move_message_to_dlq(first["partitionId"], "t2")
 
 
+async def test_messages_are_listed_before_anybody_has_popped_without_a_group(queen: Queen) -> None:
+    await queen.queue().push([{"data": number, "transactionId": f"t{number}"} for number in range(2)])
+    await queen.pop(group="g")
+    list_messages = queen.client.admin.list_messages
+    for query in ({}, {"status": "pending"}):
+        listed = (await list_messages(queue="q", **query))["messages"]
+        assert [(one["transactionId"], one["status"]) for one in listed] == [("t1", "pending"), ("t0", "pending")]
+    assert [one["transactionId"] for one in (await list_messages(queue="q", offset=1))["messages"]] == ["t0"]
+    assert (await list_messages(queue="q", status="completed"))["messages"] == []
+    with pytest.raises(httpx.HTTPStatusError, match="no group 'other'"):
+        await list_messages(queue="q", consumerGroup="other")
+    with pytest.raises(httpx.HTTPStatusError, match="no queue"):
+        await list_messages(queue="none")
+
+
 async def test_a_message_without_a_transaction_id_is_found_by_its_id(queen: Queen) -> None:
     queen.api.push("q", {"n": 1})
     [message] = await queen.pop()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import msgspec
+
+from skep.errors import Code, SkepError
 from skep.http.deleting import delete_message
 from skep.http.queen.door import QueenDoor, group_of
 from skep.http.queen.finding import message_of, offset_page
@@ -40,26 +43,40 @@ _WORDS = {state: word for word, state in STATES.items()}
 
 
 async def list_messages(door: QueenDoor, call: Call) -> Answer:
-    """List messages of a queue, newest first."""
+    """List messages of a queue, newest first. Before anybody pops without a group, all are pending for who does."""
     query = call.query
     offset, limit = offset_page(query)
-    key = call.queue(parameters.needed(query, "queue"))
     state = parameters.choice(query, "status", QueenState)
+    named = query.get("consumerGroup") or None
+    wanted = MessageFilter(
+        queue=call.queue(parameters.needed(query, "queue")), partition=query.get("partition") or None, group=group_of(named),
+        state=None if state is None else STATES[state], descending=True, preview_bytes=0,
+    )  # fmt: skip
+    try:
+        found = await _newest(door, wanted, offset + limit)
+    except SkepError as error:
+        if error.code is not Code.GROUP_NOT_FOUND or named is not None:
+            raise
+        unread = msgspec.structs.replace(wanted, group=None, state=None)
+        is_wanted = wanted.state in (None, MessageState.PENDING)
+        found = [
+            msgspec.structs.replace(one, state=MessageState.PENDING)
+            for one in (await _newest(door, unread, offset + limit) if is_wanted else ())
+        ]
+    return json_answer({"messages": [_stored(one) for one in found[offset:]], "limit": limit, "offset": offset})
+
+
+async def _newest(door: QueenDoor, wanted: MessageFilter, most: int) -> list[StoredMessage]:
+    """The newest messages, page by page, at most so many."""
     found: list[StoredMessage] = []
     after: Seq | None = None
-    while len(found) < offset + limit:
-        page = await door.engine.browse.messages(
-            MessageFilter(
-                queue=key, partition=query.get("partition") or None, group=group_of(query.get("consumerGroup")),
-                state=None if state is None else STATES[state], descending=True, after=after,
-                limit=offset + limit - len(found), preview_bytes=0,
-            )
-        )  # fmt: skip
+    while len(found) < most:
+        page = await door.engine.browse.messages(msgspec.structs.replace(wanted, after=after, limit=most - len(found)))
         found += page.messages
         after = page.after
         if after is None:
             break
-    return json_answer({"messages": [_stored(one) for one in found[offset:]], "limit": limit, "offset": offset})
+    return found
 
 
 async def show(door: QueenDoor, call: Call) -> Answer:
