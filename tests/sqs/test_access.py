@@ -363,6 +363,21 @@ def test_a_move_task_moves_nothing_to_where_its_key_may_not_push(closed: Closed)
     assert [one["Body"] for one in sqs.receive_message(QueueUrl=dead)["Messages"]] == ["1"]
 
 
+def test_a_move_task_does_not_tell_which_queues_there_are(closed: Closed) -> None:
+    sqs = closed.client(closed.key())
+    dead = f"arn:aws:sqs:{REGION}:{closed.tenant}:dead"
+    policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})
+    sqs.create_queue(QueueName="dead")
+    sqs.create_queue(QueueName="q", Attributes={"RedrivePolicy": policy})
+    sqs.create_queue(QueueName="secret")
+    sqs.create_queue(QueueName="secret.fifo", Attributes={"FifoQueue": "true"})
+    other = closed.client(closed.key(queues=("dead",)))
+    for name in ("secret", "secret.fifo", "none"):
+        at = dead.replace("dead", name)
+        assert code_of(other.start_message_move_task, SourceArn=dead, DestinationArn=at) == "AccessDenied"
+        assert code_of(other.list_message_move_tasks, SourceArn=at) == "AccessDenied"
+
+
 def test_a_revoked_key_signs_nothing_more(closed: Closed) -> None:
     key = closed.key()
     sqs = closed.client(key)

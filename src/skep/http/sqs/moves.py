@@ -67,9 +67,12 @@ async def start(door: SqsDoor, call: Call, request: StartMoveRequest) -> StartMo
     targets = await sources_of(door.engine, source.key)
     if not targets and not source.queue.holds_dead_letters:
         raise invalid("SourceArn", request.source_arn, "Source queue must be configured as a Dead Letter Queue.")
-    destination = None if request.destination_arn is None else await _destination(door, source, request.destination_arn)
-    for key in targets if destination is None else [destination]:
-        call.check(key, Verb.PUSH)
+    if request.destination_arn is None:
+        destination = None
+        for key in targets:
+            call.check(key, Verb.PUSH)
+    else:
+        destination = await _destination(door, call, source, request.destination_arn)
     figures = attributes.counts(await door.engine.browse.queue_stats(source.key))
     now = door.now_ms()
     move = MoveRecord(
@@ -131,10 +134,11 @@ async def _source(door: SqsDoor, call: Call, text: str | None, verb: Verb) -> Sq
     return await _there(door, key)
 
 
-async def _destination(door: SqsDoor, source: SqsQueue, text: str) -> QueueKey:
+async def _destination(door: SqsDoor, call: Call, source: SqsQueue, text: str) -> QueueKey:
     key = key_of_arn(text, "DestinationArn")
     if key.tenant != source.key.tenant or key == source.key:
         raise invalid("DestinationArn", text, "It must be another queue of the same account.")
+    call.check(key, Verb.PUSH)
     if (await _there(door, key)).is_fifo is not source.is_fifo:
         raise invalid("DestinationArn", text, "It must be of the same type as the source.")
     return key
