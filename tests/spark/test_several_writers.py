@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +168,29 @@ def test_a_commit_that_is_overtaken_again_and_again_is_refused_in_the_end(
         add(spark, late, Rows("orders", 3, 3))
     third = lake_of(root, "default", kind)
     assert (seqs(spark, third), seqs(spark, third, "others")) == ([1, 2], [1, 2, 3])
+
+
+def test_a_commit_and_a_vacuum_may_let_the_same_snapshots_expire(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iceberg = pytest.importorskip("skep.spark.lake.iceberg")
+    monkeypatch.setattr(iceberg, "SNAPSHOTS_KEPT", 2)
+    root = place_of(str(tmp_path))
+    archive: Any = lake_of(root, "default", "iceberg")
+
+    def expired() -> None:
+        """What a vacuum does first."""
+        found = lake_of(root, "default", "iceberg")._catalog.load_table(archive._name)  # type: ignore[attr-defined]
+        found.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+        found.catalog.close()
+
+    for seq in (1, 2, 3, 4):
+        add(spark, archive, Rows("orders", seq, seq))
+    overtake(monkeypatch, "iceberg", expired)
+    add(spark, archive, Rows("orders", 5, 5))
+    assert seqs(spark, lake_of(root, "default", "iceberg")) == [1, 2, 3, 4, 5]
+    for seq in (6, 7):
+        add(spark, archive, Rows("orders", seq, seq))
+    overtake(monkeypatch, "iceberg", lambda: add(spark, archive, Rows("orders", 8, 8)))
+    assert lake_of(root, "default", "iceberg").vacuum(0) > 0
+    assert seqs(spark, lake_of(root, "default", "iceberg")) == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -32,6 +32,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table, TableProperties, Transaction
+from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform, VoidTransform, YearTransform
 from pyiceberg.types import (
@@ -356,7 +357,8 @@ def _careful(catalog: Catalog) -> Catalog:
     """A catalog whose refusals do not count as certain.
 
     When the answer to a commit is lost, its client may send it again, and it is refused because of itself. pyiceberg would then
-    delete the files of the snapshot that the table has.
+    delete the files of the snapshot that the table has. A commit is also refused when another process was quicker to let the same
+    snapshots expire.
     """
     commit = catalog.commit_table
 
@@ -365,9 +367,18 @@ def _careful(catalog: Catalog) -> Catalog:
             return commit(table, requirements, updates)
         except CommitFailedException as error:
             raise CommitStateUnknownException(str(error)) from error
+        except ValueError as error:  # catalogs that pyiceberg itself writes know no other
+            if not _expiring(updates) - {one.snapshot_id for one in catalog.load_table(table.name()).snapshots()}:
+                raise
+            raise CommitStateUnknownException(str(error)) from CommitFailedException(str(error))
 
     catalog.commit_table = commit_table  # type: ignore[method-assign]
     return catalog
+
+
+def _expiring(updates: Iterable[Any]) -> set[int]:
+    """The snapshots that a commit lets expire."""
+    return {one for update in updates if isinstance(update, RemoveSnapshotsUpdate) for one in update.snapshot_ids}
 
 
 def _catalog(root: Place, named: str | None) -> Catalog:
