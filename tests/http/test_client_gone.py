@@ -83,7 +83,8 @@ async def test_a_client_that_stays_gets_the_result() -> None:
     assert undone == []
 
 
-def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("query", ["", f"?traceId={'f' * 32}"], ids=["all", "none"])
+def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
     api.push("q", *range(1_000))
     engine, log_stream = api.server.engine, arrow.log_stream
     read_log, reads = engine.log.read, list[object]()
@@ -105,9 +106,9 @@ def test_a_stream_of_the_log_ends_when_its_client_goes(api: Api, monkeypatch: py
     monkeypatch.setattr(engine.log, "read", read)
     monkeypatch.setattr(arrow, "log_stream", observed)
     monkeypatch.setattr(arrow, "LOG_CHUNK", 2)
-    lines = ["GET /api/v1/log/q HTTP/1.1", "Host: localhost", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}", "", ""]
+    lines = [f"GET /api/v1/log/q{query} HTTP/1.1", "Host: localhost", f"Skep-Tenant: {api.tenant}", f"Accept: {ARROW}"]
     with socket.create_connection(("127.0.0.1", api.server.port)) as client:
-        client.sendall("\r\n".join(lines).encode())
+        client.sendall("\r\n".join([*lines, "", ""]).encode())
         assert client.recv(1_000).startswith(b"HTTP/1.1 200")
     gone.set()
 

@@ -78,8 +78,7 @@ async def log_stream(engine: Engine, key: QueueKey, wish: LogWish) -> Pieces:
         while (part := await reading) is not None:
             left -= part.rows
             reading = asyncio.ensure_future(_encoded(engine, key, wish, part.through + 1, left, encoder))
-            if part.rows:
-                yield part.data
+            yield part.data  # also nothing: between two pieces it is seen that the client has gone
         yield [encoder.end]
     finally:
         reading.cancel()
