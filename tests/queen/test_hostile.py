@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from skep.errors import Code, SkepError
+from skep.http.queen.door import refuse
 from skep.http.queen.names import LeasedBy, PartitionName, write_id
 from skep.model import Token
+from skep.model.operation import operations_ahead
 from tests.queen.driver import Queen
 
 
@@ -141,6 +144,19 @@ async def test_a_push_that_is_refused_stores_nothing(queen: Queen) -> None:
     assert await queen.pop(queue="out") == []
     with pytest.raises(Exception, match="do not fit"):
         await queen.push(1, 2, 3)
+
+
+async def test_a_busy_server_answers_so_that_clients_try_again(queen: Queen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do so after a 503, and not after a 429."""
+    gate = queen.server.engine.admission.push
+    monkeypatch.setattr(gate, "load", 0.0)
+    monkeypatch.setattr(gate, "operations", 0)
+    answer = await queen.http.post("/api/v1/push", json={"items": [{"queue": "q", "payload": 1}]})
+    assert (answer.status_code, answer.json()["code"], "retry-after" in answer.headers) == (503, "OVERLOADED", True)
+    ahead, waits = refuse(operations_ahead()), refuse(SkepError(Code.STORE_BUSY, "too many calls are waiting", limit=1))
+    assert [one.status for one in (ahead, waits)] == [503, 503]
+    monkeypatch.undo()
+    assert await queen.pop() == []
 
 
 BODIES: dict[str, list[object]] = {

@@ -12,9 +12,12 @@ from skep.engine import Engine
 from skep.engine.answers import Answers
 from skep.errors import Code, SkepError
 from skep.http.request.call import Answer, Call, json_answer
-from skep.http.request.statuses import error_answer
+from skep.http.request.statuses import error_answer, seen_from_outside
 from skep.model import QUEUE_MODE_GROUP
 from skep.observe.metrics import Meter
+
+BUSY = frozenset({Code.OVERLOADED, Code.OPERATIONS_AHEAD, Code.STORE_BUSY})
+"""Refusals for now, by load. Queen's clients try again after a 503; a 429 ends their consumers."""
 
 
 class QueenDoor(NamedTuple):
@@ -41,10 +44,15 @@ def tell(error: SkepError, call: Call) -> Answer:  # noqa: ARG001 - it is the sa
 
 
 def refuse(error: SkepError) -> Answer:
-    """The answer with an error. Where ours is a 422, Queen's is a 400."""
-    answer = error_answer(error)
-    status = HTTPStatus.BAD_REQUEST if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY else answer.status
-    told = json_answer(QueenProblem(error.sentence, error.code), status)
+    """The answer with an error. Where ours is a 422, Queen's is a 400, and a 503 says that the server is busy."""
+    seen = seen_from_outside(error)
+    answer = error_answer(seen)
+    status = answer.status
+    if error.code in BUSY:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    elif status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        status = HTTPStatus.BAD_REQUEST
+    told = json_answer(QueenProblem(seen.sentence, seen.code), status)
     told.headers = answer.headers
     return told
 
