@@ -274,6 +274,13 @@ def test_a_presigned_url_is_good_for_its_time(closed: Closed, monkeypatch: pytes
     assert closed.send(presigned(closed, key, "q", "SendMessage", 90)).status == 200
 
 
+def test_a_presigned_url_is_told_the_region_that_it_was_signed_for(closed: Closed) -> None:
+    key = closed.key()
+    closed.client(key).create_queue(QueueName="q")
+    reply = closed.send(presigned(closed, key, "q", "GetQueueAttributes&AttributeName.1=QueueArn"))
+    assert f"<Value>arn:aws:sqs:{REGION}:{closed.tenant}:q</Value>".encode() in reply.body
+
+
 @pytest.mark.parametrize(
     ("verbs", "allowed"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +25,8 @@ HANDLE_CHARACTERS = 8_192
 MESSAGES_MAX = 10
 """How many messages one receive gives at most."""
 
-_REGION = re.compile(rb"Credential=[^/\s]+/[0-9]{8}/([a-z0-9-]{1,40})/")
+# The length of a key's id is bounded, so that a long header is searched in one pass.
+_REGION = re.compile(rb"Credential=[^/\s]{1,128}/[0-9]{8}/([a-z0-9-]{1,40})/")
 _ARN_PARTS = 6
 
 
@@ -64,7 +65,7 @@ def key_of_url(url: str) -> QueueKey:
 
 def region_of(call: Call) -> str:
     """The region that the caller signed for; servers have none of their own."""
-    found = _REGION.search(call.header(b"authorization") or b"")
+    found = _REGION.search(call.header(b"authorization") or unquote_to_bytes(call.scope["query_string"]))
     return DEFAULT_REGION if found is None else found[1].decode()
 
 
