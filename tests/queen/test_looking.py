@@ -111,6 +111,24 @@ async def test_a_message_with_a_trace_and_no_transaction_id_is_found_by_its_id(q
     assert [event["messageId"] for event in events["traces"]] == [second["id"]]
 
 
+async def test_a_message_is_found_by_its_id_also_when_others_follow_in_its_trace(queen: Queen) -> None:
+    queen.api.push("q", {"n": 1})
+    [first] = await queen.pop()
+    queen.api.push("p", *range(20), traceId=first["id"])
+    shown = await queen.client.admin.get_message(first["partitionId"], first["transactionId"])
+    assert (shown["queue"], shown["data"]) == ("q", {"n": 1})
+
+
+async def test_a_scheduled_message_is_found_by_its_id(queen: Queen) -> None:
+    queen.api.push("q", {"n": 1}, delaySeconds=100)
+    queen.pass_seconds(101)
+    [message] = await queen.pop()
+    shown = await queen.client.admin.get_message(message["partitionId"], message["transactionId"])
+    assert shown["data"] == {"n": 1}
+    named = {name: message[name] for name in ("transactionId", "partitionId")}
+    assert (await queen.post("/api/v1/traces", {**named, "data": {}}))[0] == 201
+
+
 async def test_a_rejected_message_is_a_dead_letter_that_is_listed_by_parts(queen: Queen) -> None:
     await queen.create()
     for number in range(5):

@@ -15,7 +15,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Call
 from skep.http.routes.messages import FINDING_PAGES, newest
 from skep.ids import Id, minted_at, parse_id
-from skep.model import MessageFilter, Seq, StoredMessage
+from skep.model import MessageFilter, StoredMessage
 from skep.model.key import Verb
 
 OFFSET_MAX = 10_000
@@ -26,18 +26,21 @@ NEAR_MICROS = 1_000_000
 NEAR_ROWS = 1_000
 """How many messages are looked at in one step of that; there are as many steps as for a transaction id."""
 
+TRACED = 10
+"""How many messages of a trace are read, with their payloads, to find the one that began it."""
+
 T = TypeVar("T")
 
 
 async def message_of(engine: Engine, call: Call, verb: Verb) -> StoredMessage:
-    """The message that the path names; MESSAGE_NOT_FOUND when the log has none."""
+    """The message that the path names, without its payload; MESSAGE_NOT_FOUND when the log has none."""
     place = read_partition(call.path("partition"), call, verb)
     return await find_message(engine, place, call.path("transaction"))
 
 
 async def find_message(engine: Engine, place: PartitionName, name: str) -> StoredMessage:
-    """The newest message of a partition with this transaction id; one without is named by its id."""
-    found = await newest(engine, place.key, place.partition, name)
+    """The newest message of a partition with this transaction id, without its payload; one without is named by its id."""
+    found = await newest(engine, place.key, place.partition, name, preview_bytes=0)
     if found is None:
         found = await _by_id(engine, place, name)
     if found is None:
@@ -49,20 +52,22 @@ async def find_message(engine: Engine, place: PartitionName, name: str) -> Store
 
 
 async def _by_id(engine: Engine, place: PartitionName, name: str) -> StoredMessage | None:
-    """A message by its id. The trace of a message that was given none has the message's own id."""
+    """A message by its id. One that came late into the log, as scheduled messages do, begins the trace of its id."""
     try:
         id_ = parse_id(name)
     except ValueError:
         return None
-    for message in await engine.browse.trace(id_, place.tenant):
+    near = await _minted_near(engine, place, id_)
+    if near is not None:
+        return near
+    for message in await engine.browse.trace(id_, place.tenant, limit=min(TRACED, engine.settings.limits.page)):
         if message.id == id_ and message.queue == place.key and message.partition == place.partition:
             return message
-    seq = await _minted_near(engine, place, id_)
-    return None if seq is None else await engine.browse.message(place.key, seq)
+    return None
 
 
-async def _minted_near(engine: Engine, place: PartitionName, id_: Id) -> Seq | None:
-    """The seq of a message that was pushed with a trace: it is looked for in the seconds around its id's millisecond."""
+async def _minted_near(engine: Engine, place: PartitionName, id_: Id) -> StoredMessage | None:
+    """A message of a partition by its id: it is looked for in the seconds around the id's millisecond."""
     minted = minted_at(id_)
     if minted is None:
         return None
@@ -74,7 +79,7 @@ async def _minted_near(engine: Engine, place: PartitionName, id_: Id) -> Seq | N
         page = await engine.browse.messages(wanted)
         for message in page.messages:
             if message.id == id_:
-                return message.seq
+                return message
         if page.after is None:
             return None
         wanted = msgspec.structs.replace(wanted, after=page.after)

@@ -82,8 +82,8 @@ async def _newest(door: QueenDoor, wanted: MessageFilter, most: int) -> list[Sto
 async def show(door: QueenDoor, call: Call) -> Answer:
     """Show a message with its payload."""
     await call.hold(door.answers, largest_message(door.engine))
-    message = await message_of(door.engine, call, Verb.READ)
-    return json_answer(_stored(message, with_data=True))
+    found = await message_of(door.engine, call, Verb.READ)
+    return json_answer(_stored(await door.engine.browse.message(found.queue, found.seq), with_data=True))
 
 
 async def delete(door: QueenDoor, call: Call) -> Answer:

@@ -102,13 +102,21 @@ async def attempts(served: Served, call: Call) -> Answer:
     return json_answer(AttemptsResponse(key.name, seq, [attempt_view(one) for one in found]))
 
 
-async def newest(engine: Engine, key: QueueKey, partition: str, transaction_id: str) -> StoredMessage | None:
+async def newest(
+    engine: Engine, key: QueueKey, partition: str, transaction_id: str, preview_bytes: int | None = None
+) -> StoredMessage | None:
     """The newest message with a transaction id, which may be used again once its deduplication window has passed."""
     after: Seq | None = None
     for _ in range(FINDING_PAGES):
         page = await engine.browse.messages(
             MessageFilter(
-                queue=key, partition=partition, transaction_id=transaction_id, limit=1, descending=True, after=after
+                queue=key,
+                partition=partition,
+                transaction_id=transaction_id,
+                limit=1,
+                descending=True,
+                after=after,
+                preview_bytes=preview_bytes,
             )
         )
         if page.messages or page.after is None:
