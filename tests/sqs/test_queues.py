@@ -224,6 +224,17 @@ def test_a_change_on_the_native_side_counts_at_once(sqs: Sqs) -> None:
     assert sqs.attributes(url)["VisibilityTimeout"] == "77"
 
 
+def test_the_scope_of_deduplication_is_told_as_it_is_natively(sqs: Sqs) -> None:
+    """A queue that a push has made deduplicates within a partition. SQS may change that, and so may the native side."""
+    sqs.api.push("q.fifo", 1)
+    url = sqs.client.get_queue_url(QueueName="q.fifo")["QueueUrl"]
+    assert sqs.attributes(url)["DeduplicationScope"] == "messageGroup"
+    sqs.client.set_queue_attributes(QueueUrl=url, Attributes={"DeduplicationScope": "queue"})
+    assert sqs.attributes(url)["DeduplicationScope"] == "queue"
+    sqs.api.post("/api/v1/configure", {"queue": "q.fifo", "settings": {"dedup_across_partitions": False}})
+    assert sqs.attributes(url)["DeduplicationScope"] == "messageGroup"
+
+
 def test_a_queue_that_was_made_natively_is_taken_over_by_a_create(sqs: Sqs) -> None:
     sqs.api.post("/api/v1/configure", {"queue": "q", "settings": {"lease_seconds": 77, "ordering": "unordered"}})
     url = sqs.create(VisibilityTimeout=33, DelaySeconds=5)

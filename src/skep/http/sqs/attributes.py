@@ -69,7 +69,7 @@ _DOCUMENTS = (REDRIVE, REDRIVE_ALLOW, POLICY)
 _OF_FIFO = (FIFO_QUEUE, CONTENT_BASED, SCOPE, THROUGHPUT)
 NAMES = (*_RANGES, *_CHOICES, *_DOCUMENTS, KMS_KEY)
 """The attributes that may be set."""
-_IN_SETTINGS = (VISIBILITY, RETENTION, REDRIVE, FIFO_QUEUE)
+_IN_SETTINGS = (VISIBILITY, RETENTION, REDRIVE, FIFO_QUEUE, SCOPE)
 _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 
 
@@ -194,7 +194,8 @@ def told(call: Call, queue: SqsQueue) -> dict[str, str]:
         SSE: "true",
     }
     if queue.is_fifo:
-        shown |= {FIFO_QUEUE: "true", CONTENT_BASED: "false", SCOPE: "queue", THROUGHPUT: "perQueue"}
+        scope = "queue" if settings.dedup_across_partitions else "messageGroup"
+        shown |= {FIFO_QUEUE: "true", CONTENT_BASED: "false", SCOPE: scope, THROUGHPUT: "perQueue"}
     if (policy := policy_of(queue.key, settings)) is not None:
         shown[REDRIVE] = msgspec.json.encode({
             "deadLetterTargetArn": arn(call, policy.queue), "maxReceiveCount": policy.receives,
