@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from skep.errors import Code, SkepError
@@ -84,6 +85,48 @@ async def test_messages_with_one_transaction_id_are_acked_one_by_one(queen: Quee
     assert [first["data"], second["data"]] == [1, 2]
     assert await acked(queen, ack_of(first), ack_of(second)) == [True, True]
     assert await queen.pop() == []
+
+
+async def popped_twins(queen: Queen) -> list[dict[str, Any]]:
+    """Two messages with one transaction id, under one lease."""
+    queen.api.post("/api/v1/configure", {"queue": "q", "settings": {"dedup_window_seconds": 1}})
+    for number in (1, 2):
+        await queen.queue().push([{"data": number, "transactionId": "t"}])
+        queen.pass_seconds(2)
+    return await queen.pop(3)
+
+
+async def test_of_messages_with_one_transaction_id_each_gets_its_own_outcome_in_any_order(queen: Queen) -> None:
+    first, second = await popped_twins(queen)
+    assert await acked(queen, ack_of(second)) == [True]
+    assert await acked(queen, ack_of(second)) == [False]
+    assert await acked(queen, ack_of(first, status="retry")) == [True]
+    [again] = await queen.pop(3)
+    assert (again["data"], again["retryCount"]) == (1, 1)
+    assert await acked(queen, ack_of(again)) == [True]
+
+
+async def test_of_messages_with_one_transaction_id_the_meant_one_is_shown_and_deleted(queen: Queen) -> None:
+    first, second = await popped_twins(queen)
+    admin = queen.client.admin
+    assert [(await admin.get_message(one["partitionId"], "t"))["data"] for one in (first, second)] == [1, 2]
+    await queen.post("/api/v1/traces", {"transactionId": "t", "partitionId": first["partitionId"], "data": {}})
+    [event] = (await admin.get_traces_for_message(first["partitionId"], "t"))["traces"]
+    assert event["messageId"] == first["id"]
+    await admin.delete_message(first["partitionId"], "t")
+    with pytest.raises(httpx.HTTPStatusError, match="No message"):
+        await admin.get_message(first["partitionId"], "t")
+    assert (await admin.get_message(second["partitionId"], "t"))["data"] == 2
+
+
+@pytest.mark.parametrize("seq", [-1, 0, 2, 2**62, 2**63, 2**64 - 1])
+async def test_a_seq_that_is_made_up_finds_nothing(queen: Queen, seq: int) -> None:
+    await queen.queue().push([{"data": 1, "transactionId": "t"}])
+    [message] = await queen.pop()
+    place = write_id(PartitionName(queen.tenant, "q", "Default", seq))
+    assert await acked(queen, ack_of(message, partitionId=place)) == [False]
+    assert (await queen.get(f"/api/v1/messages/{place}/t"))[0] in (400, 404)
+    assert await acked(queen, ack_of(message)) == [True]
 
 
 async def test_a_transaction_with_a_stale_lease_does_nothing(queen: Queen) -> None:

@@ -15,7 +15,7 @@ from skep.http.request import parameters
 from skep.http.request.call import Call
 from skep.http.routes.messages import FINDING_PAGES, newest
 from skep.ids import Id, minted_at, parse_id
-from skep.model import MessageFilter, StoredMessage
+from skep.model import MessageFilter, Seq, StoredMessage
 from skep.model.key import Verb
 
 OFFSET_MAX = 10_000
@@ -40,7 +40,10 @@ async def message_of(engine: Engine, call: Call, verb: Verb) -> StoredMessage:
 
 async def find_message(engine: Engine, place: PartitionName, name: str) -> StoredMessage:
     """The newest message of a partition with this transaction id, without its payload; one without is named by its id."""
-    found = await newest(engine, place.key, place.partition, name, preview_bytes=0)
+    if place.seq is None:
+        found = await newest(engine, place.key, place.partition, name, preview_bytes=0)
+    else:
+        found = await _at(engine, place, place.seq, name)
     if found is None:
         found = await _by_id(engine, place, name)
     if found is None:
@@ -49,6 +52,15 @@ async def find_message(engine: Engine, place: PartitionName, name: str) -> Store
             f"no message of partition {place.partition!r} of queue {place.queue!r} has the transaction id {name[:100]!r}",
         )
     return found
+
+
+async def _at(engine: Engine, place: PartitionName, seq: int, name: str) -> StoredMessage | None:
+    """The message with a transaction id at a seq, where the partition id tells it from others with that transaction id."""
+    wanted = MessageFilter(
+        queue=place.key, partition=place.partition, transaction_id=name, after=Seq(seq - 1), limit=1, preview_bytes=0
+    )
+    found = (await engine.browse.messages(wanted)).messages
+    return found[0] if found and found[0].seq == seq else None
 
 
 async def _by_id(engine: Engine, place: PartitionName, name: str) -> StoredMessage | None:

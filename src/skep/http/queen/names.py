@@ -12,7 +12,7 @@ import binascii
 import msgspec
 from msgspec import Struct
 
-from skep.engine.validate import TOKEN_BYTES, is_fit, is_name
+from skep.engine.validate import SEQ_MAX, TOKEN_BYTES, is_fit, is_name
 from skep.errors import Code, SkepError
 from skep.http.request.call import Call
 from skep.model import QueueKey, Token
@@ -22,11 +22,15 @@ ID_CHARACTERS = 8_192
 
 
 class PartitionName(Struct, frozen=True, array_like=True, gc=False):
-    """The parts of a partition id."""
+    """The parts of a partition id.
+
+    ``seq`` tells messages apart that one pop delivered with the same transaction id; it is in the ids of those only.
+    """
 
     tenant: str
     queue: str
     partition: str
+    seq: int | None = None
 
     @property
     def key(self) -> QueueKey:
@@ -62,7 +66,7 @@ def read_partition(text: str, call: Call, verb: Verb) -> PartitionName:
     """The parts of a partition id, if the caller may do this with its queue."""
     try:
         name = _decode_partition(_bytes_of(text))
-        if not is_fit(name.partition):
+        if not is_fit(name.partition) or not (name.seq is None or 0 < name.seq <= SEQ_MAX):
             raise ValueError
     except (ValueError, binascii.Error, msgspec.DecodeError):
         raise SkepError(

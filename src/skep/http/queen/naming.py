@@ -130,6 +130,8 @@ def _settlement(named: NamedMessage, held: Held, taken: set[LeasedMessage]) -> F
         for message in held[filter_].get(row.transaction_id, ()):
             if named.tokens and message.token not in named.tokens:
                 continue
+            if named.partition.seq not in (None, message.seq):
+                continue
             if message in taken:
                 is_named_twice = True
                 continue

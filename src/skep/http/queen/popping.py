@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -162,20 +163,32 @@ def instant_of(text: str, what: str) -> Instant:
 
 
 def _response(deliveries: Sequence[Delivery], request: PopRequest) -> QueenPopped:
-    messages = [_message(one, request) for one in deliveries]
+    repeated = _repeated(deliveries) if len(deliveries) > 1 else ()
+    messages = [_message(one, request, is_repeated=_name(one) in repeated) for one in deliveries]
     first = messages[0]
     return QueenPopped(
         True, first.queue, first.partition, first.partition_id, first.lease_id, first.consumer_group, messages
     )
 
 
-def _message(one: Delivery, request: PopRequest) -> QueenMessage:
+def _name(one: Delivery) -> tuple[QueueKey, str, str | None]:
+    return one.queue, one.partition, one.transaction_id
+
+
+def _repeated(deliveries: Sequence[Delivery]) -> Collection[tuple[QueueKey, str, str | None]]:
+    """The transaction ids that several messages of a partition have: the deduplication window of the first one has passed."""
+    counts = Counter(_name(one) for one in deliveries if one.transaction_id is not None)
+    return {name for name, count in counts.items() if count > 1} if len(counts) < len(deliveries) else ()
+
+
+def _message(one: Delivery, request: PopRequest, *, is_repeated: bool) -> QueenMessage:
     tenant, queue = one.queue.tenant, one.queue.name
+    place = PartitionName(tenant, queue, one.partition, one.seq if is_repeated else None)
     id_ = id_text(one.id)
     lease = None if request.auto_ack else write_id(LeasedBy(one.token, tenant, queue, one.group))
     told = QueenMessage(
         id_, one.transaction_id or id_, id_text(one.trace_id), queue, one.partition,
-        write_id(PartitionName(tenant, queue, one.partition)), lease, one.group, json_payload(one.payload, one.content_type),
+        write_id(place), lease, one.group, json_payload(one.payload, one.content_type),
         one.attempt - 1, one.priority, to_datetime(one.created_at),
         content_type=UNSET if one.content_type is None else one.content_type,
     )  # fmt: skip
