@@ -126,6 +126,21 @@ async def test_retry_after_is_seconds_or_a_date_within_bounds() -> None:
             assert at == (None if wait is None else clock.now() + seconds(wait)), text
 
 
+async def test_retry_after_is_in_utc_also_in_the_old_form_of_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    soon = time.asctime(time.gmtime(clock.now() / 1_000_000 + 90))
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        async with receiver() as there:
+            there.answers = [answer(503, retry_after=soon)]
+            one = Deliverer(Deliver(url=there.url), {}, clock, allow_private=True)
+            assert (await one.deliver(ID, b"{}")).retry_at == clock.now() + seconds(90.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 async def test_no_answer_in_time_and_no_connection_are_failures() -> None:
     async with receiver() as there:
         there.answers = [None]

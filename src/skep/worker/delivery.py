@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
@@ -163,4 +163,5 @@ def _told(answer: Answered) -> str:
 
 
 def _instant(at: datetime) -> int:
-    return round(at.timestamp() * MICROS_PER_SECOND)
+    # A date of HTTP is in UTC, also in the old form that does not say so.
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * MICROS_PER_SECOND)
