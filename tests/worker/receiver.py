@@ -29,6 +29,7 @@ class Receiver:
         self.received: list[Received] = []
         self.answers: list[bytes | None] = [OK]
         self.reads_body = True
+        self.hangs_up = True
         self.arrived = asyncio.Condition()
 
     @property
@@ -56,6 +57,8 @@ class Receiver:
             else:
                 writer.write(answer)
                 await writer.drain()
+                if not self.hangs_up:
+                    await reader.read()
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -170,6 +170,18 @@ async def test_what_is_no_answer_is_a_failure(said: bytes, caplog: pytest.LogCap
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
+@pytest.mark.parametrize(("status", "result"), [(200, Result.DELIVERED), (410, Result.GONE), (429, Result.FAILED)])
+async def test_a_status_counts_though_the_body_of_its_answer_never_ends(status: int, result: Result) -> None:
+    async with receiver() as there:
+        there.hangs_up = False
+        there.answers = [f"HTTP/1.1 {status} X\r\nRetry-After: 90\r\nContent-Length: 99\r\n\r\nso it".encode()]
+        outcome = await deliverer(there.url).deliver(ID, b"{}")
+    assert outcome.result is result
+    if result is not Result.DELIVERED:
+        assert outcome.reason.endswith(f"answered {status}: so it")
+    assert (outcome.retry_at is not None) is (status == 429)
+
+
 async def test_an_early_hint_is_not_the_answer_and_an_endless_body_is_not_read() -> None:
     async with receiver() as there:
         there.answers = [

@@ -19,6 +19,8 @@ from skep.errors import Code, SkepError
 
 ANSWER_BYTES = 65_536
 """The most bytes of an answer that are read. The error text has only the beginning of the body."""
+BODY_SECONDS = 1.0
+"""How long the body of an answer is waited for. The status is the answer, and the receiver has acted on the message already."""
 _FINAL = 200
 _SAFE = "/:?#[]@!$&'()*+,;=-._~%"
 
@@ -92,7 +94,7 @@ def _head(target: Target, headers: dict[str, str], length: int) -> bytes:
 
 
 class _Exchange(asyncio.Protocol):
-    """One request, and the answer as it comes in. An answer that comes before all was written counts.
+    """One request, and the answer as it comes in. An answer that comes before all was written counts, and one whose body has no end.
 
     100 Continue and 103 Early Hints are answers that another one follows.
     """
@@ -147,6 +149,8 @@ class _Exchange(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
+        if self._status >= _FINAL:
+            self.answered.get_loop().call_later(BODY_SECONDS, self._end, None)
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
