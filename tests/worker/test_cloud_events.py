@@ -138,3 +138,21 @@ async def test_headers_of_a_native_message_are_attributes_where_they_are_sound(p
     }  # fmt: skip
     assert b"evil" not in got.body
     assert "evil" not in str(got.headers)
+
+
+@each_mode
+@pytest.mark.parametrize("kind", ["png", " text/plain", "text/plain, text/html"])
+async def test_a_content_type_that_is_no_media_type_goes_out_as_octets(place: Place, mode: str, kind: str) -> None:
+    [got] = await delivered(place, mode, payload=b"\xff", content_type=kind)
+
+    event = event_of(mode, got)
+    assert (event.get_datacontenttype(), event.get_data()) == ("application/octet-stream", b"\xff")
+    assert send(f"{place.url}/api/v1/events/In", got.body, got.headers) == 201
+
+
+async def test_headers_of_an_event_with_such_a_content_type_go_out_as_octets(place: Place) -> None:
+    headers = {f"ce-{name}": value for name, value in PLACED.items()}
+    [got] = await delivered(place, "binary", payload=b"\xff", content_type="png", headers=headers)
+
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert send(f"{place.url}/api/v1/events/In", got.body, got.headers) == 201

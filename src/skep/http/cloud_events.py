@@ -28,6 +28,7 @@ from skep.wire.cloud_events import (
     CONTENT_TYPE,
     DATA,
     DATA_BASE64,
+    OCTETS,
     PARTITION_KEY,
     PREFIX,
     STRUCTURED,
@@ -39,7 +40,6 @@ from skep.wire.cloud_events import (
 )
 from skep.wire.traceparent import TraceContext, with_context
 
-OCTETS = "application/octet-stream"
 INTEGERS = range(-(2**31), 2**31)
 """The whole numbers that an attribute may have as its value."""
 CHARSETS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be"})

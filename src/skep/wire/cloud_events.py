@@ -25,6 +25,8 @@ PREFIX = "ce-"
 REQUIRED = ("specversion", "id", "source", "type")
 TRACING = (TRACEPARENT, TRACESTATE)
 DATA, DATA_BASE64, CONTENT_TYPE, PARTITION_KEY = "data", "data_base64", "datacontenttype", "partitionkey"
+OCTETS = "application/octet-stream"
+"""The type of data that has none and is not JSON."""
 NO_DATA = PREFIX + DATA
 """The header, with the value `none`, of an event without data. No attribute may have the name `data`."""
 TRANSACTION_ID_CHARACTERS = 255
@@ -91,9 +93,14 @@ def fault_of(attributes: Mapping[str, str]) -> str | None:
         return "source is no URI: write %20 for a space in it"
     if (time := attributes.get("time")) is not None and not is_time(time):
         return "time is no RFC 3339 time: write it as 2026-01-31T12:00:00Z"
-    if (kind := attributes.get(CONTENT_TYPE)) is not None and not _MEDIA_TYPE.fullmatch(kind):
+    if (kind := attributes.get(CONTENT_TYPE)) is not None and not is_media_type(kind):
         return "datacontenttype is no media type: write it as application/json"
     return None
+
+
+def is_media_type(text: str) -> bool:
+    """Whether a text is a media type, with parameters or without."""
+    return _MEDIA_TYPE.fullmatch(text) is not None
 
 
 def is_time(text: str) -> bool:

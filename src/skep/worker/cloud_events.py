@@ -22,6 +22,7 @@ from skep.wire.cloud_events import (
     DATA,
     DATA_BASE64,
     NO_DATA,
+    OCTETS,
     PARTITION_KEY,
     PREFIX,
     SPEC_VERSION,
@@ -31,6 +32,7 @@ from skep.wire.cloud_events import (
     fault_of,
     is_attribute_text,
     is_json_type,
+    is_media_type,
 )
 from skep.wire.messages import PoppedMessage
 
@@ -56,7 +58,7 @@ def event_post(mode: EventMode, message: PoppedMessage, tenant: str) -> EventPos
     attributes = attributes_of(message, headers, tenant)
     if mode is EventMode.BINARY:
         named = {f"{PREFIX}{name}": encode_value(value) for name, value in attributes.items() if name != CONTENT_TYPE}
-        kind = attributes.get(CONTENT_TYPE) or (None if is_empty else message.content_type or JSON_TYPE)
+        kind = attributes.get(CONTENT_TYPE) or (None if is_empty else _type_of(message))
         return EventPost(named if kind is None else {"content-type": kind, **named}, b"" if is_empty else payload)
     members: dict[str, object] = dict(attributes)
     if message.content_type is not None:
@@ -75,11 +77,16 @@ def attributes_of(message: PoppedMessage, headers: Mapping[str, str], tenant: st
     elif CONTENT_TYPE not in found:
         return found
     # The type of the payload counts: somebody may have changed it since.
-    if message.content_type is not None:
-        found[CONTENT_TYPE] = message.content_type
-    elif not is_json_type(found.get(CONTENT_TYPE)):
-        found[CONTENT_TYPE] = JSON_TYPE
+    if message.content_type is not None or not is_json_type(found.get(CONTENT_TYPE)):
+        found[CONTENT_TYPE] = _type_of(message)
     return found
+
+
+def _type_of(message: PoppedMessage) -> str:
+    """The media type of a payload. A native message may name anything as its content type."""
+    if message.content_type is None:
+        return JSON_TYPE
+    return message.content_type if is_media_type(message.content_type) else OCTETS
 
 
 def _own(message: PoppedMessage, tenant: str) -> dict[str, str]:
