@@ -175,6 +175,19 @@ async def test_a_transaction_acks_under_the_leases_that_it_requires_and_no_other
     assert await acked(queen, ack_of(mine), ack_of(others)) == [True, True]
 
 
+async def test_a_transaction_looks_no_more_often_than_acks_are_allowed(queen: Queen) -> None:
+    """Each ack that names no group is looked for under the lease of each group: 200 acks and 200 leases are 40,000 looks."""
+    await queen.push(1)
+    [message] = await queen.pop()
+    leases = [write_id(LeasedBy(Token(bytes(16)), queen.tenant, "q", f"g{number}")) for number in range(200)]
+    places = [write_id(PartitionName(queen.tenant, "q", f"p{number}")) for number in range(200)]
+    body = {"operations": [{"type": "ack", "transactionId": "t", "partitionId": place} for place in places]}
+    status, told = await queen.post("/api/v1/transaction", {**body, "requiredLeases": leases})
+    assert (status, told["code"], "consumerGroup" in told["error"]) == (400, "INVALID_REQUEST", True)
+    own = {"operations": [{"type": "ack", **ack_of(message)}], "requiredLeases": [message["leaseId"]]}
+    assert (await queen.post("/api/v1/transaction", own))[0] == 200
+
+
 async def test_a_push_that_is_refused_stores_nothing(queen: Queen) -> None:
     await queen.create(max_size=2)
     for items in (

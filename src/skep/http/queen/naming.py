@@ -81,6 +81,9 @@ async def settlements_of(
     """The settlement of each row, or what is wrong with it. ``group`` is that of rows that name none."""
     check_count(len(rows), engine.settings.limits.settlements, "the number of acknowledgments")
     named = [_named(call, row, group, required) for row in rows]
+    looks = sum(len(row.groups) for row in named if isinstance(row, NamedMessage))
+    if looks > engine.settings.limits.settlements:
+        raise SkepError(Code.INVALID_REQUEST, "leases of many groups are required: name the consumerGroup of each ack")
     filters = dict.fromkeys(one for row in named if isinstance(row, NamedMessage) for one in row.filters())
     held = await _held(engine, list(filters))
     taken: set[LeasedMessage] = set()
