@@ -43,6 +43,10 @@ DISCOVER_PASSES = 16
 """How many stretches of the log one pop discovers, at most."""
 
 
+Tidied = dict[tuple[QueueKey, str], tuple[QueueAndGroup, Effects]]
+"""What pops of unordered queues have still to bury and to count, by queue and group."""
+
+
 class TidyingNeededError(Exception):
     """Raised inside a pop's transaction: rows must be put right first, in a transaction of their own."""
 
@@ -147,21 +151,28 @@ async def results_of(
 async def pop_all(connection: Connection, requests: Sequence[PopRequest], now: Instant, shard: int) -> list[PopResult]:
     """Serve requests in one transaction, by queue and group; only the first shape of a group may discover.
 
-    A later one already holds claims, and discovery waits for rows that others hold: two such calls could deadlock.
+    A later one already holds claims, and discovery waits for rows that others hold: two such calls could deadlock. What unordered
+    queues bury and count comes last, for the same reason: who waits for a log holds no counters.
     """
     results: dict[int, PopResult] = {}
     seen: set[tuple[QueueKey, str]] = set()
+    tidied: Tidied = {}
+    acked: list[Delivery] = []
     for shape, numbers in by_shape(requests).items():
         wanted = [requests[i] for i in numbers]
         account = (shape.queue, shape.group)
-        popped = await pop_ordered(connection, shape, wanted, now, shard, discover=account not in seen)
-        if popped is None:
-            popped = await _pop_sets(connection, shape, wanted, now, shard)
+        ordered = await pop_ordered(connection, shape, wanted, now, shard, discover=account not in seen)
+        popped = await _pop_sets(connection, shape, wanted, now, shard, tidied) if ordered is None else ordered
         seen.add(account)
         for i, result in zip(numbers, popped, strict=True):
             results[i] = result
-            if requests[i].auto_ack and result.deliveries:
+            if requests[i].auto_ack and ordered is None:
+                acked += result.deliveries
+            elif requests[i].auto_ack and result.deliveries:
                 await _settle_at_once(connection, result.deliveries, now, shard)
+    await settle.apply_all(connection, list(tidied.values()), now)
+    if acked:
+        await _settle_at_once(connection, acked, now, shard)
     return [results[i] for i in range(len(requests))]
 
 
@@ -213,14 +224,20 @@ async def _discover_old(connection: Connection, shape: PopShape, now: Instant, s
 
 
 async def _pop_sets(
-    connection: Connection, shape: PopShape, requests: Sequence[PopRequest], now: Instant, shard: int
+    connection: Connection,
+    shape: PopShape,
+    requests: Sequence[PopRequest],
+    now: Instant,
+    shard: int,
+    tidied: Tidied,
 ) -> list[PopResult]:
     account = await _enter(connection, shape, now, shard)
     if account is None:
         return [PopResult([]) for _ in requests]
     if account.queue.settings.ordering is not Ordering.UNORDERED:
         raise asyncpg.SerializationError("the queue was put into another order at this very moment")
-    taken = [await _take_of_sets(connection, account, request, now) for request in requests]
+    _, effects = tidied.setdefault((shape.queue, shape.group), (account, Effects()))
+    taken = [await _take_of_sets(connection, account, request, now, effects) for request in requests]
     seqs = [seq for one in taken for seq in one.attempts]
     messages = (
         {row["seq"]: row for row in await connection.fetch(SQL["messages"], account.queue.id, seqs)} if seqs else {}
@@ -266,11 +283,15 @@ class _Taken(Struct, frozen=True):
 
 
 async def _take_of_sets(
-    connection: Connection, account: QueueAndGroup, request: PopRequest, now: Instant, tries: int = TIDY_PASSES
+    connection: Connection,
+    account: QueueAndGroup,
+    request: PopRequest,
+    now: Instant,
+    effects: Effects,
+    tries: int = TIDY_PASSES,
 ) -> _Taken:
     settings = account.queue.settings
     limit = await _sets_needed(connection, account, request, now)
-    effects = Effects()
     rows = await _ready_sets(connection, account, request, limit, now, effects)
     deadline = now + seconds(settings.lease_seconds if request.lease_seconds is None else request.lease_seconds)
     delay = seconds(settings.delayed_processing_seconds)
@@ -305,10 +326,9 @@ async def _take_of_sets(
         attempts |= dict.fromkeys(seqs, row["attempts"] + 1)
         room_bytes -= int(fitting[-1]["through"])
         wanted = 0 if is_alone or len(fitting) < len(found) else wanted - len(seqs)
-    await settle.apply(connection, account, effects, now)
     if rested and not attempts and tries > 1:
         # The ready rows had nothing to deliver. Others may have: only as many were read as could fill the batch.
-        return await _take_of_sets(connection, account, request, now, tries - 1)
+        return await _take_of_sets(connection, account, request, now, effects, tries - 1)
     return _Taken(attempts, deadline)
 
 

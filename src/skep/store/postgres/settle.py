@@ -192,11 +192,8 @@ async def settle_each(
             for i, result in zip(indexes, outcome, strict=True):
                 results[i] = result
     # Burials come last: a holder of a dead-letter queue's log must not wait for a group or a lease.
-    doomed = [account.queue for account, _, effects in settled if effects.burials]
-    if len(doomed) > 1:
-        await open_graves(connection, doomed, now)
-    for account, indexes, effects in settled:
-        grave = await bury_given_up(connection, account, effects, now)
+    graves = await _bury_all(connection, [(account, effects) for account, _, effects in settled], now)
+    for (account, indexes, effects), grave in zip(settled, graves, strict=True):
         if effects.burials:
             told = buried_in(None if grave is None else grave.name)
             for i in indexes:
@@ -338,10 +335,28 @@ async def _take_back(connection: Connection, set_id: int, released: Sequence[int
 
 async def apply(connection: Connection, account: QueueAndGroup, effects: Effects, now: Instant) -> None:
     """Bury messages, store the ends of leases and the failures, and count."""
-    await bury_given_up(connection, account, effects, now)
-    await end_leases(connection, account, effects.endings, now)
-    await note_failures(connection, account, effects.failures, now)
-    await count(connection, account, effects)
+    await apply_all(connection, [(account, effects)], now)
+
+
+async def apply_all(connection: Connection, done: Sequence[tuple[QueueAndGroup, Effects]], now: Instant) -> None:
+    """The same for several groups."""
+    await _bury_all(connection, done, now)
+    for account, effects in done:
+        await end_leases(connection, account, effects.endings, now)
+        await note_failures(connection, account, effects.failures, now)
+        await count(connection, account, effects)
+
+
+async def _bury_all(
+    connection: Connection, done: Sequence[tuple[QueueAndGroup, Effects]], now: Instant
+) -> list[QueueKey | None]:
+    """Bury the messages that were given up on, before anything is counted: who waits for a log holds no counters. Returns their
+    dead-letter queues.
+    """
+    doomed = [account.queue for account, effects in done if effects.burials]
+    if len(doomed) > 1:
+        await open_graves(connection, doomed, now)
+    return [await bury_given_up(connection, account, effects, now) for account, effects in done]
 
 
 async def bury_given_up(

@@ -22,7 +22,14 @@ from tests.conftest import EMPTY
 from tests.contract.driver import Driver
 from tests.unit.store.postgres.conftest import TENANTS
 from tests.unit.store.postgres.holding import Session
-from tests.unit.store.postgres.verbs import VERBS, Verb, auto_ack_and_bury_for_a_new_group
+from tests.unit.store.postgres.verbs import (
+    VERBS,
+    Verb,
+    auto_ack_and_bury_for_a_new_group,
+    transact,
+    transact_a_rejection,
+    transact_effects,
+)
 
 STATE_TABLES = ["consumer_group", "partition_lease", "set_lease", "group_counter"]
 GROUP, CONFIGURATION, LOG = 1936418164, 1936418161, 1936418160
@@ -36,7 +43,8 @@ UNLOCK = "SELECT pg_advisory_unlock($1::integer, ($2::bigint - CASE WHEN $2 >= 2
 NAMES = {(GROUP, "ShareLock"): "share", (GROUP, "ExclusiveLock"): "take", (CONFIGURATION, "ExclusiveLock"): "configuration", (LOG, "ExclusiveLock"): "log"}  # fmt: skip
 HELD_WHILE_WAITING = """
 SELECT w.classid::bigint AS awaited_class, w.objid::bigint AS awaited_number, w.mode, v.relname AS awaited_table,
-       h.classid::bigint AS class, h.objid::bigint AS number, r.relname AS table
+       h.classid::bigint AS class, h.objid::bigint AS number, r.relname AS table,
+       h.mode = 'RowExclusiveLock' AS writes
 FROM pg_locks w JOIN pg_locks h ON h.pid = w.pid AND h.granted
 LEFT JOIN pg_class v ON v.oid = w.relation
 LEFT JOIN pg_class r ON r.oid = h.relation AND r.relkind = 'r'
@@ -46,6 +54,8 @@ WHERE NOT w.granted AND w.database = (SELECT oid FROM pg_database WHERE datname 
 
 IN_TWO_STEPS = auto_ack_and_bury_for_a_new_group, Ordering.UNORDERED
 """Locks logs in another order than that of their ids (docs/log.md)."""
+SETTLES_AND_PUSHES = {transact, transact_effects, transact_a_rejection}
+"""Count what they settle before they open the log that they push to (docs/log.md)."""
 
 ORDERINGS = pytest.mark.parametrize(
     "ordering", [Ordering.PER_KEY, pytest.param(Ordering.UNORDERED, marks=pytest.mark.slow)]
@@ -151,6 +161,8 @@ async def test_who_waits_for_a_group_or_a_log_holds_nothing_that_comes_after_it(
     for rows in found:
         later = ADVISORY[ADVISORY.index(rows[0]["awaited_class"]) + 1 :]
         assert not {row["class"] for row in rows} & set(later), f"while it waits for {rows[0]['awaited_class']}"
+        written = {row["table"] for row in rows if row["writes"]}
+        assert verb in SETTLES_AND_PUSHES or "group_counter" not in written, "counters come last"
         logs = [row["number"] for row in rows if row["class"] == LOG]
         assert (verb, ordering) == IN_TWO_STEPS or all(number < rows[0]["awaited_number"] for number in logs)
     awaited = [NAMES[rows[0]["awaited_class"], rows[0]["mode"]] for rows in found]

@@ -191,6 +191,16 @@ async def pop_and_bury(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return pop_later(driver)
 
 
+async def count_and_bury(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    """Two pops: for the first a lease has run out, for the second messages are too old."""
+    driver.clock.advance(1_000)
+    await driver.push("young", partition="another")
+    await driver.pop(partition="another", lease_seconds=1)
+    driver.clock.advance(2)
+    requests = [driver.request(partition="another"), driver.request()]
+    return lambda: driver.store.pop(requests, driver.now)
+
+
 async def pop_for_a_new_group(driver: Driver) -> Callable[[], Awaitable[Any]]:
     return lambda: driver.store.pop([driver.request(group="new")], driver.now)
 
@@ -249,6 +259,14 @@ async def reject_in_two_queues(driver: Driver) -> Callable[[], Awaitable[Any]]:
     held = [await driver.pop_one("a"), await driver.pop_one()]
     settlements = [driver.settlement(delivery, Outcome.REJECT) for delivery in held]
     return lambda: driver.store.settle(settlements, driver.now)
+
+
+async def ack_in_one_queue_and_reject_in_another(driver: Driver) -> Callable[[], Awaitable[Any]]:
+    await driver.create("a")
+    await driver.push("1", queue="a")
+    acked = driver.settlement(await driver.pop_one("a"))
+    rejected = driver.settlement(await driver.pop_one(), Outcome.REJECT)
+    return lambda: driver.store.settle([acked, rejected], driver.now)
 
 
 async def renew(driver: Driver) -> Callable[[], Awaitable[Any]]:
