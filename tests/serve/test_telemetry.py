@@ -164,10 +164,11 @@ def told(server: ServeProcess, event: str) -> list[str]:
     return [line for line in server.lines if f'"{event}"' in line]
 
 
+@pytest.mark.parametrize("status", [400, 308])
 def test_a_collector_that_is_gone_costs_one_line_and_the_server_tells_when_it_is_back(
-    tmp_path: Path, there: Collector
+    tmp_path: Path, there: Collector, status: int
 ) -> None:
-    there.status = 400
+    there.status = status
     with sending(tmp_path, there.url) as server:
         url = f"http://127.0.0.1:{server.listening()}"
         journey(url)
@@ -209,6 +210,16 @@ def test_a_collector_that_never_answers_holds_up_neither_requests_nor_the_stop(
         server.signal()
         assert server.ended() == 0
     assert [line for line in server.lines if "Traceback" in line] == []
+
+
+def test_an_answer_without_an_end_is_not_read(tmp_path: Path, there: Collector) -> None:
+    there.endless = True
+    with sending(tmp_path, there.url) as server:
+        journey(f"http://127.0.0.1:{server.listening()}")
+        there.until(lambda: there.cut >= 2 and bool(there.spans))
+        server.signal()
+        assert server.ended() == 0
+    assert told(server, DOWN) == []
 
 
 @pytest.mark.slow

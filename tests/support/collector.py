@@ -15,6 +15,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 WAIT_SECONDS = 60.0
+CHUNK = bytes(65_536)
+ENDLESS_BYTES = 32 * 1024 * 1024
 
 
 class Collector:
@@ -29,6 +31,10 @@ class Collector:
         self.holds = threading.Event()
         """While it is not set, nothing is answered."""
         self.holds.set()
+        self.endless = False
+        """Whether the body of an answer goes on and on."""
+        self.cut = 0
+        """How many of those answers were cut by who got them."""
         self.arrivals = 0
         self._arrived = threading.Condition()
 
@@ -45,6 +51,16 @@ class Collector:
                 assert path == "/v1/metrics"
                 self.metrics.append(ExportMetricsServiceRequest.FromString(body))
             self._arrived.notify_all()
+
+    def go_on(self, write: Callable[[bytes], object]) -> None:
+        """Write a body until the other one goes, or has taken far too much."""
+        try:
+            for _ in range(ENDLESS_BYTES // len(CHUNK)):
+                write(CHUNK)
+        except OSError:
+            with self._arrived:
+                self.cut += 1
+                self._arrived.notify_all()
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Wait until what has come will do."""
@@ -92,8 +108,11 @@ def collector() -> Iterator[Collector]:
             one.holds.wait()
             try:
                 self.send_response(one.status)
-                self.send_header("content-length", "0")
+                if not one.endless:
+                    self.send_header("content-length", "0")
                 self.end_headers()
+                if one.endless:
+                    one.go_on(self.wfile.write)
             except OSError:
                 self.close_connection = True
 

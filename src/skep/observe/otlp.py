@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
+from requests import Response, Session, TooManyRedirects
 
 from skep import __version__
 from skep.ids import Id, id_text
@@ -40,6 +41,9 @@ STOP_SECONDS = 2.0
 INTERVAL_MS = 60_000
 """How often metrics are sent, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise."""
 NANOS_PER_MICRO = 1_000
+ANSWER_BYTES = 4_096
+"""The longest body of an answer that is read. Of a longer one, or one of unknown length, the connection is closed."""
+REDIRECTS = range(300, 400)
 SERVER_ERROR = 500
 NONE = "none"
 """The exporter, as the variables have it, that sends nothing."""
@@ -92,9 +96,27 @@ class Outage(logging.Handler):
             self._tell(self._reason if is_down else None)
 
 
+def _session() -> Session:
+    """What a collector is spoken to by. Only the status of its answer counts: what follows may have no end, or be small until it is unpacked."""
+    session = Session()
+    session.stream = True
+    session.hooks["response"].append(_heard)
+    return session
+
+
+def _heard(answer: Response, **_: object) -> None:
+    """Leave the body of an answer alone, unless it is short: then the connection serves again. A redirect is a refusal."""
+    length = answer.headers.get("content-length", "")
+    if length.isdecimal() and int(length) <= ANSWER_BYTES:
+        answer.raw.read(decode_content=False)
+    answer.close()
+    if answer.status_code in REDIRECTS:  # the exporters take it for success, and follow it nowhere
+        raise TooManyRedirects(f"it redirects ({answer.status_code}), which is not followed: name the place itself")
+
+
 class _Spans(SpanExporter):
     def __init__(self, outage: Outage) -> None:
-        self._exporter = OTLPSpanExporter()
+        self._exporter = OTLPSpanExporter(session=_session())
         self._outage = outage
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -124,7 +146,7 @@ class Telemetry:
             self._provider = TracerProvider(resource=self._resource, shutdown_on_exit=False)
             self._provider.add_span_processor(BatchSpanProcessor(_Spans(self._outage)))
             self.tracer = self._provider.get_tracer(SCOPE, __version__, schema_url=SCHEMA_URL)
-        self._metrics = OTLPMetricExporter()
+        self._metrics = OTLPMetricExporter(session=_session())
         self._waiting: Queue[otel.MetricsData | None] = Queue(1)
         self._sending = threading.Thread(target=self._send, name="skep-otlp-metrics", daemon=True)
         self._sending.start()
