@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util._once import Once
 
 import skep
+from skep.observe.otlp import endpoint
 from tests.serve.client import get
 from tests.support.collector import Collector, attributes_of, collector
 from tests.support.serving import ServeProcess, serving
@@ -220,6 +221,15 @@ def test_an_answer_without_an_end_is_not_read(tmp_path: Path, there: Collector) 
         server.signal()
         assert server.ended() == 0
     assert told(server, DOWN) == []
+
+
+def test_the_place_of_a_collector_is_that_of_spans_and_of_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://ann:s3cret@one:4318")
+    assert endpoint() == "http://one:4318"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://bob:s3cret@two/v1/traces")
+    assert endpoint() == "https://two/v1/traces, http://one:4318"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://two/v1/traces")
+    assert endpoint() == "https://two/v1/traces"
 
 
 @pytest.mark.slow

@@ -215,9 +215,14 @@ def interval_ms() -> float:
 
 
 def endpoint() -> str:
-    """Where the collector is, for people: without a password."""
-    found = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
-    return found.partition("://")[0] + "://" + found.rpartition("@")[2].rpartition("://")[2]
+    """Where the collector is, for people: without a password. Spans and metrics may have a place of their own each."""
+    both = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "http://localhost:4318"
+    places = [os.environ.get(f"OTEL_EXPORTER_OTLP_{kind}_ENDPOINT") or both for kind in ("TRACES", "METRICS")]
+    return ", ".join(dict.fromkeys(_without_password(place) for place in places))
+
+
+def _without_password(url: str) -> str:
+    return url.partition("://")[0] + "://" + url.rpartition("@")[2].rpartition("://")[2]
 
 
 def metrics_data(families: Iterable[Metric], resource: Resource, started: int, now: int) -> otel.MetricsData:
