@@ -72,6 +72,21 @@ async def test_messages_are_listed_shown_and_deleted(queen: Queen) -> None:
         await admin.move_message_to_dlq(first["partitionId"], "t2")
 
 
+async def test_a_message_is_shown_with_its_payload_and_its_status(queen: Queen) -> None:
+    [pushed] = await queen.queue().push([{"data": {"n": 1}, "transactionId": "t"}])
+    [popped] = await queen.pop(group="g")
+    admin, place = queen.client.admin, popped["partitionId"]
+    shown = await admin.get_message(place, "t")
+    assert (shown["payload"], shown["status"], shown["id"]) == ({"n": 1}, "pending", pushed["message_id"])
+    [own] = await queen.pop()
+    assert (await admin.get_message(place, "t"))["status"] == "processing"
+    await queen.client.ack(own, "dlq")
+    assert (await admin.get_message(place, "t"))["status"] == "dead_letter"
+    path = f"/api/v1/messages/{place}/t"
+    assert (await queen.get(path, consumerGroup="g"))[1]["status"] == "processing"
+    assert (await queen.get(path, consumerGroup="other"))[0] == 404
+
+
 async def test_messages_are_listed_before_anybody_has_popped_without_a_group(queen: Queen) -> None:
     await queen.queue().push([{"data": number, "transactionId": f"t{number}"} for number in range(2)])
     await queen.pop(group="g")

@@ -80,10 +80,33 @@ async def _newest(door: QueenDoor, wanted: MessageFilter, most: int) -> list[Sto
 
 
 async def show(door: QueenDoor, call: Call) -> Answer:
-    """Show a message with its payload."""
-    await call.hold(door.answers, largest_message(door.engine))
+    """Show a message with its payload, and how far a group is with it."""
+    await call.hold(door.answers, 2 * largest_message(door.engine))
     found = await message_of(door.engine, call, Verb.READ)
-    return json_answer(_stored(await door.engine.browse.message(found.queue, found.seq), with_data=True))
+    message = await door.engine.browse.message(found.queue, found.seq)
+    state = await _state(door, found, call.query.get("consumerGroup") or None)
+    told = _stored(msgspec.structs.replace(message, state=state))
+    told.payload = told.data = json_payload(message.payload, message.content_type)
+    return json_answer(told)
+
+
+async def _state(door: QueenDoor, one: StoredMessage, named: str | None) -> MessageState | None:
+    """How far a group is with a message. Before anybody pops without a group, it is pending for who does."""
+    wanted = MessageFilter(
+        queue=one.queue,
+        partition=one.partition,
+        group=group_of(named),
+        after=Seq(one.seq - 1),
+        limit=1,
+        preview_bytes=0,
+    )
+    try:
+        [seen] = (await door.engine.browse.messages(wanted)).messages or [one]
+    except SkepError as error:
+        if error.code is not Code.GROUP_NOT_FOUND or named is not None:
+            raise
+        return MessageState.PENDING
+    return seen.state if seen.seq == one.seq else None
 
 
 async def delete(door: QueenDoor, call: Call) -> Answer:
@@ -95,15 +118,12 @@ async def delete(door: QueenDoor, call: Call) -> Answer:
     )
 
 
-def _stored(one: StoredMessage, *, with_data: bool = False) -> QueenStored:
+def _stored(one: StoredMessage) -> QueenStored:
     id_ = id_text(one.id)
-    told = QueenStored(
+    return QueenStored(
         id=id_, transaction_id=one.transaction_id or id_, trace_id=id_text(one.trace_id), queue=one.queue.name,
         queue_name=one.queue.name, partition=one.partition, partition_name=one.partition,
         partition_id=write_id(PartitionName(one.queue.tenant, one.queue.name, one.partition)),
         created_at=to_datetime(one.created_at), priority=one.priority, payload_bytes=one.payload_bytes,
         status=None if one.state is None else _WORDS[one.state],
     )  # fmt: skip
-    if with_data:
-        told.data = json_payload(one.payload, one.content_type)
-    return told

@@ -232,7 +232,7 @@ class QueenLetters(Struct):
 
 
 class QueenStored(Struct, rename="camel", gc=False, kw_only=True):
-    """A message of the log; its payload only where one message is asked for."""
+    """A message of the log. Where one message is asked for, it has its payload: by that name, and by that of deliveries."""
 
     id: str
     transaction_id: str
@@ -246,6 +246,7 @@ class QueenStored(Struct, rename="camel", gc=False, kw_only=True):
     priority: int
     payload_bytes: int
     status: str | None
+    payload: Raw | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
 
 
