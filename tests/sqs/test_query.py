@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import http.client
+import tracemalloc
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree
 
 import pytest
 
+from skep.http.sqs import query_protocol
 from skep.http.sqs.actions import ACTIONS
+from skep.http.sqs.faults import SqsError
 from tests.sqs.driver import Sqs
 
 NAMESPACE = "{http://queue.amazonaws.com/doc/2012-11-05/}"
@@ -172,6 +175,37 @@ def test_what_is_no_form_is_refused(sqs: Sqs, body: bytes) -> None:
     reply = sqs.api.request("POST", "/", body, {"Content-Type": "application/x-www-form-urlencoded"})
     assert 400 <= reply.status < 500
     assert ElementTree.fromstring(reply.body).find(f".//{NAMESPACE}Code") is not None
+
+
+@pytest.mark.parametrize("value", [b"%", b"a%", b"%4", b"%zz", b"%%41", b"%u0041", b"%\n41", b"%ff", b"\xc3\xa4"])
+def test_a_form_with_broken_escapes_is_refused(value: bytes) -> None:
+    for text in (b"MessageBody=" + value, value + b"=x"):
+        with pytest.raises(SqsError) as refused:
+            query_protocol.parameters(text)
+        assert refused.value.fault.code == "MalformedQueryString"
+
+
+def test_every_character_comes_out_of_a_form_as_it_went_in() -> None:
+    text = "".join(map(chr, [*range(0x3000), *range(0xE000, 0x11000), 0x1F600])) + "=3D =\n=\r\n==%41 ="
+    told = urlencode({"MessageBody": text, text: "x", "empty": ""}).encode()
+    assert query_protocol.parameters(b"&" + told + b"&&alone") == {
+        "MessageBody": text,
+        text: "x",
+        "empty": "",
+        "alone": "",
+    }
+    assert query_protocol.parameters(b"a=%c3%A4") == {"a": "ä"}
+
+
+def test_a_long_form_takes_a_small_multiple_of_its_length() -> None:
+    """A message of 1 MiB takes three times that in a form; each escape as an object of its own took eighty times that."""
+    form = b"MessageBody=" + b"%41" * 1_048_576
+    tracemalloc.start()
+    try:
+        assert query_protocol.parameters(form) == {"MessageBody": "A" * 1_048_576}
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(form)
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_action_is_known_to_the_sdk_and_no_other() -> None:

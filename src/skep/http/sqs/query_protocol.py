@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +35,7 @@ _RESULTS = {
     "QueueUrls": "QueueUrl", "queueUrls": "QueueUrl", "Messages": "Message", "Failed": "BatchResultErrorEntry",
     "Results": "ListMessageMoveTasksResultEntry",
 }  # fmt: skip
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _UNFIT = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#13;"})
 Tree = dict[str, Any]
@@ -42,14 +43,32 @@ Tree = dict[str, Any]
 
 def parameters(text: bytes) -> dict[str, str]:
     """The parameters of a form or a query."""
-    try:
-        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
-    except ValueError:
-        raise SqsError(MALFORMED_QUERY, "The query string contains a syntax error.") from None
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise SqsError(MALFORMED_QUERY, "The query string has a parameter twice.")
+    if text.count(b"&") >= PARAMETERS_MAX or not text.isascii() or _BROKEN_ESCAPE.search(text):
+        raise _broken()
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(b"&")):
+        name, _, value = part.partition(b"=")
+        known = _decoded(name)
+        if known in found:
+            raise SqsError(MALFORMED_QUERY, "The query string has a parameter twice.")
+        found[known] = _decoded(value)
     return found
+
+
+def _decoded(text: bytes) -> str:
+    """A text without its escapes, which are sound.
+
+    Quoted-printable is the same with another sign, and is read in one pass. `urllib` makes an object of each escape: a message of
+    1 MiB took 250 MB and half a second, in which no other call was answered.
+    """
+    try:
+        return binascii.a2b_qp(text.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"=")).decode()
+    except UnicodeDecodeError:
+        raise _broken() from None
+
+
+def _broken() -> SqsError:
+    return SqsError(MALFORMED_QUERY, "The query string contains a syntax error.")
 
 
 def action_of(given: Mapping[str, str]) -> SqsAction:
