@@ -208,6 +208,17 @@ def test_a_long_form_takes_a_small_multiple_of_its_length() -> None:
         tracemalloc.stop()
 
 
+def test_a_name_of_very_many_parts_is_refused_in_little_memory() -> None:
+    given = {"Action": "ListQueues", "." * 1_048_576: "x"}
+    tracemalloc.start()
+    try:
+        with pytest.raises(SqsError, match="too many parts"):
+            query_protocol.read(ACTIONS["ListQueues"], given)
+        assert tracemalloc.get_traced_memory()[1] < 5 * 1_048_576
+    finally:
+        tracemalloc.stop()
+
+
 def test_every_action_is_known_to_the_sdk_and_no_other() -> None:
     import botocore.session
 

@@ -97,7 +97,7 @@ def _tree(given: Mapping[str, str]) -> Tree:
     """Parameters by the parts of their names, which dots divide."""
     tree: Tree = {}
     for name, value in given.items():
-        *path, last = name.split(".")
+        *path, last = name.split(".", LEVELS_MAX)
         if len(path) >= LEVELS_MAX:
             raise SqsError(MALFORMED_QUERY, f"The parameter {name[:100]} has too many parts.")
         place = tree
