@@ -138,6 +138,73 @@ def test_what_fails_tells_its_group(server: RunningServer, spans: InMemorySpanEx
     assert (found["messaging.consumer.group.name"], found["error.type"]) == ("billing", "QUEUE_NOT_FOUND")
 
 
+CARRIED = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def linked(span: ReadableSpan) -> list[int]:
+    """The ids of the spans that a span is linked to."""
+    return [link.context.span_id for link in span.links]
+
+
+def test_a_push_is_linked_to_the_spans_that_its_messages_bring(
+    server: RunningServer, spans: InMemorySpanExporter
+) -> None:
+    brought = {"traceparent": CARRIED, "tracestate": "a=1"}
+    several = [skep.NewMessage(1, headers=brought), skep.NewMessage(2), skep.NewMessage(3, headers=brought)]
+    with skep.Client(server.url) as client, client.transaction() as tx:
+        client.push("brought", several)
+        tx.push("brought", several)
+
+    at_once, within = spans.get_finished_spans()
+    assert linked(at_once) == linked(within) == [0xB7AD6B7169203331]
+    assert at_once.links[0].context.trace_state.to_header() == "a=1"
+
+
+@pytest.mark.parametrize("headers", [{"traceparent": 5}, {"traceparent": CARRIED, "tracestate": 5}])
+def test_headers_that_are_no_texts_are_refused_as_without_tracing(
+    server: RunningServer, spans: InMemorySpanExporter, headers: dict[str, Any]
+) -> None:
+    with skep.Client(server.url) as client:
+        with pytest.raises(skep.SkepError) as at_once:
+            client.push("unsound", 1, headers=headers)
+        with pytest.raises(skep.SkepError) as within, client.transaction() as tx:
+            tx.push("unsound", 1, headers=headers)
+
+    assert at_once.value.code == within.value.code == "INVALID_HEADERS"
+    assert [attributes_of(span)["error.type"] for span in spans.get_finished_spans()] == ["INVALID_HEADERS"] * 2
+
+
+def test_a_buffer_links_its_push_to_the_spans_around_each_message(
+    server: RunningServer, spans: InMemorySpanExporter
+) -> None:
+    tracer = trace.get_tracer("shop")
+    with skep.Client(server.url) as client, client.buffer("linked") as buffer:
+        buffer.push(0)
+        with tracer.start_as_current_span("order placed") as placed:
+            buffer.push(1)
+            buffer.push(2)
+
+    pushes = [span for span in spans.get_finished_spans() if span.name == "publish linked"]
+    assert {id_ for push in pushes for id_ in linked(push)} == {placed.get_span_context().span_id}
+
+
+def test_work_within_another_span_is_linked_to_it(server: RunningServer, spans: InMemorySpanExporter) -> None:
+    with skep.Client(server.url) as client:
+        client.push("nested", 1)
+        with trace.get_tracer("shop").start_as_current_span("request") as around:
+            for message in client.pop("nested"):
+                with message:
+                    pass
+
+    found = {span.name: span for span in spans.get_finished_spans()}
+    push = found["publish nested"].get_span_context()
+    work = found["process nested"]
+    assert push is not None
+    assert work.parent is not None
+    assert work.parent.span_id == push.span_id
+    assert linked(work) == [push.span_id, around.get_span_context().span_id]
+
+
 def points(reader: InMemoryMetricReader) -> dict[str, Sequence[Any]]:
     """The data points of each metric."""
     found = reader.get_metrics_data()

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
-from msgspec import structs
+from msgspec import Raw, structs
 
 from skep.client.exchange import Request
 from skep.client.observation import (
@@ -27,7 +27,7 @@ from skep.client.observation import (
     spans_api,
 )
 from skep.wire.messages import PushedMessage, PushItem
-from skep.wire.traceparent import TRACEPARENT, TRACESTATE, TraceContext, trace_context
+from skep.wire.traceparent import TRACEPARENT, TRACESTATE, TraceContext, context_in, trace_context
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, SpanContext
@@ -102,9 +102,17 @@ def within(observation: Observation | None) -> AbstractContextManager[Any]:
 
 
 def sending(observation: Observation | None, items: Sequence[PushItem]) -> None:
-    """Tell the partition of a push, if its messages have one in common."""
-    if observation is not None and items and all(item.partition == items[0].partition for item in items):
+    """Tell the partition of a push, if its messages have one in common. Link it to the spans that messages carry instead of its own."""
+    if observation is None or not items:
+        return
+    if all(item.partition == items[0].partition for item in items):
         observation.tell(PARTITION, items[0].partition)
+    if (span := observation.span) is not None:
+        own = span.get_span_context().span_id
+        for context in _carried(items):
+            came = _made(spans_api(), context)
+            if came.span_id != own:
+                span.add_link(came)
 
 
 def stored(observation: Observation | None, messages: Sequence[PushedMessage]) -> None:
@@ -233,7 +241,12 @@ def _working_on(url: str, message: Headed) -> Iterator[Observation | None]:
                 context.detach(token)
         return
     about = {**_common([message]), "messaging.skep.attempt": message.attempt}
-    links = [] if came is None else [api.Link(came)]
+    links = []
+    if came is not None:
+        links.append(api.Link(came))
+        around = api.get_current_span().get_span_context()
+        if around.is_valid:  # it is not the parent, and would be lost
+            links.append(api.Link(around))
     observation = Observation(Operation.PROCESS, message.queue, url, 1, about, links=links, parent=parent)
     with _observed(observation):
         yield observation
@@ -264,8 +277,24 @@ def _links(headers: Iterable[Mapping[str, str]]) -> list[Link]:
 def _span_context(api: Any, headers: Mapping[str, str]) -> SpanContext | None:
     """The span that a message was pushed in."""
     found = trace_context(headers.get(TRACEPARENT), headers.get(TRACESTATE))
-    if found is None:
-        return None
+    return None if found is None else _made(api, found)
+
+
+def _carried(items: Iterable[PushItem]) -> Iterable[TraceContext]:
+    """The contexts that messages carry, each once. Nobody has checked their headers yet."""
+    found: dict[object, TraceContext | None] = {}
+    for item in items:
+        headers = cast("object", item.headers)
+        if isinstance(headers, Mapping):
+            parent, state = headers.get(TRACEPARENT), headers.get(TRACESTATE)
+            if isinstance(parent, str) and parent not in found:
+                found[parent] = trace_context(parent, state if isinstance(state, str) else None)
+        elif isinstance(headers, Raw) and (text := bytes(headers)) not in found:
+            found[text] = context_in(text)
+    return [context for context in found.values() if context is not None]
+
+
+def _made(api: Any, found: TraceContext) -> SpanContext:
     _, trace_id, span_id, flags = found.traceparent.split("-")[:4]
     state = api.TraceState.from_header([found.tracestate]) if found.tracestate else None
     made: SpanContext = api.SpanContext(
