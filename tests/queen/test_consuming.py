@@ -50,6 +50,31 @@ async def test_a_handler_that_fails_gets_the_message_again_and_then_it_is_a_dead
     assert (await queen.queue().dlq().get())["total"] == 0
 
 
+async def test_a_failure_within_a_batch_ends_the_lease_and_the_rest_comes_again(queen: Queen) -> None:
+    await queen.create(retry_limit=5)
+    await queen.push(*range(4))
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: dict[str, Any]) -> None:
+        seen.append((message["data"], message["retryCount"]))
+        if seen[-1] == (1, 0):
+            raise ValueError("no")
+
+    await queen.queue().batch(4).each().wait(False).limit(7).consume(handle)
+    assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (3, 1)]
+    assert await queen.pop() == []
+
+
+async def test_of_acks_in_one_call_a_failed_one_takes_no_other_with_it(queen: Queen) -> None:
+    await queen.create(retry_limit=5)
+    await queen.push(*range(4))
+    popped = await queen.pop(4)
+    popped[1]["_status"] = False
+    told = await queen.client.ack(popped)
+    assert [one["success"] for one in told["results"]] == [True] * 4
+    assert await queen.data() == [1]
+
+
 async def test_groups_start_where_they_say(queen: Queen) -> None:
     await queen.push(1, 2)
     assert await queen.data(group="all") == [1, 2]
