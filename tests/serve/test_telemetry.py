@@ -48,8 +48,8 @@ def there() -> Iterator[Collector]:
 def journey(url: str) -> None:
     """A message is pushed, popped, worked on, and acked."""
     with skep.Client(url) as client:
-        client.push("orders", [{"n": 1}, {"n": 2}])
-        for message in client.pop("orders", batch=2, group="billing"):
+        client.push("or ders", [{"n": 1}, {"n": 2}])
+        for message in client.pop("or ders", batch=2, group="billing"):
             with message:
                 pass
 
@@ -77,10 +77,11 @@ def test_spans_of_a_message_come_below_those_of_its_clients(tmp_path: Path, ther
         told = attributes_of(span)
         method, _, route = span.name.partition(" ")
         assert (told["http.request.method"], told["http.route"]) == (method, route)
+        assert (told["url.scheme"], told["url.path"]) == ("http", route.replace("{queue}", "or%20ders"))
         assert told["http.response.status_code"] in (200, 201)
         assert told["skep.tenant"] == "default"
     [pop] = [span for name, span in found.items() if "pop" in name]
-    assert attributes_of(pop)["messaging.destination.name"] == "orders"
+    assert attributes_of(pop)["messaging.destination.name"] == "or ders"
     [resource] = {request.resource_spans[0].resource.SerializeToString() for request in there.traces}
     named = attributes_of(there.traces[0].resource_spans[0].resource)
     assert (named["service.name"], named["service.version"]) == ("skep", skep.__version__)
@@ -132,7 +133,7 @@ def test_metrics_are_those_of_prometheus_under_the_same_names(tmp_path: Path, th
         AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE,
     )
     by_queue = {attributes_of(point)["queue"]: point.as_double for point in pushed.data_points}
-    assert by_queue["orders"] == 2
+    assert by_queue["or ders"] == 2
     assert latest["skep_store_up"].gauge.data_points[0].as_double == 1
     requests = latest["skep_request_seconds"].histogram.data_points
     [push] = [point for point in requests if attributes_of(point)["verb"] == "push"]

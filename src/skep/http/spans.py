@@ -55,6 +55,7 @@ def spanned(spans: RequestSpans, now: Callable[[], Instant], method: str, route:
         finally:
             attributes: dict[str, str | int] = {
                 "http.request.method": method, "http.route": route, "http.response.status_code": int(status), "skep.tenant": call.tenant_or_none or "",
+                "url.scheme": "https" if call.is_https else "http", "url.path": call.scope["raw_path"].decode("ascii", "replace"),
             }  # fmt: skip
             if (queue := call.scope.get("path_params", {}).get("queue")) is not None:
                 attributes |= {"messaging.system": "skep", "messaging.destination.name": unquote(queue)}
