@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -154,6 +155,14 @@ def test_tags(sqs: Sqs) -> None:
     assert sqs.fails("tag_queue", QueueUrl=url, Tags={"aws:x": ""}) == "InvalidParameterValue"
     sqs.client.untag_queue(QueueUrl=url, TagKeys=["team", "new"])
     assert "Tags" not in sqs.client.list_queue_tags(QueueUrl=url)
+
+
+def test_tags_that_are_set_at_the_same_time_are_all_kept(sqs: Sqs) -> None:
+    url = sqs.create()
+    names = [f"tag-{n}" for n in range(40)]
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda name: sqs.client.tag_queue(QueueUrl=url, Tags={name: "x"}), names))
+    assert sorted(sqs.client.list_queue_tags(QueueUrl=url)["Tags"]) == sorted(names)
 
 
 def test_permissions_are_statements_of_the_policy(sqs: Sqs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -97,6 +98,7 @@ class SqsQueues:
         self._engine = engine
         self._known: dict[QueueKey, SqsQueue] = {}
         self._changes = 0
+        self._changing = asyncio.Lock()
         engine.caches.on_queue(self._changed)
         engine.caches.on_missed(self._forget_all)
 
@@ -123,14 +125,15 @@ class SqsQueues:
         return found
 
     async def change_note(self, key: QueueKey, change: Callable[[SqsQueue], Note]) -> SqsQueue:
-        """Change the note of a queue; again on the newest note when somebody else changed it meanwhile."""
-        for _ in range(NOTE_TRIES):
-            found = await self.read(key)
-            note = change(found)
-            if note == found.note and found.written is not None:
-                return found
-            if await self._engine.keep_sqs_note(key, _encode(note), found.written):
-                return await self.read(key)
+        """Change the note of a queue; again on the newest note when another server changed it meanwhile."""
+        async with self._changing:  # else many changes at once would find each other's over and over
+            for _ in range(NOTE_TRIES):
+                found = await self.read(key)
+                note = change(found)
+                if note == found.note and found.written is not None:
+                    return found
+                if await self._engine.keep_sqs_note(key, _encode(note), found.written):
+                    return await self.read(key)
         raise SkepError(Code.STORE_BUSY, f"the attributes of {key.name!r} are being changed over and over")
 
     def _changed(self, key: QueueKey) -> None:
