@@ -113,6 +113,19 @@ def test_the_port_is_closed_unless_it_is_asked_for_and_told_when_it_is_taken(tmp
         with serving("--store", ":memory:", "--queen-port", port, folder=tmp_path) as server:
             assert server.ended() == 2
             assert any("--queen-port" in line for line in server.lines)
+        with serving("--store", ":memory:", "--port", "0", "--queen-port", "0", folder=tmp_path) as server:
+            at = server.event("listening")
+            assert at["address"] != at["queen"]
+
+
+def test_the_port_is_not_that_of_the_other_interface(tmp_path: Path) -> None:
+    with socket.socket() as kept:  # bound and not listening, so that only those who reuse addresses get the port
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        port = str(kept.getsockname()[1])
+        with serving("--store", ":memory:", "--port", port, "--queen-port", port, folder=tmp_path) as server:
+            assert server.ended() == 1
+            assert any("INVALID_SETTING" in line and "--queen-port" in line for line in server.lines)
 
 
 async def test_a_stop_answers_the_pops_that_wait(tmp_path: Path, signals: None) -> None:

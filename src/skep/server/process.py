@@ -67,6 +67,12 @@ def open_sockets(settings: ServerSettings) -> Sockets:
     if settings.queen_port is None:
         return Sockets(main)
     try:
+        # A second socket could be bound there as long as nobody listens: the system takes this process for one that follows itself.
+        if settings.queen_port == main[0].getsockname()[1]:
+            raise SkepError(
+                Code.INVALID_SETTING,
+                f"{settings.queen_port} is the port of Skep's own interface: clients of Queen need another with --queen-port",
+            )
         return Sockets(main, bind(resolve(settings.host, settings.queen_port), "--queen-port"))
     except SkepError:
         close(main)
