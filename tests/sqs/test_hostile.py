@@ -39,6 +39,28 @@ def test_every_action_refuses_what_it_cannot_read(sqs: Sqs, body: bytes) -> None
     assert sqs.client.list_queues()
 
 
+def test_a_member_that_is_null_is_not_there(sqs: Sqs) -> None:
+    """As in SQS: programs without an SDK send what they do not know as null."""
+    url = sqs.create()
+    for action, known in ACTIONS.items():
+        names = known.request.__struct_encode_fields__
+        for name in names:
+            given = {"QueueUrl": url, "MessageBody": "body"}
+            absent = {key: value for key, value in given.items() if key in names and key != name}
+            with_null, without = (
+                ask(sqs, action, json.dumps(body).encode()) for body in ({**absent, name: None}, absent)
+            )
+            if action != "DeleteQueue":  # the first one has deleted it
+                assert with_null == without, (action, name)
+            assert with_null[1] != "SerializationException", (action, name)
+            sqs.create()
+    entry = {"Id": "1", "MessageBody": "in a batch", "MessageAttributes": None, "MessageSystemAttributes": None}
+    body = json.dumps({"QueueUrl": url, "Entries": [entry]}).encode()
+    assert ask(sqs, "SendMessageBatch", body) == (200, "")
+    assert "in a batch" in sqs.bodies(url)
+    assert ask(sqs, "SendMessageBatch", b'{"QueueUrl":null,"Entries":[null]}') == (400, "SerializationException")
+
+
 @pytest.mark.parametrize(
     "target", ["", "AmazonSQS.", "AmazonSQS.Nope", "sqs.SendMessage", "AmazonSQS.__class__", "\xff" * 5_000]
 )

@@ -15,6 +15,7 @@ MEDIA_TYPE = b"application/x-amz-json-1.0"
 TARGET = b"x-amz-target"
 PREFIX = "AmazonSQS."
 _encode = msgspec.json.Encoder().encode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def action_of(target: bytes) -> SqsAction:
@@ -28,11 +29,22 @@ def action_of(target: bytes) -> SqsAction:
 
 def read(action: SqsAction, body: bytes) -> Struct:
     """The request in a body."""
+    decode = DECODERS[action.name].decode
     try:
-        request: Struct = DECODERS[action.name].decode(body or b"{}")
+        try:
+            request: Struct = decode(body or b"{}")
+        except msgspec.ValidationError:
+            if b"null" not in body:
+                raise
+            request = decode(_without_nulls(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SqsError(MALFORMED, f"The request cannot be read: {why_no_json(error)}") from None
     return request
+
+
+def _without_nulls(body: bytes) -> bytes:
+    """A request without its members that are null: these are not there, as in SQS."""
+    return _encode({name: value for name, value in _members(body).items() if bytes(value) != b"null"})
 
 
 def answer(result: Struct, request_id: str) -> Answer:

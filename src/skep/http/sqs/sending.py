@@ -31,6 +31,7 @@ from skep.http.sqs.message import (
 )
 from skep.http.sqs.queues import SqsQueue
 from skep.http.sqs.shapes import (
+    Attributes,
     FailedEntry,
     SendBatchRequest,
     SendBatchResult,
@@ -170,7 +171,7 @@ async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
     if not entry.message_body:
         raise missing("MessageBody")
     body = body_bytes(entry.message_body)
-    given, system = entry.message_attributes, entry.message_system_attributes
+    given, system = entry.message_attributes or {}, entry.message_system_attributes or {}
     size = len(body) + (check_attributes(given) if given else 0)
     if size > sending.most_bytes:
         raise SqsError(
@@ -179,7 +180,7 @@ async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
     group, dedup_id = _place(sending, entry, body)
     headers = sending.headers
     if given or system:
-        headers = _stamped(headers_of(given, _trace_header(entry), sending.context), sending.principal)
+        headers = _stamped(headers_of(given, _trace_header(system), sending.context), sending.principal)
     message = NewMessage(
         sending.queue.key, body, group, dedup_id, None if headers is None else trace_id_in(headers), headers,
         content_type_of(body) if len(body) <= LONG_BYTES else await content_type_of_long(body), _due_at(sending, entry),
@@ -193,8 +194,8 @@ async def _sendable(sending: Sending, entry: SendEntry) -> Sendable:
     )
 
 
-def _trace_header(entry: SendEntry) -> str | None:
-    for name, value in entry.message_system_attributes.items():
+def _trace_header(attributes: Attributes) -> str | None:
+    for name, value in attributes.items():
         text = value.string_value
         if name != TRACE_HEADER or value.data_type != "String" or not text or not is_tellable(text):
             raise invalid("MessageSystemAttributes", name, f"there is only {TRACE_HEADER}, a String.")

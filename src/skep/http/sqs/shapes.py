@@ -83,8 +83,8 @@ class SendEntry(Struct, rename="pascal"):
     id: str | None = None
     message_body: str | None = None
     delay_seconds: int | None = None
-    message_attributes: Attributes = {}
-    message_system_attributes: Attributes = {}
+    message_attributes: Attributes | None = None
+    message_system_attributes: Attributes | None = None
     message_deduplication_id: str | None = None
     message_group_id: str | None = None
 
