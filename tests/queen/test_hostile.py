@@ -227,7 +227,7 @@ BODIES: dict[str, list[object]] = {
         {"queue": "q", "options": {"leaseTime": 0}}, {"queue": "q", "options": {"retryLimit": -1}},
         {"queue": "q", "options": {"retryLimit": 1.5}}, {"queue": "q", "options": {"maxSize": True}},
         {"queue": "q", "options": {"retryLimit": 10**30}}, {"queue": "q", "options": {"encryptionEnabled": 1}},
-        {"queue": "q", "namespace": 5},
+        {"queue": "q", "namespace": 5}, {"queue": "\0"}, {"queue": "q", "task": "\0"},
     ],
     "/api/v1/ack": [{}, {"transactionId": "t"}, {"transactionId": None, "partitionId": "p"}, {"transactionId": 5, "partitionId": 5}],
     "/api/v1/ack/batch": [{}, {"acknowledgments": 5}, {"acknowledgments": [{}]}, {"acknowledgments": {}}],

@@ -47,6 +47,7 @@ class QueueCalls(Parts):
     async def configure_queue(self, key: QueueKey, changes: QueueChanges) -> Queue:
         """Make a queue with these settings, or change the settings of the existing one."""
         with self._in_flight:
+            validate.check_key(key)
             for _ in range(CONFIGURE_TRIES):
                 queue = await self._store.get_queue(key)
                 try:
