@@ -126,6 +126,22 @@ def test_a_log_that_is_made_anew_while_it_is_read_is_noticed(queues: Queues) -> 
         [list(stream.read(portion)) for portion in planned]
 
 
+def test_a_queue_that_is_deleted_while_it_is_read_is_said_to_be_gone_or_left_out(queues: Queues) -> None:
+    for queue in ("a", "b"):
+        queues.client.push(queue, [queue])
+    streams = queues.stream("a,b"), queues.stream("a,b", **GOES_ON)
+    start = begin(streams[0])
+    end = kept(streams[0].latestOffset(start, ALL))
+    failing, going_on = [(stream, stream.partitions(start, end)) for stream in streams]
+    queues.client.delete_queue("a")
+
+    with pytest.raises(SkepError, match="there is no queue 'a' any more"):
+        [list(failing[0].read(portion)) for portion in failing[1]]
+    found = [table for portion in going_on[1] for table in going_on[0].read(portion)]
+
+    assert [payload for table in found for payload in table.column("payload").to_pylist()] == ['"b"']
+
+
 def test_an_offset_of_before_logs_had_names_goes_on(queues: Queues) -> None:
     queues.client.push("orders", [1, 2, 3])
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec import structs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from skep.errors import Code, SkepError
 from skep.spark import offset_ranges, push_down
 from skep.spark.lake.table import Archived
 from skep.spark.lake.united import LakeIndex, LakePart, lake_messages, split_at
@@ -140,7 +141,7 @@ def _messages(
     stretch = part.stretch
     expected = stretch.first
     for log in requests(options, schema, stretch):
-        for batch in server.read(log):
+        for batch in _batches(server, log, part):
             found = batch.column("seq")[0].as_py()
             if found > expected:
                 for bounds, first_lost, last_lost in _lost(server, options, {part: expected}, found - 1):
@@ -148,6 +149,18 @@ def _messages(
             expected = batch.column("seq")[-1].as_py() + 1
             yield rows_of(batch if log.sealed != "blank" else without_sealed(batch), stretch.queue, schema)
     return expected
+
+
+def _batches(server: Link, log: Log, part: QueuePart) -> Iterator[pa.RecordBatch]:
+    """The batches of a range; no more of them when the queue was deleted meanwhile, of which `_lost` tells."""
+    try:
+        yield from server.read(log)
+    except SkepError as error:
+        if error.code is not Code.QUEUE_NOT_FOUND:
+            raise
+        bounds = server.bounds_of([log.queue]).get(log.queue)
+        if bounds is not None and bounds.log == part.log:
+            raise
 
 
 def requests(options: SourceOptions, schema: pa.Schema, stretch: QueueStretch) -> Iterator[Log]:
