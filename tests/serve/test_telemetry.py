@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util._once import Once
 
 import skep
-from skep.observe.otlp import endpoint
+from skep.observe.otlp import check_variables, endpoint
 from tests.serve.client import get
 from tests.support.collector import Collector, attributes_of, collector
 from tests.support.serving import ServeProcess, serving
@@ -154,7 +154,7 @@ def test_each_of_the_two_can_be_left_out(tmp_path: Path, there: Collector) -> No
     assert there.traces == []
 
     there.metrics.clear()
-    with sending(tmp_path, there.url, OTEL_METRICS_EXPORTER="none") as server:
+    with sending(tmp_path, there.url, OTEL_METRICS_EXPORTER=" None") as server:
         journey(f"http://127.0.0.1:{server.listening()}")
         there.until(lambda: bool(there.spans))
         server.signal()
@@ -260,12 +260,44 @@ def test_a_collector_that_resets_every_connection_costs_one_line(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "value"), [("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]
-)
+    ("name", "value"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization: Bearer s3cret"),
+    ],
+)  # fmt: skip
 def test_a_variable_that_cannot_be_used_is_told_at_the_start(tmp_path: Path, name: str, value: str) -> None:
     with sending(tmp_path, "http://127.0.0.1:1", **{name: value}) as server:
         assert server.ended() != 0
-    assert any("OTEL_" in line for line in server.lines)
+    assert any(name.removeprefix("OTEL_BSP_").lower() in line.lower() for line in server.lines)
+    assert not [line for line in server.lines if "s3cret" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ENDPOINT", "ann:s3cret@collector:4318"), ("TRACES_ENDPOINT", "s3cret"), ("METRICS_ENDPOINT", "grpc://s3cret"),
+        ("HEADERS", "authorization: Bearer s3cret"), ("HEADERS", "a=b,s3cret"), ("TRACES_HEADERS", 'a="s3cret"'),
+        ("METRICS_HEADERS", "a=s3cret;b"), ("HEADERS", "a=s3cret%0d%0ab"), ("HEADERS", "a b=s3cret"), ("HEADERS", "a=s\u00e93cret"),
+    ],
+)  # fmt: skip
+def test_a_place_or_a_header_that_cannot_be_used_is_refused_and_its_secret_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    with pytest.raises(ValueError, match=f"^OTEL_EXPORTER_OTLP_{name} [^3]*$"):
+        check_variables()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ENDPOINT", ""), ("ENDPOINT", "HTTPS://collector"), ("HEADERS", " a=b , c = d e=,"), ("HEADERS", "authorization=Bearer%20x%C3%A9==")],
+)  # fmt: skip
+def test_a_place_or_a_header_that_the_exporters_take_is_taken(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{name}", value)
+    check_variables()
 
 
 @pytest.mark.slow

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Full, Queue
+from urllib.parse import unquote
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -48,6 +50,8 @@ SERVER_ERROR = 500
 NONE = "none"
 """The exporter, as the variables have it, that sends nothing."""
 _EXPORTERS = "opentelemetry.exporter.otlp"
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*=[ !#-+\--:<-\[\]-~]*")
+"""What the exporters take for a header. The rest they leave out, and log it with its secret."""
 _LOGGERS = (_EXPORTERS, "opentelemetry.sdk._shared_internal")
 
 Tell = Callable[[str | None], None]
@@ -132,6 +136,8 @@ class Telemetry:
     """What a process sends. Spans and metrics are switched off each by OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER: none."""
 
     def __init__(self, instance: Id, started_micros: int, tell: Tell) -> None:
+        """ValueError names the variable that cannot be used, without its value."""
+        check_variables()
         self._started_nanos = started_micros * NANOS_PER_MICRO
         own = {"service.name": SERVICE, "service.version": __version__, "service.instance.id": id_text(instance)}
         given = OTELResourceDetector().detect().attributes
@@ -139,10 +145,10 @@ class Telemetry:
         self._outage = Outage(tell)
         self._outage.listen()
         self.interval_seconds = interval_ms() / 1_000
-        self.sends_metrics = os.environ.get("OTEL_METRICS_EXPORTER") != NONE
+        self.sends_metrics = _is_sent("METRICS")
         self._provider: TracerProvider | None = None
         self.tracer: trace.Tracer | None = None
-        if os.environ.get("OTEL_TRACES_EXPORTER") != NONE:
+        if _is_sent("TRACES"):
             self._provider = TracerProvider(resource=self._resource, shutdown_on_exit=False)
             self._provider.add_span_processor(BatchSpanProcessor(_Spans(self._outage)))
             self.tracer = self._provider.get_tracer(SCOPE, __version__, schema_url=SCHEMA_URL)
@@ -203,6 +209,22 @@ class Telemetry:
                 result = otel.MetricExportResult.FAILURE
             self._outage.note("metrics", sent=result is otel.MetricExportResult.SUCCESS)
         self._metrics.shutdown()
+
+
+def check_variables() -> None:
+    """ValueError where an exporter would not take an address or a header of a variable. Both may hold a secret."""
+    for kind in ("", "TRACES_", "METRICS_"):
+        place, headers = f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT", f"OTEL_EXPORTER_OTLP_{kind}HEADERS"
+        url = os.environ.get(place)
+        if url and not url.lower().startswith(("http://", "https://")):
+            raise ValueError(f"{place} does not begin with http:// or https://")
+        given = [header.strip() for header in os.environ.get(headers, "").split(",")]
+        if not all(_HEADER.fullmatch(header) and unquote(header).isprintable() for header in given if header):
+            raise ValueError(f"{headers} is no list of NAME=VALUE with commas between them")
+
+
+def _is_sent(kind: str) -> bool:
+    return os.environ.get(f"OTEL_{kind}_EXPORTER", "").strip().lower() != NONE
 
 
 def interval_ms() -> float:

@@ -34,13 +34,15 @@ def open_telemetry(settings: ServerSettings, clock: Clock) -> Telemetry | None:
     """What spans and metrics are sent by; None where they are not. INVALID_SETTING when that cannot be."""
     if not settings.telemetry.otlp or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    protocol = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", PROTOCOL)
-    if protocol != PROTOCOL:
-        raise SkepError(
-            Code.INVALID_SETTING,
-            f"telemetry.otlp speaks {PROTOCOL}, and OTEL_EXPORTER_OTLP_PROTOCOL says {protocol!r}: set it to {PROTOCOL}, and the endpoint to "
-            "that of HTTP, usually port 4318",
-        )
+    for kind in ("", "TRACES_", "METRICS_"):
+        variable = f"OTEL_EXPORTER_OTLP_{kind}PROTOCOL"
+        protocol = os.environ.get(variable) or PROTOCOL
+        if protocol != PROTOCOL:
+            raise SkepError(
+                Code.INVALID_SETTING,
+                f"telemetry.otlp speaks {PROTOCOL}, and {variable} says {protocol!r}: set it to {PROTOCOL}, and the endpoint to that of HTTP, "
+                "usually port 4318",
+            )
     try:
         from skep.observe.otlp import Telemetry, endpoint
     except ModuleNotFoundError:
