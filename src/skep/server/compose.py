@@ -280,19 +280,7 @@ async def serve(
         pages = _pages(engine, settings, gate)
         telemetry = open_telemetry(settings, clock)
         app = _app(engine, catalogue, settings, tally, functions, pages, gate, telemetry)
-        listeners = [_listener(app, sockets.main, settings, engine.end_polls, is_guarded=gate is not None)]
-        if sockets.queen:
-            door = QueenApp(app, engine)
-            listeners.append(
-                _listener(
-                    door,
-                    sockets.queen,
-                    settings,
-                    door.end_polls,
-                    is_guarded=gate is not None,
-                    tell_refusal=tell_queens_client,
-                )
-            )
+        listeners = _listeners(app, engine, sockets, settings, is_guarded=gate is not None)
 
         def tell() -> None:
             if owned is not None:
@@ -357,14 +345,26 @@ def _app(
     return HttpApp(engine, catalogue, settings.http, tally, functions, pages, gate, days, prefix, spans)
 
 
+def _listeners(
+    app: HttpApp, engine: Engine, sockets: Sockets, settings: ServerSettings, *, is_guarded: bool
+) -> list[Listener]:
+    """The listeners of all ports."""
+    listeners = [_listener(app, sockets.main, settings, engine.end_polls, error_answer, is_guarded=is_guarded)]
+    if sockets.queen:
+        door = QueenApp(app, engine)
+        told = tell_queens_client
+        listeners.append(_listener(door, sockets.queen, settings, door.end_polls, told, is_guarded=is_guarded))
+    return listeners
+
+
 def _listener(
     app: HttpApp | QueenApp,
     sockets: Sequence[socket.socket],
     settings: ServerSettings,
     end_polls: Callable[[], None],
+    tell_refusal: TellRefusal,
     *,
     is_guarded: bool,
-    tell_refusal: TellRefusal = error_answer,
 ) -> Listener:
     return Listener(
         AccessLog(app) if settings.log_level == "debug" else app,

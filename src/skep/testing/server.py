@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from skep.clock import Clock, SystemClock
@@ -68,6 +69,17 @@ class RunningServer:
         self.run(quiet())
 
 
+def _listening(
+    limits: HttpLimits | None,
+    hosts: Hosts,
+    app: HttpApp | QueenApp,
+    end_polls: Callable[[], None],
+    tell_refusal: TellRefusal,
+) -> Listener:
+    sockets = bind(resolve("127.0.0.1", 0))
+    return Listener(app, sockets, before_drain=end_polls, limits=limits, hosts=hosts, tell_refusal=tell_refusal)
+
+
 @contextmanager
 def running_server(
     store: str = ":memory:",
@@ -99,17 +111,11 @@ def running_server(
             )
             names = None if limits is None else limits.hosts
             hosts = Hosts(names, is_guarded=gate is not None)
-            ports: list[tuple[HttpApp | QueenApp, Callable[[], None], TellRefusal]] = [
-                (app, engine.end_polls, error_answer)
-            ]
+            listening = partial(_listening, limits, hosts)
+            listeners.append(listening(app, engine.end_polls, error_answer))
             if queen:
                 door = QueenApp(app, engine)
-                ports.append((door, door.end_polls, tell_queens_client))
-            for served, end_polls, tell in ports:
-                sockets = bind(resolve("127.0.0.1", 0))
-                listeners.append(
-                    Listener(served, sockets, before_drain=end_polls, limits=limits, hosts=hosts, tell_refusal=tell)
-                )
+                listeners.append(listening(door, door.end_polls, tell_queens_client))
             serving = [asyncio.create_task(listener.listen()) for listener in listeners]
             for listener in listeners:
                 await listener.listening.wait()
