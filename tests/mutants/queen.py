@@ -91,8 +91,8 @@ MUTANTS = [
     Mutant(
         "pop: a wait for a queue goes by the wall clock",
         "http/queen/popping.py",
-        "    over_at = engine.steady() + seconds(wait_seconds)\n    while True:\n        left = max(0.0, (over_at - engine.steady())",
-        "    over_at = engine.now() + seconds(wait_seconds)\n    while True:\n        left = max(0.0, (over_at - engine.now())",
+        "    while (left := over_at - engine.steady()) > 0 and",
+        "    while (left := over_at - engine.now()) > 0 and",
         CONSUMING,
     ),
     Mutant(
