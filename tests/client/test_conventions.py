@@ -220,6 +220,28 @@ def points(reader: InMemoryMetricReader) -> dict[str, Sequence[Any]]:
     return {metric.name: metric.data.data_points for metric in of_scope.metrics}
 
 
+def give_up(client: skep.Client) -> None:
+    """A transaction that is never committed."""
+    with client.transaction() as tx:
+        tx.push("given-up", [1, 2])
+        raise KeyError
+
+
+def test_messages_that_never_left_do_not_count_as_sent(server: RunningServer, measured: InMemoryMetricReader) -> None:
+    with skep.Client(server.url) as client:
+        with pytest.raises(KeyError):
+            give_up(client)
+        with pytest.raises(skep.SkepError):
+            client.push("given-up", b"bytes without a type")
+        with client.transaction() as tx:
+            tx.push("given-up", 3)
+        with client.buffer("given-up") as buffer:
+            buffer.push(4)
+
+    sent = points(measured)["messaging.client.sent.messages"]
+    assert [(point.attributes.get("error.type"), point.value) for point in sent] == [(None, 2)]
+
+
 @pytest.mark.parametrize("traces", [False, True], ids=["metrics alone", "with spans"])
 def test_metrics_are_as_the_conventions_say(
     server: RunningServer, measured: InMemoryMetricReader, request: pytest.FixtureRequest, traces: bool

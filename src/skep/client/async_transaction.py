@@ -37,6 +37,6 @@ class AsyncTransaction(TransactionParts):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self.ended(error)
+            self.abandoned(error)
         elif self.committed is None:
             await self.commit()

@@ -112,7 +112,7 @@ def server_attributes(url: str) -> Mapping[str, str | int]:
 class Observation:
     """An operation that began at ``since``, in nanoseconds."""
 
-    __slots__ = ("_attributes", "_error", "_instruments", "_operation", "messages", "since", "span")
+    __slots__ = ("_attributes", "_error", "_instruments", "_operation", "is_tried", "messages", "since", "span")
 
     def __init__(
         self,
@@ -130,6 +130,8 @@ class Observation:
         api = spans_api()
         self._operation = operation
         self.messages = messages
+        self.is_tried = operation is not Operation.PUBLISH
+        """Whether a push has come as far as to be sent: what was only made does not count as sent."""
         self.since = since or time.time_ns()
         self._error: str | None = None
         self._instruments = instruments()
@@ -183,7 +185,7 @@ class Observation:
             told[ERROR_TYPE] = self._error
         is_processing = self._operation is Operation.PROCESS
         (found.processing if is_processing else found.durations).record((ended - self.since) / 1e9, told)
-        if self._operation in (Operation.PUBLISH, Operation.RECEIVE) and self.messages:
+        if self._operation in (Operation.PUBLISH, Operation.RECEIVE) and self.messages and self.is_tried:
             del told["messaging.operation.type"]
             (found.sent if self._operation is Operation.PUBLISH else found.consumed).add(self.messages, told)
 

@@ -124,8 +124,13 @@ class TransactionParts:
         return message_data.traced(self._acks)
 
     def ended(self, error: BaseException | None = None) -> None:
-        """End the spans of the pushes: they were sent, or this error prevented it."""
+        """End the spans of the pushes, which were sent."""
         tracing.sent(self._spans, error)
+        self._spans = []
+
+    def abandoned(self, error: BaseException) -> None:
+        """End the spans of the pushes, which this error kept from being sent."""
+        tracing.abandoned(self._spans, error)
         self._spans = []
 
     def _say(self, acks: Iterable[tuple[MessageData, Ack]]) -> None:

@@ -102,9 +102,13 @@ def within(observation: Observation | None) -> AbstractContextManager[Any]:
 
 
 def sending(observation: Observation | None, items: Sequence[PushItem]) -> None:
-    """Tell the partition of a push, if its messages have one in common. Link it to the spans that messages carry instead of its own."""
+    """A push has its messages, which count as sent from now on, and is told with their partition, if they have one in common.
+
+    It is linked to the spans that messages carry instead of its own.
+    """
     if observation is None or not items:
         return
+    observation.is_tried = True
     if all(item.partition == items[0].partition for item in items):
         observation.tell(PARTITION, items[0].partition)
     if (span := observation.span) is not None:
@@ -122,12 +126,20 @@ def stored(observation: Observation | None, messages: Sequence[PushedMessage]) -
 
 
 def sent(observations: Iterable[Observation | None], error: BaseException | None = None) -> None:
-    """End pushes that were sent together, or that this error kept from being sent."""
+    """End pushes that were sent together, and failed if there is an error."""
     for one in observations:
         if one is not None:
             if error is not None:
                 one.fail(error)
             one.end()
+
+
+def abandoned(observations: Iterable[Observation], error: BaseException) -> None:
+    """End pushes that were never sent, since there was this error before."""
+    told = list(observations)
+    for one in told:
+        one.is_tried = False
+    sent(told, error)
 
 
 def settling_popped(

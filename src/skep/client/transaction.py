@@ -39,6 +39,6 @@ class Transaction(TransactionParts):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self.ended(error)
+            self.abandoned(error)
         elif self.committed is None:
             self.commit()

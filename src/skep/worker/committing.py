@@ -20,7 +20,7 @@ from skep.client.lease_acks import settled, shortened
 from skep.client.message_data import word_of
 from skep.client.outgoing import encode
 from skep.client.reading import reader
-from skep.client.tracing import begin_publishing, sent, settling_popped, working_on_all
+from skep.client.tracing import begin_publishing, sending, sent, settling_popped, working_on_all
 from skep.client.worker.failing import FailedMessage
 from skep.client.worker.source import Source
 from skep.clock import Clock
@@ -271,7 +271,10 @@ def _transaction(whole: TransactionRequest) -> ApiCall[TransactionResponse]:
 async def commit_pushes(source: Source, message: PoppedMessage, items: list[PushItem]) -> None:
     """Ack a message and push its follow-up messages, together."""
     url = source.client.settings.urls[0]
-    spans = [begin_publishing(url, queue, count) for queue, count in Counter(item.queue for item in items).items()]
+    spans = []
+    for queue, count in Counter(item.queue for item in items).items():
+        spans.append(begin_publishing(url, queue, count))
+        sending(spans[-1], [item for item in items if item.queue == queue])
     try:
         with settling_popped(url, AckStatus.COMPLETED, [message]):
             await source.client.run(_transaction(TransactionRequest([completed(message)], items)))
