@@ -17,6 +17,7 @@ from opentelemetry.util._once import Once
 
 import skep
 from skep import __version__
+from skep.spec import load
 from skep.testing.server import RunningServer, running_server
 
 EXPORTER = InMemorySpanExporter()
@@ -186,6 +187,35 @@ def test_a_buffer_links_its_push_to_the_spans_around_each_message(
 
     pushes = [span for span in spans.get_finished_spans() if span.name == "publish linked"]
     assert {id_ for push in pushes for id_ in linked(push)} == {placed.get_span_context().span_id}
+
+
+FLOW = """
+app Flow {
+  queue Placed {
+    then: queue Billed {}
+    then: queue Shipped {}
+  }
+  queue Billed {}
+  queue Shipped {}
+}
+"""
+
+
+def test_follow_up_messages_carry_the_span_of_their_push(server: RunningServer, spans: InMemorySpanExporter) -> None:
+    app = skep.App(load(FLOW, "flow.skep"))
+    with skep.Client(server.url) as client:
+        client.apply(app.spec)
+        client.push("Placed", {"n": 1}, partition="customer-42")
+        app.work(server.url, until_empty=True)
+        carried = {queue: client.pop(queue)[0].headers["traceparent"].split("-")[2] for queue in ("Billed", "Shipped")}
+
+    found = {span.name: span for span in spans.get_finished_spans()}
+    for queue, span_id in carried.items():
+        push = found[f"publish {queue}"]
+        assert push.context is not None
+        assert f"{push.context.span_id:016x}" == span_id
+        assert "messaging.destination.partition.id" in attributes_of(push)
+        assert linked(push) == []
 
 
 def test_work_within_another_span_is_linked_to_it(server: RunningServer, spans: InMemorySpanExporter) -> None:

@@ -114,9 +114,7 @@ def push_items(queue: str, messages: object, options: MessageOptions, mint: IdMi
         )
     ids = id_texts(mint.mint_many(len(several)))
     items = [_item(queue, one, id_, common, mint.clock) for one, id_ in zip(several, ids, strict=True)]
-    context = current_context()
-    if context is not None:
-        _carry(items, context.headers)
+    carry(items)
     return items
 
 
@@ -146,8 +144,12 @@ def repeatable(items: Iterable[PushItem]) -> bool:
     return all(item.transaction_id is not None for item in items)
 
 
-def _carry(items: list[PushItem], context: Headers) -> None:
+def carry(items: Iterable[PushItem]) -> None:
     """Add the current trace context to messages that have none."""
+    current = current_context()
+    if current is None:
+        return
+    context = current.headers
     for item in items:
         headers = cast("object", item.headers)
         if headers is UNSET:

@@ -18,9 +18,9 @@ from msgspec import Raw, Struct, structs
 from skep.client.exchange import ApiCall, Request
 from skep.client.lease_acks import settled, shortened
 from skep.client.message_data import word_of
-from skep.client.outgoing import encode
+from skep.client.outgoing import carry, encode
 from skep.client.reading import reader
-from skep.client.tracing import begin_publishing, sending, sent, settling_popped, working_on_all
+from skep.client.tracing import begin_publishing, sending, sent, settling_popped, within, working_on_all
 from skep.client.worker.failing import FailedMessage
 from skep.client.worker.source import Source
 from skep.clock import Clock
@@ -273,8 +273,11 @@ async def commit_pushes(source: Source, message: PoppedMessage, items: list[Push
     url = source.client.settings.urls[0]
     spans = []
     for queue, count in Counter(item.queue for item in items).items():
-        spans.append(begin_publishing(url, queue, count))
-        sending(spans[-1], [item for item in items if item.queue == queue])
+        span, of_queue = begin_publishing(url, queue, count), [item for item in items if item.queue == queue]
+        spans.append(span)
+        with within(span):
+            carry(of_queue)
+        sending(span, of_queue)
     try:
         with settling_popped(url, AckStatus.COMPLETED, [message]):
             await source.client.run(_transaction(TransactionRequest([completed(message)], items)))
