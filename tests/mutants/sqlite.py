@@ -6,6 +6,20 @@ from tests.mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        "sqlite: a read of one partition is not bounded",
+        "store/sqlite/log.sql",
+        "        ORDER BY n.position LIMIT ?4) AS m)\n",
+        "        ORDER BY n.position LIMIT 1000 * ?4) AS m)\n",
+        "tests/contract/test_bulk.py -k 'one_partition and sqlite'",
+    ),
+    Mutant(
+        "sqlite: a read of one partition has those of others",
+        "store/sqlite/log.sql",
+        "WHERE queue_id = ?1 >> 40 AND partition = ?3 AND position BETWEEN ?1 AND (\n",
+        "WHERE queue_id = ?1 >> 40 AND partition >= ?3 AND position BETWEEN ?1 AND (\n",
+        "tests/contract/test_bulk.py -k 'one_partition and sqlite'",
+    ),
+    Mutant(
         "sqlite: long payloads of a partition are left out of a read of its log",
         "store/sqlite/log.py",
         '    if "payload" in values and len(values["payload"][1] or b"") != shape[5]:\n',

@@ -67,7 +67,7 @@ SEQ_MAX = 2**63 - 1
 """The greatest seq that the databases can hold."""
 
 PARTITION_WALK_SEQS = 100_000
-"""How many seqs one read looks at for messages of some partitions, as these may be far apart."""
+"""How many seqs one read looks at for messages of several partitions, as these may be far apart and are put in order."""
 
 PAST_SECONDS = 2 * 86_400
 """How long figures by the minute are kept."""
@@ -144,6 +144,16 @@ class Sought(Struct):
     until: int
     ids: set[Id]
     scheduled: set[Id]
+
+
+def most_seqs(max_rows: int, partitions: Sequence[str] | None) -> int:
+    """How many seqs one read of a log looks at. A range holds no more messages than seqs; a limit on messages would cost more.
+
+    Those of one partition come in the order of the log by an index, so that none is looked at in vain.
+    """
+    if partitions is None:
+        return max_rows
+    return SEQ_MAX if len(partitions) == 1 else PARTITION_WALK_SEQS
 
 
 def sought_of(batches: Sequence[PushBatch], now: Instant) -> dict[QueueKey, Sought]:

@@ -22,7 +22,7 @@ from skep.model import LOG_CHUNK, QueueKey, Seq
 from skep.model.queue import no_queue
 from skep.store.postgres.connection import Connection
 from skep.store.postgres.log_chunks import within_chunk
-from skep.store.rules import PARTITION_WALK_SEQS, SEQ_MAX
+from skep.store.rules import most_seqs
 from skep.store.statements import load_statements
 
 SQL = load_statements(__package__, "log")
@@ -71,7 +71,7 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
     for _ in range(TRIES):
         bounds = await _bounds(connection, key)
         low, high = max(wanted.first, bounds["first_seq"]), min(wanted.last, bounds["last_seq"])
-        high = min(high, low + _most_seqs(wanted) - 1)
+        high = min(high, low + most_seqs(wanted.max_rows, wanted.partitions) - 1)
         if low > high:
             return [RawRange(None, {}, wanted.last, bounds["id"])]
         found = None
@@ -81,13 +81,6 @@ async def read(connection: Connection, key: QueueKey, wanted: LogRange) -> list[
         if found is not None:
             return [found]
     raise SkepError(Code.STORE_BUSY, f"the log of {key.name!r} is being deleted while it is read")
-
-
-def _most_seqs(wanted: LogRange) -> int:
-    """How many seqs one read looks at."""
-    if wanted.partitions is None:
-        return wanted.max_rows  # they hold no more messages than that; a limit on messages would cost more
-    return SEQ_MAX if len(wanted.partitions) == 1 else PARTITION_WALK_SEQS
 
 
 async def _bounds(connection: Connection, key: QueueKey) -> asyncpg.Record:

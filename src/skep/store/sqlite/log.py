@@ -16,7 +16,7 @@ import pyarrow as pa
 from skep.arrow.log import LOG_SCHEMA, LogPiece, LogRange, column_of, ids_of, times_of
 from skep.arrow.shape import VARYING, Shape, implied
 from skep.model import QueueKey, Seq
-from skep.store.rules import PARTITION_WALK_SEQS
+from skep.store.rules import most_seqs
 from skep.store.sqlite.session import QueueRow, Row, Session
 from skep.store.statements import load_statements
 
@@ -30,8 +30,7 @@ def read_piece(session: Session, key: QueueKey, wanted: LogRange) -> LogPiece:
     """The messages of a range that fit, as columns; at least one message if there is any."""
     queue = session.queue(key)
     low, high = max(wanted.first, queue.first_seq), min(wanted.last, queue.last_seq)
-    # A range of so many seqs has no more messages than that. A bound on the messages themselves would cost more.
-    high = min(high, low + (wanted.max_rows if wanted.partitions is None else PARTITION_WALK_SEQS) - 1)
+    high = min(high, low + most_seqs(wanted.max_rows, wanted.partitions) - 1)
     if low > high:
         return _empty(wanted, wanted.last)
     source, parameters = _source(queue, wanted, low, high)
@@ -55,9 +54,13 @@ def _empty(wanted: LogRange, through: Seq) -> LogPiece:
 def _source(queue: QueueRow, wanted: LogRange, low: int, high: int) -> tuple[str, tuple[int | str, ...]]:
     """The range in SQL, with its parameters."""
     ends = (queue.base | low, queue.base | high)
-    if wanted.partitions is None:
-        return SQL["range"], ends
-    return SQL["range_of_partitions"], (*ends, msgspec.json.encode(wanted.partitions).decode(), wanted.max_rows)
+    match wanted.partitions:
+        case None:
+            return SQL["range"], ends
+        case (partition,):
+            return SQL["range_of_partition"], (*ends, partition, wanted.max_rows)
+        case partitions:
+            return SQL["range_of_partitions"], (*ends, msgspec.json.encode(partitions).decode(), wanted.max_rows)
 
 
 def _at_once(

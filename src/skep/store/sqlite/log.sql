@@ -13,6 +13,15 @@ FROM message NOT INDEXED WHERE position IN (
     WHERE m.queue_id = ?1 >> 40 AND m.partition = wanted.value AND m.position BETWEEN ?1 AND ?2
     ORDER BY m.position LIMIT ?4)
 
+-- name: range_of_partition
+-- The same of one partition ?3, in the order of the log. Where the last of so many messages stands is known from the index alone, so no
+-- more is looked at, however long the range is.
+FROM message INDEXED BY message_partition WHERE queue_id = ?1 >> 40 AND partition = ?3 AND position BETWEEN ?1 AND (
+    SELECT max(m.position) FROM (
+        SELECT n.position FROM message AS n INDEXED BY message_partition
+        WHERE n.queue_id = ?1 >> 40 AND n.partition = ?3 AND n.position BETWEEN ?1 AND ?2
+        ORDER BY n.position LIMIT ?4) AS m)
+
 -- name: shape
 -- The number of messages, and which columns need not be read, as all values are equal or null. SQLite knows a payload's length unread.
 SELECT count(*), min(position & 1099511627775), max(position & 1099511627775), min(created_at), max(created_at),
