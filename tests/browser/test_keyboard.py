@@ -22,6 +22,7 @@ def test_every_screen_is_two_keys_away(screen: Screen, api: Api) -> None:
 
         expect(screen.page.get_by_role("heading", level=1)).to_have_text(re.compile(name))
         expect(screen.page.locator(".side nav [aria-current]")).to_have_text(name)
+        screen.page.wait_for_load_state("domcontentloaded")  # before it the page hears no key
 
 
 def test_a_table_is_walked_and_a_row_opened(screen: Screen, api: Api) -> None:
