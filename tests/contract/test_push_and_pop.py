@@ -43,6 +43,8 @@ async def test_a_push_gives_its_message_to_who_waits_for_it(driver: Driver) -> N
 
 
 async def test_what_is_given_as_it_comes_has_its_time_in_the_log_and_is_due_when_its_lease_ends(driver: Driver) -> None:
+    if isinstance(driver.store, ReferenceStore):
+        pytest.skip("it gives what is in the log already")
     await driver.create(lease_seconds=30)
     first = driver.now
     await driver.push("a")

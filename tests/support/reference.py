@@ -426,8 +426,11 @@ class Reference:
     # the end of messages and leases
 
     def bury(self, log: Log, group: Group, seq: int, reason: DeadReason, error: str | None, now: Instant) -> str | None:
-        """Give a message up for a group; the name of the queue that took it, or None when it was discarded."""
+        """Give a message up for a group; the name of the queue that took it, or None when it was discarded, or has left the log."""
         mark = group.marks[seq]
+        if seq not in log.entries:
+            mark.state = "expired"
+            return None
         mark.state = "expired" if reason is DeadReason.EXPIRED else "dead"
         entry = log.written[seq]
         name = self.grave_name(log.queue.key)

@@ -23,13 +23,13 @@ class ReferenceReports(ReferenceViews):
     ) -> GroupStats:
         log = self.log(key)
         if seq > log.last_seq:
-            raise SkepError(Code.INVALID_REQUEST, "beyond the log")
+            raise SkepError(Code.INVALID_REQUEST, f"{seq} is beyond the log of {key.name!r}")
         if group not in log.groups:
             found = self.group(log, group, Start(StartMode.SEQ, seq + 1), now)
             found.external = True
         found = log.groups[group]
         if not found.external:
-            raise SkepError(Code.GROUP_NOT_EXTERNAL, "messages are leased to it")
+            raise SkepError(Code.GROUP_NOT_EXTERNAL, f"messages of {key.name!r} are leased to it")
         if seq > found.scan_seq:
             passed = set(range(found.scan_seq + 1, seq + 1))
             found.passed += len(passed - found.counted)
