@@ -84,7 +84,8 @@ REASONS = {
         (Code.INVALID_REQUEST, Code.INVALID_PAYLOAD),
         "^with a contentType the payload is|^give deliverAt or delaySeconds|^within a transaction a message has a deliverAt|^'time' goes with to"
         "|^name a queue, or say allQueues|^a grant says a role or verbs|^retryAt goes with|^a transaction settles, pushes|^name each partition once"
-        "|^the number of entities and receipts|^a lease is of the group|^two items label queue|^the path names|^'from' names",
+        "|^the number of entities and receipts|^a lease is of the group|^two items label queue|^the path names|^'from' names"
+        "|^a range of seqs begins",
         (
             post("/api/v1/push", {"items": [{"queue": "q", "payload": 1, "contentType": "text/plain"}]}),
             post("/api/v1/push", {"items": [{"queue": "q", "payload": 1, "deliverAt": "2027-01-01T00:00:00Z", "delaySeconds": 1}]}),
@@ -100,6 +101,7 @@ REASONS = {
             post("/api/v1/push", {"items": [{"queue": "new", "payload": 1, "task": task} for task in ("a", "b")]}),
             post("/api/v1/logs/bounds", {"queues": ["q"], "from": {"other": 1}, "maxBytes": 1}),
             Example("PUT", "/api/v1/apps/One", {"name": "Other"}),
+            post("/api/v1/queues/q/forget", {"seqs": [[2, 1]]}),
         ),
     ),
     "characters": Reason(

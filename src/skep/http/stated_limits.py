@@ -63,6 +63,10 @@ PATTERN: Json = {"minLength": 1, "maxLength": PATTERN_CHARACTERS, "pattern": FIT
 COUNT: Json = {"minimum": 1, "maximum": POSITION_MAX}
 POSITION: Json = {"minimum": 0, "maximum": POSITION_MAX}
 SEQ: Json = {"minimum": 0, "maximum": SEQ_MAX}
+_FORGOTTEN: Json = {"type": "integer", "minimum": 1, "maximum": SEQ_MAX}
+_FORGOTTEN_RANGE: Json = {
+    "type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [_FORGOTTEN, _FORGOTTEN], "items": False,
+}  # fmt: skip
 NUMBER: Json = {"minimum": 0, "maximum": NUMBER_MAX}
 ANY_SECONDS: Json = {"minimum": 0, "maximum": SECONDS_MAX}
 LEASE_SECONDS: Json = {"exclusiveMinimum": 0, "maximum": float(LEASE_SECONDS_MAX)}
@@ -145,6 +149,7 @@ PLACES: dict[str, Json] = {
     "ForgetRequest partition": SOUGHT,
     "ForgetRequest transactionId": SOUGHT,
     "ForgetRequest log": POSITION,
+    "ForgetRequest seqs": {"items": {"anyOf": [_FORGOTTEN, _FORGOTTEN_RANGE]}},
     "/api/v1/log/{queue} partition": {"items": SOUGHT},
     "/api/v1/messages partition": SOUGHT,
     "/api/v1/messages consumerGroup": SOUGHT,
