@@ -241,6 +241,18 @@ async def test_I6_a_lease_that_was_acked_is_not_acked_up_to_any_other_seq(driver
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
+async def test_a_call_that_acks_a_lease_twice_is_told_that_nothing_was_left(driver: Driver, ordering: Ordering) -> None:
+    lease = await leased(driver, ordering)
+
+    first, through, rest = await settle(
+        driver, whole(driver, lease[0], lease[-1].seq), whole(driver, lease[0], lease[0].seq), whole(driver, lease[0])
+    )
+
+    assert first == completed(len(lease))
+    assert (through.code, rest.code) == (Code.NOT_IN_LEASE, Code.NOT_IN_LEASE)
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
 async def test_I6_acks_of_some_messages_are_no_ack_of_their_lease(driver: Driver, ordering: Ordering) -> None:
     """Else the repeat of an ack of the whole would say of messages that ran out that they are done."""
     lease = await leased(driver, ordering)

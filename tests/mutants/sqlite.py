@@ -6,6 +6,13 @@ from tests.mutants import Mutant
 
 MUTANTS = [
     Mutant(
+        "sqlite: a lease that a call acks twice is told as stale",
+        "store/sqlite/whole_leases.py",
+        "            results[places[i]] = REFUSED_NOT_IN_LEASE\n",
+        "            results[places[i]] = REFUSED_STALE\n",
+        "tests/contract/test_whole_leases.py -k 'twice and sqlite'",
+    ),
+    Mutant(
         "sqlite: a read of one partition is not bounded",
         "store/sqlite/log.sql",
         "        ORDER BY n.position LIMIT ?4) AS m)\n",

@@ -95,18 +95,24 @@ def sweep_sets(
     leases: dict[str, list[Row]] = {}
     for row in session.rows(SETS_SQL["sets_of_token"], (group.id, token)):
         leases.setdefault(row[_PARTITION], []).append(row)
+    completed: set[str] = set()
     left: list[int] = []
     for i, ack in enumerate(said):
+        if ack.partition in completed:
+            results[places[i]] = REFUSED_NOT_IN_LEASE
+            continue
         rows = leases.get(ack.partition, [])
         held = [array("q", row[_SEQS]) for row in rows]
         if any(seqs[-1] > ack.seq for seqs in held) or ack.partition in {said[other].partition for other in left}:
             left.append(i)
-            continue
-        leases[ack.partition] = []
-        for row, seqs in zip(rows, held, strict=True):
-            session.db.execute(SETS_SQL["delete_set"], (row[_ID],))
-            ended.append(_ended(queue, group, ack, seqs, row[_ATTEMPTS], row[_LEASED_AT], _swept(ack, seqs), now))
-        results[places[i]] = _completed(session, group, sum(map(len, held)), False) if rows else REFUSED_STALE
+        elif rows:
+            completed.add(ack.partition)
+            for row, seqs in zip(rows, held, strict=True):
+                session.db.execute(SETS_SQL["delete_set"], (row[_ID],))
+                ended.append(_ended(queue, group, ack, seqs, row[_ATTEMPTS], row[_LEASED_AT], _swept(ack, seqs), now))
+            results[places[i]] = _completed(session, group, sum(map(len, held)), False)
+        else:
+            results[places[i]] = REFUSED_STALE
     return left
 
 
