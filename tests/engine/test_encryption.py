@@ -390,6 +390,7 @@ async def test_I2_columns_that_cannot_be_stored_at_once_are_refused_and_never_ap
     batch = PushBatch([message(b"1", partition="a")], [engine._ids.mint()])
     sealed = await engine.encryption.seal(batch.messages, batch.ids)
     held = NewOperations(OperationKind.PUSH, [engine._ids.mint()], push=PushBatch(sealed, batch.ids))
+    await engine.operations.stop()  # what is queued stays so
     await engine._store.enqueue([held], engine.now())
     with pytest.raises(SkepError) as refused:
         await engine.push_columns(PAYMENTS, pa.record_batch({"payload": ["2"], "partition": ["a"]}))
