@@ -36,7 +36,9 @@ from skep.model import (
     Seq,
     Settlement,
     SettleResult,
+    SettleStatus,
     StoredMessage,
+    Token,
 )
 from skep.model.history import Death, FailedAttempt, ReplayRecord
 from skep.model.record import MAX_BYTES
@@ -98,7 +100,8 @@ class Decryption:
     async def pop(self, requests: Sequence[PopRequest], now: Instant) -> list[PopResult]:
         """Lease messages for each request in turn, and open them.
 
-        With auto-ack, messages are acked only after they were opened, so that an unreadable one is not lost.
+        With auto-ack, messages are acked only after they were opened, so that an unreadable one is not lost. Those whose ack comes too late
+        are left out.
         """
         leasing = [msgspec.structs.replace(one, auto_ack=False) if one.auto_ack else one for one in requests]
         results = await self._store.pop(leasing, now)
@@ -129,12 +132,21 @@ class Decryption:
             opened = [self._opened(result, sources, settlements) for result in results]
         if any(d.dead_letter is not None and d.dead_letter.error for result in opened for d in result.deliveries[:1]):
             opened = [await self._with_errors(result) for result in opened]
-        for request, result in zip(requests, opened, strict=True):
-            if request.auto_ack:
-                settlements += [delivery.settlement() for delivery in result.deliveries]
-        if settlements:
-            await self._store.settle(settlements, now)
-        return opened
+        acks = [
+            delivery.settlement()
+            for request, result in zip(requests, opened, strict=True)
+            if request.auto_ack
+            for delivery in result.deliveries
+        ]
+        if not settlements and not acks:
+            return opened
+        settled = await self._store.settle([*settlements, *acks], now)
+        late = {
+            _named(ack)
+            for ack, done in zip(acks, settled[len(settlements) :], strict=True)
+            if done.status is SettleStatus.REFUSED
+        }
+        return [_without(result, late) for result in opened] if late else opened
 
     async def _with_errors(self, result: PopResult) -> PopResult:
         """The result with the errors of its dead letters opened."""
@@ -322,6 +334,17 @@ def _with_opened(
 def _is_closed(delivery: Delivery) -> bool:
     """Whether the payload of a delivery, or the error of its dead letter, may be sealed (encrypted)."""
     return delivery.content_type == SEALED_TYPE or delivery.dead_letter is not None
+
+
+def _named(one: Delivery | Settlement) -> tuple[QueueKey, Token, Seq]:
+    """A message under a lease."""
+    return one.queue, one.token, one.seq
+
+
+def _without(result: PopResult, late: set[tuple[QueueKey, Token, Seq]]) -> PopResult:
+    """The result without messages whose leases ended before their acks: they come again, or somebody has them."""
+    kept = [delivery for delivery in result.deliveries if _named(delivery) not in late]
+    return PopResult(kept, result.next_ready_at, result.more or len(kept) < len(result.deliveries))
 
 
 def _with(d: Delivery, payload: bytes, content_type: str | None) -> Delivery:
