@@ -28,7 +28,6 @@ from skep.model import (
     NewMessage,
     Outcome,
     PopRequest,
-    PopResult,
     PushBatch,
     PushOutcome,
     QueueChanges,
@@ -37,7 +36,6 @@ from skep.model import (
     Seq,
     Settlement,
     SettleResult,
-    Token,
 )
 from skep.model.operation import NewOperations, OperationKind
 from skep.model.staging import Attempt, EpochKey
@@ -456,30 +454,6 @@ async def test_a_pop_that_can_neither_settle_nor_give_back_says_why_and_leaves_i
     assert [delivery.payload for delivery in (await engine.pop(PopRequest(PAYMENTS, auto_ack=True))).deliveries] == [
         b"1"
     ]
-
-
-async def test_I6_a_pop_that_acks_too_late_hands_out_nothing_that_comes_again(
-    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process stood still between the lease and the ack, and another pop has the message by then."""
-    await engine.push([message(b"1", partition="a"), message(b"2", partition="b")])
-    store = engine._store
-    settle = store.settle
-    others: list[PopResult] = []
-
-    async def late(settlements: Sequence[Settlement], now: Instant) -> list[SettleResult]:
-        monkeypatch.setattr(store, "settle", settle)
-        clock.advance(1_000)
-        others.extend(
-            await store.pop([PopRequest(PAYMENTS, token=Token(engine._ids.mint()), partition="a")], engine.now())
-        )
-        return await settle(settlements, now)
-
-    monkeypatch.setattr(store, "settle", late)
-    popped = await engine.pop(PopRequest(PAYMENTS, batch=2, auto_ack=True))
-
-    assert [one.partition for result in others for one in result.deliveries] == ["a"]
-    assert [one.partition for one in popped.deliveries] == ["b"]
 
 
 def fail_settling(engine: Engine, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
