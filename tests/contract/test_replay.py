@@ -127,15 +127,30 @@ async def test_I15_a_replay_to_a_queue_that_is_gone_moves_nothing(driver: Driver
     assert (await driver.queue_stats("here")).last_seq == 1
 
 
-async def test_a_replay_for_a_group_that_is_gone_makes_it_at_the_end(driver: Driver) -> None:
-    await driver.push("before", partition="p")
-    await driver.ack(*await driver.pop(group="g"))
+async def test_I8_a_replay_for_a_group_that_is_gone_makes_it_at_the_beginning_like_its_first_pop(
+    driver: Driver,
+) -> None:
     await bury(driver, "a", group="g")
     await driver.delete_group(group="g")
+    await driver.push("before", partition="p")
 
     await driver.replay()
 
-    assert payloads(await driver.pop(group="g")) == ["a"]
+    assert payloads(await driver.pop(group="g", batch=9)) == ["a", "before", "a"]
+
+
+async def test_I8_a_replay_into_a_queue_made_anew_skips_nothing_for_the_group(driver: Driver) -> None:
+    await driver.create(dead_letter_queue="graves")
+    await bury(driver, "a", group="g")
+    await driver.delete()
+    await driver.create(dead_letter_queue="graves")
+    await driver.push("before", partition="p")
+
+    await driver.replay("graves")
+
+    assert payloads(await driver.pop(group="g", batch=9)) == ["before", "a"]
+    (group,) = (await driver.queue_stats()).groups
+    assert (group.pushed, group.in_flight) == (2, 2)
 
 
 async def test_I10_a_replayed_message_has_all_its_attempts_again(driver: Driver) -> None:

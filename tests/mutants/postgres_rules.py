@@ -572,4 +572,11 @@ MUTANTS = [
         "    whole",
         "tests/contract/test_bulk.py -k 'postgres and a_long_payload_among'",
     ),
+    Mutant(
+        "replay: a missing group is made at the end of the log",
+        "store/postgres/dead_letters.sql",
+        "SELECT ensure_group($1, $2, 'all', 0, $3)",
+        "SELECT ensure_group($1, $2, 'new', 0, $3)",
+        "tests/contract/test_replay.py -k postgres",
+    ),
 ]

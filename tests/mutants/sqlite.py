@@ -111,6 +111,13 @@ MUTANTS = [
         "tests/contract/test_repeats.py tests/contract/test_groups.py -k sqlite",
     ),
     Mutant(
+        "SQLite replay: a missing group is made at the end of the log",
+        "store/sqlite/dead_letters.py",
+        "open_group(session, queue, letter.group, FROM_BEGINNING, now)",
+        "(session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now))",
+        "tests/contract/test_replay.py -k sqlite",
+    ),
+    Mutant(
         "SQLite clear: messages under a lease that ran out stay",
         "store/sqlite/groups.py",
         "if lease.is_live(now) else []",

@@ -19,7 +19,7 @@ from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
     DEFAULT_PARTITION,
-    FROM_NOW,
+    FROM_BEGINNING,
     NO_DEAD_LETTER_QUEUE,
     NO_GROUP,
     SEALED_TYPE,
@@ -476,7 +476,7 @@ class ReferenceStore(
         replayed = []
         for letter, id_ in zip(letters, ids, strict=False):
             log = self.log(QueueKey(letter.source_queue, wanted.queue.tenant))
-            group = None if letter.group == NO_GROUP else self.group(log, letter.group, FROM_NOW, now)
+            group = None if letter.group == NO_GROUP else self.group(log, letter.group, FROM_BEGINNING, now)
             message = NewMessage(
                 queue=log.queue.key,
                 payload=letter.payload if edited is None else edited.payload,

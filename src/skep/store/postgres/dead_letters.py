@@ -121,10 +121,9 @@ async def _replay(
     for row, id_ in zip(rows, ids, strict=False):
         key = QueueKey(row["source_queue"], queue.key.tenant)
         source = logs[key]
-        # A group that is gone is made anew at the end of the log, before the replayed message enters it.
         group = row["group_name"]
         if group != NO_GROUP and (key, group) not in audiences:
-            found = await connection.fetchval(SQL["audience"], source.queue_id, group, source.last_seq, now)
+            found = await connection.fetchval(SQL["audience"], source.queue_id, group, now)
             audiences[key, group] = found
         if edited is not None:
             check_sealed(key.name, source.encrypted, edited.content_type)

@@ -37,8 +37,8 @@ SELECT d.seq FROM dead_letter d WHERE d.queue_id = $1 AND d.seq > $2 AND d.seq <
 ORDER BY d.queue_id, d.seq OFFSET $4 LIMIT 1
 
 -- name: audience
--- The group that gave a message up; one that is gone is made again with nothing to do ($3 is the log's last seq).
-SELECT ensure_group($1, $2, 'seq', $3::bigint + 1, $4)
+-- The group that gave a message up; one that is gone is made as by a pop, at the beginning of the log.
+SELECT ensure_group($1, $2, 'all', 0, $3)
 
 -- name: replay
 -- Appends a dead letter to its source queue, for the one group that gave it up, and records that.

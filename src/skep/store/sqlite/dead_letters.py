@@ -11,6 +11,7 @@ from skep.clock import Instant
 from skep.errors import Code, SkepError
 from skep.ids import Id
 from skep.model import (
+    FROM_BEGINNING,
     NO_GROUP,
     DeadLetter,
     DeadLetterFilter,
@@ -28,6 +29,7 @@ from skep.store.replay_steps import LOOKED_PER_STEP, span
 from skep.store.rules import check_sealed
 from skep.store.sqlite import order
 from skep.store.sqlite.database import Database
+from skep.store.sqlite.discover import open_group
 from skep.store.sqlite.gone import Gone, forget_messages
 from skep.store.sqlite.push import SQL as PUSH_SQL
 from skep.store.sqlite.push import advance, next_place
@@ -217,7 +219,7 @@ def _dead_letter(queue: QueueRow, row: Row) -> DeadLetter:
 def _send_back(
     session: Session, dead_queue: QueueRow, row: Row, id_: Id, now: Instant, edited: Edited | None
 ) -> Replayed:
-    """Append a dead letter to its source queue, for the group that gave it up. A missing group is made at the log's end."""
+    """Append a dead letter to its source queue, for the group that gave it up. A missing group is made as by a pop."""
     letter = _dead_letter(dead_queue, row)
     order.check(session, [(QueueKey(letter.source_queue, dead_queue.key.tenant), letter.partition)])
     queue = session.queue(QueueKey(letter.source_queue, dead_queue.key.tenant))
@@ -225,8 +227,7 @@ def _send_back(
         check_sealed(queue.key.name, queue.settings.encryption_enabled, edited.content_type)
     audience = None
     if letter.group != NO_GROUP:
-        group = session.find_group(queue, letter.group) or session.make_group(queue, letter.group, queue.last_seq, now)
-        audience = group.id
+        audience = open_group(session, queue, letter.group, FROM_BEGINNING, now).id
     at, seq = next_place(queue, now)
     session.db.execute(
         PUSH_SQL["append"],
