@@ -30,6 +30,9 @@ AGING = (
 )
 """Settings by which messages expire, or leave the log."""
 
+LEASE_SECONDS = 2.0
+"""How long a lease lasts when the pop does not say."""
+
 
 class Fault(StrEnum):
     """What happens to machines, besides the weather of the network."""
@@ -174,7 +177,7 @@ def _settings(random: Random, encrypts: bool) -> QueueSettings:
         namespace=NAMESPACE,
         ordering=random.choice((Ordering.PER_KEY, Ordering.FIFO, Ordering.UNORDERED)),
         max_attempts=random.choice((0, 0, 3)),
-        lease_seconds=2.0,
+        lease_seconds=LEASE_SECONDS,
         initial_backoff_ms=100,
         max_backoff_ms=1_000,
         encryption_enabled=encrypts and random.random() < 0.6,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
 from msgspec import structs
 
+from skep.clock import seconds
 from skep.model import QueueKey, QueueSettings
 from tests.simulation.clients import Client
 from tests.simulation.disk import Disk
@@ -16,7 +18,7 @@ from tests.simulation.expiry import old_ones, stayed_too_long
 from tests.simulation.faults import end_faults, inject
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.observer import Observer
-from tests.simulation.plan import STORE_FAULTS, Ability, Fault, Plan, drawn
+from tests.simulation.plan import LEASE_SECONDS, STORE_FAULTS, Ability, Fault, Plan, drawn
 from tests.simulation.roles import Operator, Popper, Pusher
 from tests.simulation.rules import stamps_fall, too_early, too_late
 from tests.simulation.world import World, simulated
@@ -118,6 +120,15 @@ def _workers(world: World, plan: Plan, random: Random) -> list[Pusher | Popper |
     return workers
 
 
+def _left_out(call: Call) -> Iterator[Call]:
+    """Leases of messages that nobody got. With master keys an auto-ack comes after its lease, perhaps too late."""
+    for request, result in zip(call.request, call.answer or (), strict=False):
+        lease = request.lease_seconds or LEASE_SECONDS
+        if request.auto_ack and len(result.deliveries) < request.batch and call.latest_now - call.now >= seconds(lease):
+            leased = structs.replace(request, auto_ack=False)
+            yield Call("nobody", "pop", call.started, None, call.now, [leased])
+
+
 def _history(world: World, clients: list[Client]) -> History:
     plan = world.plan
     calls = [call for client in clients for call in client.calls]
@@ -125,6 +136,8 @@ def _history(world: World, clients: list[Client]) -> History:
         # A pop that was answered with nothing may have leased messages that could not be given back.
         pops = [call for call in calls if call.verb == "pop"]
         calls += [Call("nobody", "pop", call.started, None, call.now, call.request) for call in pops]
+    if plan.encrypts:
+        calls += [one for call in calls if call.verb == "pop" for one in _left_out(call)]
     settings: dict[QueueKey, QueueSettings] = dict(world.lives.settings(plan.queues))
     if Ability.PAUSE in plan.abilities:
         settings = {queue: structs.replace(one, paused=True) for queue, one in settings.items()}
