@@ -44,11 +44,14 @@ class Shop:
     def __init__(self, url: str, clock: ManualClock, spark: SparkSession, folder: Path, seed: int = 1) -> None:
         self.client, self._clock, self.spark, self._folder = skep.Client(url), clock, spark, folder
         self.url, self.chance, self._number = url, random.Random(seed), 0
+        self.make_queues()
+        self._late: list[skep.Message] = []
+
+    def make_queues(self) -> None:
         for queue in QUEUES:
             self.client.configure(
                 queue, lease_seconds=LEASE_SECONDS, max_attempts=2, initial_backoff_ms=BACKOFF_SECONDS * 1000
             )
-        self._late: list[skep.Message] = []
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now() / MICROS_PER_SECOND, UTC)
