@@ -16,6 +16,7 @@ from skep.model import (
     PushBatch,
     Seq,
 )
+from skep.model.scheduled import ScheduledFilter
 from tests.contract.driver import Driver
 
 
@@ -61,6 +62,18 @@ async def test_every_filter_narrows(driver: Driver) -> None:
     assert found(await driver.browse(since=middle)) == ["b"]
     assert found(await driver.browse(until=middle)) == ["a"]
     assert found(await driver.browse(partition="1", since=middle)) == []
+
+
+@pytest.mark.parametrize("preview_bytes", [None, 0, 10])
+async def test_an_empty_payload_is_shown_as_one(driver: Driver, preview_bytes: int | None) -> None:
+    await driver.push("")
+    await driver.push("", deliver_at=driver.later(60))
+
+    (message,) = (await driver.browse(preview_bytes=preview_bytes)).messages
+    scheduled = ScheduledFilter(tenant=driver.tenant)
+    (waiting,) = (await driver.store.scheduled.page(scheduled, None, 10, preview_bytes)).messages
+
+    assert [(one.payload, one.payload_bytes) for one in (message, waiting)] == [(b"", 0)] * 2
 
 
 async def test_a_message_without_a_trace_id_is_found_by_its_own_id(driver: Driver) -> None:
@@ -204,6 +217,30 @@ async def test_a_trace_is_followed_across_queues_oldest_first(driver: Driver) ->
     assert [(m.queue.name, m.payload) for m in messages] == [("orders", b"1"), ("bills", b"2"), ("mails", b"3")]
     assert len(await driver.store.trace(driver.tenant, trace_id, limit=2)) == 2
     assert await driver.store.trace(driver.tenant, driver.mint.mint()) == []
+
+
+async def test_a_trace_has_whole_payloads_up_to_so_many_bytes_oldest_first(driver: Driver) -> None:
+    trace_id = driver.mint.mint()
+    for queue, payload in (("orders", "4444"), ("bills", "333"), ("mails", "22"), ("orders", "")):
+        await driver.push(payload, queue=queue, trace_id=trace_id)
+        driver.clock.advance(1)
+
+    async def payloads_within(max_bytes: int, limit: int = 10) -> list[bytes]:
+        messages = await driver.store.trace(driver.tenant, trace_id, limit, max_bytes)
+        assert [m.payload_bytes for m in messages] == [4, 3, 2, 0][:limit]
+        return [m.payload for m in messages]
+
+    assert await payloads_within(9) == [b"4444", b"333", b"22", b""]
+    assert await payloads_within(8) == [b"4444", b"333", b"", b""]
+    assert await payloads_within(3) == [b"", b"", b"", b""]
+    assert await payloads_within(7, limit=2) == [b"4444", b"333"]
+
+
+async def test_an_implied_trace_has_its_payload_if_it_fits(driver: Driver) -> None:
+    (first,) = await driver.push("1234")
+
+    assert [m.payload for m in await driver.store.trace(driver.tenant, first.id, 10, 4)] == [b"1234"]
+    assert [m.payload for m in await driver.store.trace(driver.tenant, first.id, 10, 3)] == [b""]
 
 
 async def test_a_transaction_id_is_found_in_whatever_queue_it_is(driver: Driver) -> None:

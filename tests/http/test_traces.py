@@ -26,6 +26,21 @@ def test_events_are_shown_with_their_trace(api: Api) -> None:
     assert (event["name"], event["data"], event["messageId"]) == ("charged card", {"amount": 3}, message["id"])
 
 
+def test_payloads_of_a_trace_are_whole_up_to_page_bytes_together(api: Api) -> None:
+    trace_id, long = str(uuid4()), "x" * 900_000
+    for _ in range(20):
+        api.push("orders", long, traceId=trace_id)
+    api.push("orders", {"n": 1}, traceId=trace_id, deliverAt="2099-01-01T00:00:00Z")
+
+    found = api.get(f"/api/v1/traces/{trace_id}").json["messages"]
+
+    whole = [one["payload"] for one in found if one["payload"] is not None]
+    assert whole == [long] * 18 + [{"n": 1}]
+    assert [(one["payload"], one["preview"]) for one in found[18:20]] == [(None, "")] * 2
+    assert [one["payloadBytes"] for one in found] == [900_002] * 20 + [len('{"n": 1}')]
+    assert api.get(f"/api/v1/resources/queues/orders/messages/{found[19]['seq']}").json["payload"] == long
+
+
 def test_events_are_found_by_name_page_by_page(api: Api) -> None:
     for number in range(3):
         tell(api, {"traceId": str(uuid4()), "name": "sent mail", "data": {"n": number}})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import msgspec
 
 from skep.clock import MICROS_PER_SECOND, Instant, seconds
 from skep.errors import Code, SkepError
@@ -302,14 +305,21 @@ class ReferenceViews(Reference):
         log = self.log(key)
         return self._stored(log, None, log.entries[seq], None, NEVER) if seq in log.entries else None
 
-    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
+    async def trace(
+        self, tenant: str, trace_id: Id, limit: int = 1000, max_bytes: int = MAX_BYTES
+    ) -> list[StoredMessage]:
         found = [
             self._stored(log, None, entry, None, NEVER)
             for log in self.logs.values()
             for entry in log.entries.values()
             if log.queue.key.tenant == tenant and entry.trace_id == trace_id
         ]
-        return sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+        found = sorted(found, key=lambda m: (m.created_at, m.queue, m.seq))[:limit]
+        totals = accumulate(len(one.payload) for one in found)
+        return [
+            one if total <= max_bytes else msgspec.structs.replace(one, payload=b"")
+            for one, total in zip(found, totals, strict=True)
+        ]
 
     async def with_transaction_id(self, tenant: str, transaction_id: str, limit: int = 100) -> list[StoredMessage]:
         found = [

@@ -48,8 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1,
-            description="states or events of entities, or payloads of dead letters, that are read for one answer together; a page "
-            "ends with the item that reaches this bound, and further entities are not read at once",
+            description="states or events of entities, or payloads of dead letters or of a trace, that are read for one answer together; a "
+            "page ends with the item that reaches this bound, further entities are not read at once, and a trace has no further payloads",
         ),
     ] = 16 * MEBIBYTE
     # A nack must not fail because of its error text, so a long text is cut and not refused.

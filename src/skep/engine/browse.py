@@ -121,13 +121,13 @@ class Browse:
             return message
 
     async def trace(self, trace_id: Id, tenant: str = DEFAULT_TENANT, *, limit: int = 1000) -> list[StoredMessage]:
-        """All messages of a trace across a tenant's queues, oldest first."""
+        """All messages of a trace across a tenant's queues, oldest first. Payloads beyond `page_bytes` together are left out."""
         with self._in_flight:
             validate.check_name(tenant, "tenant")
             if len(trace_id) != validate.ID_BYTES:
                 raise SkepError(Code.INVALID_TRACE_ID, "a trace id is a UUID")
             validate.check_page(limit, self._limits)
-            return await self._opened.trace(tenant, trace_id, limit)
+            return await self._opened.trace(tenant, trace_id, limit, self._limits.page_bytes)
 
     async def with_transaction_id(
         self, transaction_id: str, tenant: str = DEFAULT_TENANT, *, limit: int = 100

@@ -199,10 +199,14 @@ class Decryption:
         found = await self._store.message(key, seq)
         return None if found is None else await self._shown(found, None, found.state)
 
-    async def trace(self, tenant: str, trace_id: Id, limit: int = 1000) -> list[StoredMessage]:
-        """All messages of a trace across the tenant's queues, oldest first."""
-        found = await self._store.trace(tenant, trace_id, limit)
-        return [await self._shown(one, None, one.state) for one in found]
+    async def trace(
+        self, tenant: str, trace_id: Id, limit: int = 1000, max_bytes: int = MAX_BYTES
+    ) -> list[StoredMessage]:
+        """All messages of a trace across the tenant's queues, oldest first; those beyond ``max_bytes`` of payloads without payloads."""
+        found = await self._store.trace(tenant, trace_id, limit, max_bytes)
+        return [
+            one if len(one.payload) < one.payload_bytes else await self._shown(one, None, one.state) for one in found
+        ]
 
     async def _shown(self, one: StoredMessage, preview_bytes: int | None, state: MessageState | None) -> StoredMessage:
         if one.content_type != SEALED_TYPE:

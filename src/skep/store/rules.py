@@ -6,6 +6,7 @@ They read no clock and no database. `docs/log.md` is their specification.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from skep.model import (
     Settlement,
     SettleResult,
     SettleStatus,
+    StoredMessage,
 )
 from skep.model.record import DeliveryEndpoint, Receipt, Report
 from skep.model.transaction import Transaction, TransactionOutcome
@@ -38,6 +40,8 @@ from skep.model.transaction import Transaction, TransactionOutcome
 JITTER_SHARE = 0.2
 """The largest share of a backoff that jitter takes away."""
 
+TRACE_ROWS = 10_000
+"""How many messages of a trace are put in order, at most."""
 TRACE_SLACK_MICROS = 1_000_000
 """A trace is found by its id's millisecond when the message's created_at differs from that by at most this."""
 
@@ -184,6 +188,11 @@ def was_stored(batch: PushBatch, stored: Container[Id]) -> bool:
 def stored_before(batch: PushBatch) -> PushOutcome:
     """The outcome of a batch that an earlier attempt stored."""
     return PushOutcome([], {}, b"" if batch.receipt is None else batch.receipt.answer)
+
+
+def whole_payloads(found: Sequence[StoredMessage], max_bytes: int) -> int:
+    """How many of these messages are shown with their payloads, which are so many bytes together at the most."""
+    return sum(total <= max_bytes for total in accumulate(message.payload_bytes for message in found))
 
 
 def backoff_micros(settings: QueueSettings, attempts: int, jitter: float) -> int:

@@ -10,8 +10,8 @@ from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, LIMIT, page_limit
 from skep.http.request.permission import ADMIN, READ, READ_LIST
 from skep.http.request.route import Parameter
-from skep.http.routes.messages import PREVIEW, preview_bytes
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.messages import PREVIEW, largest_message, preview_bytes
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.scheduled import of_query, of_selection, place_of, place_text, scheduled_view
 from skep.http.views import wanted_id
 from skep.ids import id_text
@@ -47,7 +47,7 @@ _decode_selection = msgspec.json.Decoder(ScheduledSelection)
 _decode_move = msgspec.json.Decoder(ScheduledMove)
 
 
-ROUTES: RouteTable[Engine] = RouteTable("Scheduled messages")
+ROUTES: RouteTable[Served] = RouteTable("Scheduled messages")
 
 
 @ROUTES.route(
@@ -56,13 +56,15 @@ ROUTES: RouteTable[Engine] = RouteTable("Scheduled messages")
     parameters=LIST_PARAMETERS, answers={200: ScheduledResponse},
     description="The walk per page is bounded, so a page may be short, or empty with `after` set.",
 )  # fmt: skip
-async def list_scheduled(engine: Engine, call: Call) -> Answer:
+async def list_scheduled(served: Served, call: Call) -> Answer:
     query, sees = call.query, call.visible
     queue = call.queue(query["queue"]).name if "queue" in query else None
-    page = await engine.scheduled.page(
-        of_query(query, call.tenant, queue), after=place_of(query.get("after")), limit=page_limit(query),
-        preview_bytes=preview_bytes(query),
-    )  # fmt: skip
+    limit, preview, after = page_limit(query), preview_bytes(query), place_of(query.get("after"))
+    taken = min(limit * preview, served.answers.largest)
+    room = await call.hold(served.answers, taken)
+    wanted = of_query(query, call.tenant, queue)
+    page = await served.engine.scheduled.page(wanted, after=after, limit=limit, preview_bytes=preview)
+    room.keep(taken, sum(len(message.payload) for message in page.messages), at_any_rate=True)
     shown = [scheduled_view(message) for message in page.messages if sees(message.queue)]
     return json_answer(ScheduledResponse(shown, place_text(page.after)))
 
@@ -72,9 +74,10 @@ async def list_scheduled(engine: Engine, call: Call) -> Answer:
     parameters=(Parameter("queue", str, "the queue"), Parameter("messageId", str, "the message's id, a UUID")),
     answers={200: ScheduledView},
 )  # fmt: skip
-async def show(engine: Engine, call: Call) -> Answer:
+async def show(served: Served, call: Call) -> Answer:
     key = call.queue(call.path("queue"))
-    return json_answer(scheduled_view(await engine.scheduled.message(key, wanted_id(call.path("messageId")))))
+    await call.hold(served.answers, largest_message(served.engine))
+    return json_answer(scheduled_view(await served.engine.scheduled.message(key, wanted_id(call.path("messageId")))))
 
 
 @ROUTES.route(
@@ -83,8 +86,8 @@ async def show(engine: Engine, call: Call) -> Answer:
     description=f"{MEANING} A transaction id stays taken until its deduplication window ends.",
     example={"queue": "orders", "partition": "customer-1", "dryRun": True},
 )  # fmt: skip
-async def cancel(engine: Engine, call: Call) -> Answer:
-    return await _changed(engine, call, await call.json(_decode_selection), Change.CANCEL)
+async def cancel(served: Served, call: Call) -> Answer:
+    return await _changed(served.engine, call, await call.json(_decode_selection), Change.CANCEL)
 
 
 async def _changed(
@@ -111,8 +114,8 @@ async def _changed(
     request=ScheduledSelection, answers={200: ScheduledChanged}, description=MEANING,
     example={"queue": "orders", "dueBefore": "2026-12-01T00:00:00Z", "dryRun": True},
 )  # fmt: skip
-async def run(engine: Engine, call: Call) -> Answer:
-    return await _changed(engine, call, await call.json(_decode_selection), Change.RUN)
+async def run(served: Served, call: Call) -> Answer:
+    return await _changed(served.engine, call, await call.json(_decode_selection), Change.RUN)
 
 
 @ROUTES.route(
@@ -121,7 +124,7 @@ async def run(engine: Engine, call: Call) -> Answer:
     description=f"{MEANING} Among messages that are due at the same time, moved ones come last.",
     example={"queue": "orders", "transactionId": "order-1", "deliverAt": "2026-12-24T08:00:00Z"},
 )  # fmt: skip
-async def move(engine: Engine, call: Call) -> Answer:
+async def move(served: Served, call: Call) -> Answer:
     wanted = await call.json(_decode_move)
     call.queue(wanted.queue)
-    return await _changed(engine, call, wanted, Change.MOVE, to_instant(wanted.deliver_at))
+    return await _changed(served.engine, call, wanted, Change.MOVE, to_instant(wanted.deliver_at))

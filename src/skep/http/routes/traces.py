@@ -6,21 +6,21 @@ import msgspec
 from msgspec import Raw
 
 from skep.clock import Instant
-from skep.engine import Engine
+from skep.engine.history import DATA_BYTES
 from skep.errors import Code
 from skep.http.request import parameters
 from skep.http.request.call import Answer, Call, json_answer
 from skep.http.request.paging import AFTER_NAME, AFTER_SEQ, LIMIT, next_after, page_limit
 from skep.http.request.permission import POP, READ_LIST, READ_TENANT
 from skep.http.request.route import Parameter
-from skep.http.routes.route_table import RouteTable
+from skep.http.routes.route_table import RouteTable, Served
 from skep.http.scheduled import browsed_scheduled
 from skep.http.views import browsed_message, wanted_id
 from skep.ids import id_text
 from skep.model import QueueKey
 from skep.model.history import TraceEvent
 from skep.model.key import Verb
-from skep.model.scheduled import ScheduledFilter
+from skep.model.scheduled import ScheduledFilter, ScheduledMessage
 from skep.wire.browsing import TraceResponse
 from skep.wire.times import to_datetime
 from skep.wire.traces import (
@@ -39,7 +39,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(TellRequest)
 
 
-ROUTES: RouteTable[Engine] = RouteTable("Traces")
+ROUTES: RouteTable[Served] = RouteTable("Traces")
 
 
 @ROUTES.route(
@@ -48,14 +48,14 @@ ROUTES: RouteTable[Engine] = RouteTable("Traces")
     example={"events": [{"traceId": "01a1de2f-4a86-75f1-89bd-cf7336a85775", "name": "charged card",
                          "data": {"amount": 99.5}}]},
 )  # fmt: skip
-async def tell(engine: Engine, call: Call) -> Answer:
+async def tell(served: Served, call: Call) -> Answer:
     request = await call.json(_decode)
     for event in request.events:
         if event.queue is None:
             call.check_tenant(Verb.POP)
         else:
             call.queue(event.queue)
-    await engine.history.tell([_event(event) for event in request.events], call.tenant)
+    await served.engine.history.tell([_event(event) for event in request.events], call.tenant)
     return json_answer(TellResponse(len(request.events)), 201)
 
 
@@ -63,9 +63,9 @@ async def tell(engine: Engine, call: Call) -> Answer:
     "GET", "/api/v1/traces/names", READ_TENANT, "List the names of events, and when each last happened",
     parameters=(AFTER_NAME, LIMIT), answers={200: TraceNamesResponse},
 )  # fmt: skip
-async def names(engine: Engine, call: Call) -> Answer:
+async def names(served: Served, call: Call) -> Answer:
     limit = page_limit(call.query)
-    found = await engine.history.names(call.tenant, after=call.query.get("after", ""), limit=limit)
+    found = await served.engine.history.names(call.tenant, after=call.query.get("after", ""), limit=limit)
     shown = [NamedTrace(one.name, to_datetime(one.last_at)) for one in found]
     return json_answer(TraceNamesResponse(shown, next_after(found, limit, lambda one: one.name)))
 
@@ -77,12 +77,15 @@ async def names(engine: Engine, call: Call) -> Answer:
     ),
     answers={200: TraceEventsResponse},
 )  # fmt: skip
-async def by_name(engine: Engine, call: Call) -> Answer:
+async def by_name(served: Served, call: Call) -> Answer:
     limit = page_limit(call.query)
     before = parameters.position(call.query, "after")
     name = parameters.needed(call.query, "name")
     call.visible  # noqa: B018 - it may find nothing to ask it for
-    found = await engine.history.events_named(name, call.tenant, before=before, limit=limit)
+    taken = min(limit * DATA_BYTES, served.answers.largest)
+    room = await call.hold(served.answers, taken)
+    found = await served.engine.history.events_named(name, call.tenant, before=before, limit=limit)
+    room.keep(taken, sum(len(event.data) for event in found), at_any_rate=True)
     told = [_view(event) for event in found if is_seen(event, call)]
     return json_answer(TraceEventsResponse(told, next_after(found, limit, lambda one: one.position)))
 
@@ -95,18 +98,29 @@ async def by_name(engine: Engine, call: Call) -> Answer:
         Parameter("limit", int, f"how many messages at most; {TRACE_MESSAGES} by default"),
     ),
     answers={200: TraceResponse},
+    description="Payloads are whole up to `page_bytes` together, oldest message first; of further messages `payload` and `preview` are empty. "
+    "Show such a message by its seq.",
 )  # fmt: skip
-async def trace(engine: Engine, call: Call) -> Answer:
+async def trace(served: Served, call: Call) -> Answer:
     trace_id = wanted_id(call.path("traceId"), Code.INVALID_TRACE_ID)
     limit = page_limit(call.query) if "limit" in call.query else TRACE_MESSAGES
-    found = await engine.browse.trace(trace_id, call.tenant, limit=limit)
-    events = await engine.history.events(trace_id, call.tenant, limit=limit)
+    most = served.engine.settings.limits.page_bytes
+    taken = min(most + limit * DATA_BYTES, served.answers.largest)
+    room = await call.hold(served.answers, taken)
+    found = await served.engine.browse.trace(trace_id, call.tenant, limit=limit)
+    events = await served.engine.history.events(trace_id, call.tenant, limit=limit)
+    size = sum(len(message.payload) for message in found)
+    waiting: list[ScheduledMessage] = []
+    if len(found) < limit:
+        rows = limit - len(found)
+        wanted = ScheduledFilter(tenant=call.tenant, trace_id=trace_id)
+        share = max(0, most - size) // rows
+        waiting = (await served.engine.scheduled.page(wanted, limit=rows, preview_bytes=share)).messages
+    size += sum(len(message.payload) for message in waiting) + sum(len(event.data) for event in events)
+    room.keep(taken, size, at_any_rate=True)
     sees = call.visible
     shown = [browsed_message(message) for message in found if sees(message.queue)]
-    if len(found) < limit:
-        wanted = ScheduledFilter(tenant=call.tenant, trace_id=trace_id)
-        page = await engine.scheduled.page(wanted, limit=limit - len(found))
-        shown += [browsed_scheduled(message) for message in page.messages if sees(message.queue)]
+    shown += [browsed_scheduled(message) for message in waiting if sees(message.queue)]
     told = [_view(event) for event in events if is_seen(event, call)]
     return json_answer(TraceResponse(id_text(trace_id), shown, told))
 

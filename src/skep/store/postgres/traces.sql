@@ -1,8 +1,13 @@
 -- Following traces and transactions across the queues of a tenant: a statement each, however many queues there are.
 
 -- name: traced
--- By the index on trace ids. The inner bound keeps a trace of very many messages from being sorted whole.
-SELECT x.* FROM (
+-- By the index on trace ids. The inner bound keeps a trace of very many messages from being sorted whole. Payloads are read up to $5
+-- bytes together.
+SELECT x.queue_name, x.seq, x.partition, x.id, x.transaction_id, x.trace_id, x.headers, x.content_type, x.priority, x.created_at,
+       x.payload_bytes,
+       CASE WHEN sum(x.payload_bytes) OVER (ORDER BY x.created_at, x.queue_name, x.seq) <= $5::bigint THEN x.payload
+            ELSE ''::bytea END AS payload
+FROM (
     SELECT q.name AS queue_name, m.seq, m.partition, m.id, m.transaction_id, m.trace_id, m.headers, m.content_type, m.priority,
            m.created_at, length(m.payload) AS payload_bytes, m.payload
     FROM message m

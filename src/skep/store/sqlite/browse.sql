@@ -42,7 +42,7 @@ LIMIT ?3
 -- name: show
 -- ?2 is how many bytes of the payload are wanted; null is all of it.
 SELECT position, partition, id, transaction_id, coalesce(trace_id, id), headers, content_type,
-       CASE WHEN ?2 IS NULL THEN payload ELSE substr(payload, 1, ?2) END, length(payload), priority, created_at
+       CASE WHEN ?2 IS NULL THEN payload ELSE coalesce(substr(payload, 1, ?2), x'') END, length(payload), priority, created_at
 FROM message
 WHERE position = ?1
 

@@ -41,7 +41,7 @@ SELECT id, name FROM queue WHERE tenant = ?1 AND deleted_at IS NULL AND schedule
 -- name: show
 -- ?2 is how many bytes of the payload are wanted; null is all of it.
 SELECT due_at, arrival, id, partition, transaction_id, trace_id, headers, content_type,
-       CASE WHEN ?2 IS NULL THEN payload ELSE substr(payload, 1, ?2) END, length(payload), priority
+       CASE WHEN ?2 IS NULL THEN payload ELSE coalesce(substr(payload, 1, ?2), x'') END, length(payload), priority
 FROM scheduled
 WHERE arrival = ?1
 

@@ -2,7 +2,7 @@
 
 -- name: traced
 -- Partial index message_trace.
-SELECT m.position, q.name
+SELECT m.created_at, q.name, m.position
 FROM message AS m
 JOIN queue AS q ON q.id = m.queue_id
 WHERE m.trace_id = ?1 AND m.trace_id IS NOT NULL AND q.tenant = ?2 AND q.deleted_at IS NULL
@@ -23,4 +23,4 @@ SELECT name FROM queue WHERE tenant = ?1 AND deleted_at IS NULL
 
 -- name: by_id
 -- A message without a trace id is its own trace: looked for only in the seconds around its id's millisecond.
-SELECT position FROM message WHERE position BETWEEN ?1 AND ?2 AND id = ?3 AND trace_id IS NULL LIMIT 1
+SELECT position, created_at FROM message WHERE position BETWEEN ?1 AND ?2 AND id = ?3 AND trace_id IS NULL LIMIT 1
