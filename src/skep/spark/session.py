@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from skep.errors import Code, SkepError
@@ -292,12 +293,21 @@ def _send_jar(session: SparkSession) -> None:
 
 
 def _silence(session: SparkSession) -> None:
-    """Turn off Spark's log of errors: they reach the caller as exceptions."""
+    """Turn off Spark's log of errors: they reach the caller as exceptions. Nor does PySpark tell of a Java that a signal has ended."""
     session.sparkContext.setLogLevel("ERROR")
     jvm = session.sparkContext._jvm  # noqa: SLF001 - there is no public way to a logger
     if jvm is not None:
         level = jvm.org.apache.logging.log4j.Level.OFF
         jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(QUIET_LOGGER, level)
+    server = session.sparkContext._accumulatorServer  # noqa: SLF001 - it writes a traceback to stderr when Java has ended
+    if server is not None:
+        setattr(server, "handle_error", partial(_tell_unless_ended, server.handle_error))  # noqa: B010 - a method
+
+
+def _tell_unless_ended(tell: Callable[[Any, Any], None], request: Any, address: Any) -> None:
+    """Let a server tell of an error, unless the other side has ended."""
+    if not isinstance(sys.exception(), EOFError | ConnectionError):
+        tell(request, address)
 
 
 def _keep_classes(session: SparkSession) -> None:
