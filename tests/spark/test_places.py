@@ -77,8 +77,8 @@ def test_a_run_whose_store_cannot_be_reached_says_so_and_leaves_nothing_in_the_w
         pipeline, cwd=tmp_path, text=True, capture_output=True, check=False,
         env={**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"},
     )  # fmt: skip
-    assert run.returncode == 1
-    assert "s3://bucket/lake cannot be listed" in run.stderr
+    assert run.returncode == 2
+    assert "LAKE_UNREACHABLE" in run.stderr
     assert "AWS_ENDPOINT_URL" in run.stderr
     assert list(tmp_path.iterdir()) == []
 
