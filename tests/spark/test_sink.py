@@ -67,6 +67,15 @@ def test_all_columns_of_a_message_are_taken_over(lake: Lake, delivery: str) -> N
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_partition_that_is_null_is_the_default_one(lake: Lake, delivery: str) -> None:
+    frame = lake.spark.createDataFrame([("p", "1"), (None, "2")], "partition string, payload string").coalesce(1)
+
+    write(lake, frame, queue="orders", delivery=delivery)
+
+    assert [(row.partition, row.payload) for row in lake.read("orders").collect()] == [("p", "1"), ("Default", "2")]
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_message_for_later_waits(lake: Lake, delivery: str) -> None:
     later = datetime.now(UTC) + timedelta(hours=1)
     frame = lake.spark.createDataFrame([("1", later), ("2", None)], "payload string, deliver_at timestamp")

@@ -117,6 +117,7 @@ class Writing:
         # Spark's own attempt numbers start again with every restart of the driver.
         told = Written(query, epoch, partition, uuid4().int >> 65)
         server = link(self._options.connection)
+        batches = map(without_nulls, batches)
         if self._options.delivery == "at-least-once":
             self._push(server, batches, told)
             return told
@@ -143,7 +144,7 @@ class Writing:
         query = {} if self._options.queue is None else {"queue": self._options.queue}
         with OneAhead() as sender:
             for rows in gathered(batches, min(PUSH_ROWS, self._options.stage_rows), PUSH_BYTES):
-                stream = encoded([without_nulls(batch) for batch in rows])
+                stream = encoded(rows)
                 # A push that was answered well is stored, or safe in the server's hands.
                 sender.send(partial(server.push, stream, lambda _: None, query, self._calls(server, told)))
                 told.count(rows, self._options.queue)
