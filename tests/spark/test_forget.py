@@ -122,6 +122,20 @@ def test_what_is_not_archived_yet_is_found_by_its_payload_too(lake: Lake) -> Non
     assert (again.error, again.failed_checks(), told(lake)) == (None, [], {0, 2, 4, 6})
 
 
+def test_what_is_no_json_is_chosen_by_the_rest_of_the_row(lake: Lake) -> None:
+    lake.client.push("orders", [{"n": 1, "customer": "c1"}, {"n": 2}], partition="c2")
+    lake.client.push("orders", [b"", b"\xff"], content_type="application/octet-stream", partition="c1")
+    lake.client.push("orders", [b"text"], content_type="text/plain", partition="c2", headers={"to": "c1"})
+    lake.client.push("orders", [b"text"], content_type="text/plain", partition="c2")
+    assert ran(lake, "archive", verify=False).run.error is None
+    where = "message.customer == 'c1' || partition == 'c1' || ('to' in headers && headers.to == 'c1')"
+
+    assert ran(lake, "forget", queues=("orders",), where=where).run.stages[0].rows_out == 4
+
+    assert [message.seq for message in lake.client.messages("orders")] == [2, 6]
+    assert on_disk(lake.folder / "lake") == {2, 6}
+
+
 @pytest.mark.slow
 def test_what_is_forgotten_in_a_queue_made_anew_leaves_the_lake_s_generation_alone(lake: Lake) -> None:
     lake.client.push("orders", [{"n": number, "customer": "c1"} for number in range(2)])

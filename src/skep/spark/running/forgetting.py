@@ -30,7 +30,7 @@ from skep.spark.lake.table import MADE_BY
 from skep.spark.lake.tombstones import Seqs, note_obeyed, obeyed, portions
 from skep.spark.running.context import MOST_ROWS_SHOWN, Context, lake_dataset
 from skep.spark.running.past import LETTERS
-from skep.spark.running.replaying import KEPT, judge
+from skep.spark.running.replaying import fitting
 from skep.spark.running.typed_table import REJECTS, ROWS, folder_of
 from skep.wire.log import LogBoundsResponse as Bounds
 
@@ -173,7 +173,7 @@ def _chosen(context: Context, rows: DataFrame) -> DataFrame:
     if wishes.until is not None:
         rows = rows.where(F.col("created_at") < F.lit(wishes.until).cast("timestamp"))
     if wishes.where is not None:
-        rows = judge(rows.drop("date"), wishes.where, None).where(F.col("verdict") == KEPT)
+        rows = fitting(rows.drop("date"), wishes.where)
     return rows.select("queue", "generation", "seq", "trace_id")
 
 

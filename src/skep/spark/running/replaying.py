@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -102,9 +103,7 @@ def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
     """
     # A wrong expression raises here, not in every task.
     _compiled(where, mapping)
-    # Making Python objects of a column takes longer than most expressions, so only the needed columns are read.
-    said = f"{where or ''} {mapping or ''}"
-    needed = ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
+    needed = _needed(f"{where or ''} {mapping or ''}")
     # A payload may be any bytes, also in a column of strings.
     rows = rows.withColumn("payload", F.col("payload").cast("binary"))
     added = [StructField(name, StringType()) for name in ("verdict", "mapped", "problem")]
@@ -121,6 +120,25 @@ def judge(rows: DataFrame, where: str | None, mapping: str | None) -> DataFrame:
             yield pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=pa.schema([*batch.schema, *fields]))
 
     return rows.mapInArrow(judged, StructType([*rows.schema.fields, *added]))
+
+
+def fitting(rows: DataFrame, where: str) -> DataFrame:
+    """The rows for which an expression is true. Where a payload is no JSON, or sealed for good, the rest of the row may decide."""
+    _compiled(where, None)
+    needed = _needed(where)
+    rows = rows.withColumn("payload", F.col("payload").cast("binary"))
+
+    def fit(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        choose = compile_expression(where, VARIABLES, BOOL)
+        for batch in batches:
+            yield batch.filter(pa.array([_fits(row, choose) for row in batch.select(needed).to_pylist()], pa.bool_()))
+
+    return rows.mapInArrow(fit, rows.schema)
+
+
+def _needed(said: str) -> list[str]:
+    """The columns for expressions. Making Python objects of a column takes longer than most expressions."""
+    return ["payload", *(name for name in OTHERS if re.search(rf"\b{name}\b", said))]
 
 
 def _compiled(where: str | None, mapping: str | None) -> tuple[Expression | None, Expression | None]:
@@ -148,9 +166,7 @@ def _judge(row: dict[str, Any], choose: Expression | None, make: Expression | No
         message, text = msgspec.json.decode(payload), payload.decode()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return _no_json(payload, error)
-    scope = {**row, "message": message}
-    if "headers" in row:
-        scope["headers"] = dict(row["headers"] or ())
+    scope = _scope(row) | {"message": message}
     try:
         if choose is not None and evaluate(choose, scope) is not True:
             return LEFT, None, None
@@ -158,6 +174,21 @@ def _judge(row: dict[str, Any], choose: Expression | None, make: Expression | No
     except ExpressionError as error:
         return FAILED, text, error.message
     return KEPT, mapped, None
+
+
+def _fits(row: dict[str, Any], choose: Expression) -> bool:
+    scope, payload = _scope(row), row["payload"]
+    with suppress(msgspec.DecodeError):
+        scope |= {} if payload is None else {"message": msgspec.json.decode(payload)}
+    try:
+        return evaluate(choose, scope) is True
+    except ExpressionError:
+        return False
+
+
+def _scope(row: dict[str, Any]) -> dict[str, Any]:
+    """The variables of a row, without its message."""
+    return {**row, "headers": dict(row["headers"] or ())} if "headers" in row else dict(row)
 
 
 def _no_json(payload: bytes, error: Exception) -> Verdict:
