@@ -150,6 +150,16 @@ def test_without_a_lake_or_a_type_the_run_says_what_is_missing(lake: Lake) -> No
     assert "no applied spec gives a message_type" in (ran(lake, "typed").run.error or "")
 
 
+@pytest.mark.usefixtures("usual_settings")
+def test_a_batch_may_be_all_rejects(lake: Lake) -> None:
+    lake.client.push("orders", [order("1"), order("2")])
+    stage = brought_up(lake, shop()).run.stages[1]
+    assert (stage.rows_in, stage.rows_out, stage.rejected) == (2, 0, 2)
+    lake.client.push("orders", [order(3)])
+    brought_up(lake, shop())
+    assert (found(lake, "seq"), found(lake, "seq", "rejects")) == ([(3,)], [(1,), (2,)])
+
+
 @pytest.mark.slow
 def test_applied_specs_are_taken_where_no_file_is_named(lake: Lake) -> None:
     """The app is of the tenant `default`, so the server is asked as this one."""

@@ -105,7 +105,9 @@ class TypedTable:
         counts = F.count(F.lit(1)).alias("all"), F.count(found.error).alias("rejects"), F.max("date").alias("day")
         counted = replace(found, outcomes=found.outcomes.observe(counting, *counts))
         rows = self._write(ROWS, counted.rows, number, seq - begin.seq)
-        seen, rejects = counting.get, 0
+        # Adaptive execution takes the counting out of a plan of whose rows none are left.
+        seen = counting.get if rows else found.outcomes.agg(*counts).collect()[0]
+        rejects = 0
         if seen["rejects"]:  # seldom any, so the messages are read a second time for them
             rejected = found.rejects.withColumns(divided(F.col("payload")))
             rejects = self._write(REJECTS, rejected, number, seq - begin.seq)
