@@ -108,6 +108,17 @@ def test_insert_writes_values_and_a_repeat_once(shop: Lake) -> None:
         ("SELECT * FROM skep.billing.orders", r"no queue orders in \w+\.billing"),
         ("INSERT INTO skep.orders VALUES ('1')", r"no column payload among col1\. Name the columns: INSERT INTO"),
         ("INSERT INTO skep.orders SELECT * FROM skep.orders", "leave out the column queue"),
+        ("INSERT INTO skep.orders WITH (queue = 'b') VALUES ('{}')", "leave out the option queue"),
+        ("SELECT * FROM skep.orders WITH (Subscribe = 'b')", "leave out the option subscribe, or name it in a view"),
+        ("SELECT * FROM skep.orders WITH (typed = 'true')", "leave out the option typed"),
+        (
+            "SELECT * FROM skep.orders VERSION AS OF 5 WITH (endingoffsets = 'latest')",
+            "leave out the option endingOffsets",
+        ),
+        (
+            "SELECT * FROM skep.orders TIMESTAMP AS OF '2020-01-01' WITH (endingTimestamp = '2030-01-01T00:00:00Z')",
+            "says where the read ends",
+        ),
         ("SELECT * FROM skep.orders VERSION AS OF 'x'", "the version of a queue is a seq"),
         ("CREATE TABLE skep.x (payload string)", "with: skep queue create x"),
         ("CREATE TABLE skep.x AS SELECT '1' AS payload", "with: skep queue create x"),

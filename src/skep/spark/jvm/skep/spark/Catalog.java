@@ -115,9 +115,7 @@ public final class Catalog implements TableCatalog, SupportsNamespaces {
       throw missing(place, table).<RuntimeException>undeclared();
     }
     try {
-      Map<String, String> options = new HashMap<>(reading);
-      options.putAll(range);
-      return CatalogTable.ofQueue(shown, connection, table, options);
+      return CatalogTable.ofQueue(shown, connection, table, reading, range);
     } catch (Python.SkepError error) {
       throw error.code.equals(NOT_FOUND) ? missing(place, table).<RuntimeException>undeclared() : error;
     }

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
@@ -19,8 +20,15 @@ final class CatalogTable extends SkepTable {
   private static final String QUEUE = "queue";
   private static final String PAYLOAD = "payload";
 
+  /** Options that say what the name of a table says: its queue, and so its columns. */
+  private static final List<String> NAMED = List.of("subscribe", "table", "columns", "spec", "typed", "rejects");
+
+  /** Options that say what `VERSION AS OF` and `TIMESTAMP AS OF` say. */
+  private static final List<String> VERSIONS = List.of("endingOffsets", "endingTimestamp", "offsetMeaning");
+
   private final Map<String, String> connection;
   private final String queue;
+  private boolean isVersion;
 
   private CatalogTable(String name, Map<String, String> connection, String queue, CaseInsensitiveStringMap reading, Python.Answer answer) {
     super(name, answer.schema(), reading);
@@ -29,12 +37,16 @@ final class CatalogTable extends SkepTable {
     know(reading, answer);
   }
 
-  /** A queue, with the options of its reads; an error when it is not there. */
-  static CatalogTable ofQueue(String name, Map<String, String> connection, String queue, Map<String, String> reading) {
+  /** A queue, with the options of its reads and those of a version, which win; an error when it is not there. */
+  static CatalogTable ofQueue(
+      String name, Map<String, String> connection, String queue, Map<String, String> reading, Map<String, String> version) {
     Map<String, String> options = new HashMap<>(reading);
+    options.putAll(version);
     // As JSON, since a name may have commas.
     options.put("subscribe", Python.JSON.createArrayNode().add(queue).toString());
-    return of(name, connection, queue, options);
+    CatalogTable table = of(name, connection, queue, options);
+    table.isVersion = !version.isEmpty();
+    return table;
   }
 
   /** A table of the server. */
@@ -67,8 +79,30 @@ final class CatalogTable extends SkepTable {
     return Collections.singletonMap("provider", Python.SOURCE);
   }
 
+  /** The options of a query must not say otherwise than its words. */
+  @Override
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+    for (String option : NAMED) {
+      if (given.containsKey(option)) {
+        throw new IllegalArgumentException(
+            name() + " has one queue and its columns: leave out the option " + option
+                + ", or name it in a view: CREATE TEMPORARY VIEW … USING skep OPTIONS (…)");
+      }
+    }
+    for (String option : VERSIONS) {
+      if (isVersion && given.containsKey(option)) {
+        throw new IllegalArgumentException(
+            "the version of " + name() + " says where the read ends: leave out the option " + option + ", or VERSION AS OF and TIMESTAMP AS OF");
+      }
+    }
+    return super.newScanBuilder(given);
+  }
+
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    if (info.options().containsKey(QUEUE)) {
+      throw new IllegalArgumentException("all rows go to " + name() + ": leave out the option queue");
+    }
     List<String> columns = Arrays.asList(info.schema().fieldNames());
     if (!columns.contains(PAYLOAD)) {
       throw new IllegalArgumentException(
