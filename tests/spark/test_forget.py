@@ -94,7 +94,7 @@ def test_what_is_chosen_by_its_payload_is_gone_from_lake_log_and_dead_letters(la
     assert ran(lake, "archive", "journeys", verify=False).run.error is None
 
     tried = ran(lake, "forget", queues=("orders",), where="message.customer == 'c1'", dry_run=True).run
-    assert (tried.error, tried.stages[0].rejected, told(lake)) == (None, 2, {0, 1, 2, 3, 4, 5})
+    assert (tried.error, tried.stages[0].rows_in, told(lake)) == (None, 2, {0, 1, 2, 3, 4, 5})
     done = ran(lake, "forget", queues=("orders",), where="message.customer == 'c1'").run
 
     assert (done.error, done.stages[0].rows_out) == (None, 2)
@@ -112,7 +112,7 @@ def test_what_is_not_archived_yet_is_found_by_its_payload_too(lake: Lake) -> Non
     lake.client.push("orders", [{"n": number, "customer": f"c{number % 2}"} for number in range(4, 8)])
 
     tried = ran(lake, "forget", where="message.customer == 'c1'", dry_run=True).run
-    assert (tried.error, tried.stages[0].rejected) == (None, 5)
+    assert (tried.error, tried.stages[0].rows_in) == (None, 5)
     done = ran(lake, "forget", where="message.customer == 'c1'").run
 
     assert (done.error, told(lake)) == (None, {0, 2})

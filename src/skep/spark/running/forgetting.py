@@ -90,7 +90,7 @@ def run_forget(context: Context) -> None:
             else _forgotten_in_log(context, files)
         )
         intent, count = _chosen_ranges(context, found, Intent([], [], logs))
-        stage.rows_in = stage.rejected = count
+        stage.rows_in = count
         context.read(lake_dataset(context, "messages", rows=count))
         if wishes.dry_run or not count:
             return
