@@ -150,6 +150,21 @@ async def test_a_letter_that_somebody_holds_is_fenced(driver: Driver) -> None:
     assert payloads(await driver.pop("q.dead")) == ["b"]
 
 
+async def test_the_lease_of_a_letter_that_was_replayed_leaves_no_error_when_the_message_is_forgotten(
+    driver: Driver,
+) -> None:
+    await driver.push("a", "b")
+    await driver.reject(*await driver.pop())
+    held = await driver.pop("q.dead")
+    await driver.replay()
+    await driver.forget(1)
+
+    await driver.nack(*held, error="card 4111 refused")
+
+    found = await driver.store.failures([(driver.key("q.dead"), Seq(seq)) for seq in (1, 2)])
+    assert [len(of_letter) for of_letter in found] == [0, 1]
+
+
 async def test_dead_letters_whose_message_retention_took_are_forgotten_by_their_source(driver: Driver) -> None:
     await driver.create(retention_seconds=10)
     await driver.push("a", "b")

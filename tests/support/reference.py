@@ -493,6 +493,8 @@ class Reference:
         self, log: Log, group: Group, lease: Lease, seq: int, outcome: str, error: str | None, now: Instant
     ) -> None:
         """Write down why an attempt failed; the latest 32 of a message and group are kept."""
+        if any(stone.first_seq <= seq <= stone.last_seq for stone in log.tombstones):
+            return
         text = None if error is None else error.encode()[:4096].decode(errors="ignore")
         log.failures.append(
             FailedAttempt(

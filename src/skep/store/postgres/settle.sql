@@ -61,9 +61,12 @@ FROM unnest($4::text[], $5::bigint[], $6::bigint[], $7::integer[], $8::integer[]
             $12::uuid[], $13::bytea[]) e
 
 -- name: note_failures
+-- A lease may outlive its message. Of one that was forgotten meanwhile nothing is noted. By the index on tombstones, which do not overlap.
 INSERT INTO failed_attempt (queue_id, group_name, failed_at, seq, attempt, leased_at, outcome, error, consumer)
 SELECT $1, $2, $3, f.*
-FROM unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::text[], $9::text[]) f
+FROM unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[], $8::text[], $9::text[]) AS f (seq, attempt, leased_at, outcome, error, consumer)
+WHERE coalesce((SELECT t.last_seq FROM forgotten t WHERE t.queue_id::bigint = $1::integer AND t.first_seq <= f.seq
+                ORDER BY t.queue_id::bigint DESC, t.first_seq DESC LIMIT 1), 0) < f.seq
 
 -- name: forget_failures
 -- functions/pop.sql

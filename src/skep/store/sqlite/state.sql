@@ -44,8 +44,10 @@ INSERT INTO lease_history (queue_id, group_name, partition, first_seq, last_seq,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_failure
+-- A lease may outlive its message. Of one that was forgotten meanwhile nothing is noted. Index forgotten_seq.
 INSERT INTO failed_attempt (queue_id, seq, group_name, attempt, leased_at, failed_at, outcome, error, consumer)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
+WHERE coalesce((SELECT last_seq FROM forgotten WHERE queue_id = ?1 AND first_seq <= ?2 ORDER BY first_seq DESC LIMIT 1), 0) < ?2
 
 -- name: forget_failures
 -- The oldest failures of a message with many attempts. Index failed_attempt_message.
