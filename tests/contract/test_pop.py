@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skep.clock import Instant
-from skep.model import FROM_BEGINNING, FROM_NOW, Start, StartMode
+from skep.model import FROM_BEGINNING, FROM_NOW, Ordering, Start, StartMode
 from tests.contract.driver import Driver, attempts, payloads, seqs
 from tests.support.reference_store import ReferenceStore
 
@@ -29,6 +29,24 @@ async def test_a_delivery_says_how_to_settle_it(driver: Driver) -> None:
     assert (delivery.queue, delivery.group) == (driver.key(), "__QUEUE_MODE__")
     assert (delivery.token, delivery.attempt) == (token, 1)
     assert delivery.lease_deadline == driver.later(30)
+
+
+@pytest.mark.parametrize("ordering", [Ordering.PER_KEY, Ordering.UNORDERED])
+async def test_a_pop_of_one_partition_is_not_told_to_look_again_for_what_others_have_ready(
+    driver: Driver, ordering: Ordering
+) -> None:
+    await driver.create(ordering=ordering, lease_seconds=30)
+    await driver.push("theirs", partition="other")
+    mine = driver.request(partition="mine")
+    (first,) = await driver.store.pop([mine], driver.now)  # which discovers
+    (nothing,) = await driver.store.pop([mine], driver.now)
+    await driver.push("a", partition="mine")
+    assert payloads(await driver.pop(partition="mine")) == ["a"]
+    (leased,) = await driver.store.pop([mine], driver.now)
+
+    assert [result.deliveries for result in (first, nothing, leased)] == [[], [], []]
+    assert (nothing.next_ready_at, nothing.more) == (None, False)
+    assert (leased.next_ready_at, leased.more) == (driver.later(30), False)
 
 
 async def test_a_request_may_ask_for_another_lease(driver: Driver) -> None:

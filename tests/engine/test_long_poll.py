@@ -14,6 +14,7 @@ from skep.errors import Code, SkepError
 from skep.ids import IdMint
 from skep.model import (
     FROM_NOW,
+    QUEUE_MODE_GROUP,
     ClearScope,
     DeadLetterFilter,
     Outcome,
@@ -148,6 +149,28 @@ async def test_when_its_time_is_over_a_poll_answers_with_nothing(driver: EngineD
     driver.clock.advance(10)
 
     assert await answer(poll) == []
+
+
+async def test_signals_do_not_keep_a_poll_whose_time_is_over(driver: EngineDriver) -> None:
+    poll = await driver.polling(wait_seconds=10)
+    before = len(driver.store.calls["pop"])
+
+    async def signal() -> None:
+        await driver.engine.groups.seek(ORDERS, QUEUE_MODE_GROUP, FROM_NOW)
+
+    driver.store.hold("pop")
+    await signal()
+    await driver.store.held("pop")
+    driver.clock.advance(10)
+    await signal()
+    driver.store.let_go("pop")
+    driver.store.hold("pop")
+    await driver.store.held("pop")  # one more look, as the signal came after the first one had begun
+    await signal()
+    driver.store.let_go("pop")
+
+    assert await answer(poll) == []
+    assert len(driver.store.calls["pop"]) == before + 2
 
 
 async def test_polls_are_served_in_the_order_they_came_and_one_message_wakes_one(driver: EngineDriver) -> None:

@@ -183,7 +183,10 @@ class Dispenser:
         room_seconds: float,
         settling: asyncio.Future[Any] | None = None,
     ) -> PopResult:
-        """Messages of the queues, as soon as there are some; none at ``over_at``, an instant of the steady clock."""
+        """Messages of the queues, as soon as there are some; none at ``over_at``, an instant of the steady clock.
+
+        A look that begins when the time is over is the last one, however many messages are signalled during it.
+        """
         request = want.request
         order = None if len(queues) != 1 else ClaimForPoll(queues[0], want, self._ids, self._settings.limits)
         poll: Poll[LogicalQueue] = Poll(request.group, request.partition, request.batch, order)
@@ -194,8 +197,9 @@ class Dispenser:
             settling.add_done_callback(lambda done: _settled(poll, queues[0], done, waits=room_seconds > 0))
         try:
             while True:
+                is_last = poll.over and bool(look)
                 result = await self._take(look, want, poll, room_seconds) if look else PopResult([])
-                if result.deliveries or (poll.over and not poll.signals):
+                if result.deliveries or (poll.over and (is_last or not poll.signals)):
                     return result
                 if room_seconds > 0:
                     for queue in queues:

@@ -41,6 +41,8 @@ TIDY_PASSES = 20
 DISCOVER_ROWS = 2_000
 DISCOVER_PASSES = 16
 """How many stretches of the log one pop discovers, at most."""
+OTHERS_BUSY_MICROS = 10_000
+"""When a pop that found all ready rows held by others looks again."""
 
 
 Tidied = dict[tuple[QueueKey, str], tuple[QueueAndGroup, Effects]]
@@ -243,16 +245,30 @@ async def _pop_sets(
         {row["seq"]: row for row in await connection.fetch(SQL["messages"], account.queue.id, seqs)} if seqs else {}
     )
     died = await origins(connection, account.queue.id, seqs) if account.queue.holds_dead_letters and seqs else {}
-    next_ready = await connection.fetchval(SQL["next_ready_set"], account.queue.id, account.group_id)
+    next_ready = await _next_ready_set(connection, account, shape.partition)
     unread = await connection.fetchval(SQL["has_undiscovered"], account.queue.id, account.group_id)
+    is_ready = next_ready is not None and next_ready <= now
+    if is_ready and not any(one.rows for one in taken):
+        # Others hold these rows at the moment. Looking again at once would only get in their way.
+        next_ready, is_ready = Instant(now + OTHERS_BUSY_MICROS), False
     return [
         PopResult(
             [delivery_of(messages[seq], request, attempt, one.deadline, died) for seq, attempt in one.attempts.items()],
             next_ready,
-            more=unread or (next_ready is not None and next_ready <= now),
+            more=unread or is_ready,
         )
         for request, one in zip(requests, taken, strict=True)
     ]
+
+
+async def _next_ready_set(connection: Connection, account: QueueAndGroup, partition: str | None) -> Instant | None:
+    """When something is next ready, of all partitions or of one."""
+    owner = (account.queue.id, account.group_id)
+    if partition is None:
+        found = await connection.fetchval(SQL["next_ready_set"], *owner)
+    else:
+        found = await connection.fetchval(SQL["next_ready_set_of"], *owner, partition)
+    return None if found is None else Instant(found)
 
 
 async def _enter(connection: Connection, shape: PopShape, now: Instant, shard: int) -> QueueAndGroup | None:
@@ -276,10 +292,11 @@ def _check_state(state: str, shape: PopShape) -> None:
 
 
 class _Taken(Struct, frozen=True):
-    """What a pop of an unordered queue has leased: the attempt of each seq, in the order of delivery."""
+    """What a pop of an unordered queue has leased: the attempt of each seq, in the order of delivery; and how many rows it could lock."""
 
     attempts: dict[int, int]
     deadline: int
+    rows: int
 
 
 async def _take_of_sets(
@@ -329,7 +346,7 @@ async def _take_of_sets(
     if rested and not attempts and tries > 1:
         # The ready rows had nothing to deliver. Others may have: only as many were read as could fill the batch.
         return await _take_of_sets(connection, account, request, now, effects, tries - 1)
-    return _Taken(attempts, deadline)
+    return _Taken(attempts, deadline, len(rows) or effects.dead >= BURIALS_PER_POP)
 
 
 async def _visible(

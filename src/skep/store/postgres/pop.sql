@@ -129,6 +129,10 @@ CROSS JOIN LATERAL (SELECT * FROM message m WHERE (m.queue_id, m.seq) BETWEEN ($
 SELECT g.scan_seq < last_seq(q.id, q.floor_seq) FROM consumer_group g CROSS JOIN LATERAL (SELECT * FROM queue q WHERE q.id = $1 LIMIT 1) q
 WHERE g.id = $2 AND g.queue_id = $1
 
+-- name: next_ready_set_of
+-- Of one partition.
+SELECT min(s.ready_at) FROM set_lease s WHERE s.queue_id = $1 AND s.group_id = $2 AND s.partition = $3
+
 -- name: next_ready_set
 -- From priority to priority, at the left edge of each in the index: the rows themselves may be many.
 WITH RECURSIVE first AS (

@@ -245,7 +245,7 @@ HOT = {
     },
     "lease times": {"lease_history": {"lease_history_by_queue"}, "message": {"message_pkey"}},
     "pop of one partition": {
-        "partition_lease": {"partition_lease_pkey", "partition_lease_by_ready", "TIDSCAN"},
+        "partition_lease": {"partition_lease_pkey", "TIDSCAN"},
         "message": {"message_pkey", "message_by_partition"},
     },
     "ack of a whole lease": {
@@ -259,10 +259,12 @@ HOT = {
     "ack of an unordered lease": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "ack of a part": {"partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"}},
     "nack": {
+        "forgotten": {"forgotten_by_seq"},
         "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},
         "operation": {"operation_by_partition"},
     },
     "reject": {
+        "forgotten": {"forgotten_by_seq"},
         "partition_lease": {"partition_lease_pkey"}, "message": {"message_pkey", "message_by_partition"},
         "operation": {"operation_by_partition"},
     },
@@ -277,7 +279,7 @@ HOT = {
         "operation": {"operation_by_partition"},
     },
     "repeated ack": {"partition_lease": {"partition_lease_pkey"}, "lease_history": {"lease_history_pkey"}},
-    "settle of an unordered queue": {"set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
+    "settle of an unordered queue": {"forgotten": {"forgotten_by_seq"}, "set_lease": {"set_lease_by_token", "set_lease_pkey"}, "message": {"message_pkey"}},
     "renew of an unordered queue": {
         "partition_lease": {"partition_lease_pkey"},
         "set_lease": {"set_lease_by_token"},

@@ -355,8 +355,13 @@ BEGIN
             v_state := 'doomed';
         END IF;
     END IF;
-    SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id::bigint = v_group
-    ORDER BY l.group_id::bigint, l.ready_at LIMIT 1;
+    IF p_partition IS NULL THEN
+        SELECT l.ready_at INTO v_next FROM partition_lease l WHERE l.queue_id = q.id AND l.group_id::bigint = v_group
+        ORDER BY l.group_id::bigint, l.ready_at LIMIT 1;
+    ELSE
+        SELECT l.ready_at INTO v_next FROM partition_lease l
+        WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group;
+    END IF;
     IF v_count = 0 AND v_next <= p_now THEN
         -- Others hold these rows at the moment. Looking again at once would only get in their way.
         v_next := p_now + c_others_busy_us;
