@@ -491,4 +491,11 @@ MUTANTS = [
         "                    wanted.queue, None, ranges, after",
         "tests/engine/test_forgetting.py",
     ),
+    Mutant(
+        "waiting pops: signals keep one whose time is over",
+        "engine/pop/dispenser.py",
+        "(is_last or not poll.signals)",
+        "not poll.signals",
+        "tests/engine/test_long_poll.py -k signals_do",
+    ),
 ]

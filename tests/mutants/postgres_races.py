@@ -215,4 +215,18 @@ MUTANTS = [
         "",
         "tests/unit/store/postgres/test_opening.py -k together",
     ),
+    Mutant(
+        "pop of a partition of an unordered queue: ready messages of other partitions count",
+        "store/postgres/pop.py",
+        "_next_ready_set(connection, account, shape.partition)",
+        "_next_ready_set(connection, account, None)",
+        "tests/contract/test_pop.py -k 'postgres and look_again'",
+    ),
+    Mutant(
+        "pop of a partition: ready messages of other partitions count",
+        "store/postgres/functions/pop.sql",
+        "        WHERE l.partition = p_partition AND l.queue_id = q.id AND l.group_id = v_group;\n    END IF;\n    IF v_count",
+        "        WHERE l.queue_id = q.id AND l.group_id = v_group;\n    END IF;\n    IF v_count",
+        "tests/contract/test_pop.py -k 'postgres and look_again'",
+    ),
 ]

@@ -579,4 +579,11 @@ MUTANTS = [
         "SELECT ensure_group($1, $2, 'new', 0, $3)",
         "tests/contract/test_replay.py -k postgres",
     ),
+    Mutant(
+        "failures: those of messages that were forgotten are noted",
+        "store/postgres/settle.sql",
+        "DESC LIMIT 1), 0) < f.seq",
+        "DESC LIMIT 1), 0) >= 0",
+        "tests/contract/test_forget.py -k 'postgres and leaves_no_error'",
+    ),
 ]
