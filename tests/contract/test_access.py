@@ -55,10 +55,10 @@ async def test_a_revoked_key_is_forgotten_when_its_time_has_come(driver: Driver)
     await access.revoke_key(f"{driver.tenant}-a", driver.now, after(driver, 100))
 
     driver.clock.advance(99)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
     assert await access.get_key(f"{driver.tenant}-a") is not None
     driver.clock.advance(1)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
 
     assert await access.get_key(f"{driver.tenant}-a") is None
     assert await access.get_key(f"{driver.tenant}-b") is not None
@@ -103,7 +103,7 @@ async def test_an_audit_entry_is_forgotten_in_time(driver: Driver) -> None:
     await driver.store.access.note_audit(entry(driver, "young"))
 
     driver.clock.advance(40)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
 
     assert [one.action for one in await driver.store.access.list_audit(driver.tenant)] == ["young"]
 
@@ -116,5 +116,5 @@ async def test_whether_keys_are_asked_for_is_remembered_and_a_new_key_says_yes(d
     await access.put_key(key(driver, "a"))
     assert await access.is_closed() is True
     await access.revoke_key(f"{driver.tenant}-a", driver.now, driver.now)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
     assert await access.is_closed() is True

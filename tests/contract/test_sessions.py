@@ -80,7 +80,7 @@ async def test_a_session_is_forgotten_when_its_time_is_over(driver: Driver) -> N
         await driver.store.access.put_session(session(driver, name, ends=ends))
 
     driver.clock.advance(10)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
 
     assert await driver.store.access.get_session(f"{driver.tenant}-short") is None
     assert await driver.store.access.get_session(f"{driver.tenant}-long") is not None

@@ -189,11 +189,11 @@ async def test_an_abort_does_not_undo_what_is_published(driver: Driver, stage: S
 async def test_what_nobody_published_is_reaped(driver: Driver, stage: Stage) -> None:
     await stage.plain("1")
     driver.clock.advance(DAY - 1)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
     assert await stage.staged() == [(0, 0, 1, 1)]
 
     driver.clock.advance(1)
-    await driver.store.sweep(driver.now, 100)
+    await driver.store.sweep(driver.now, 100_000)
 
     assert await stage.staged() == []
     assert await stage.refusal((0, 0, 1)) is Code.STAGING_INCOMPLETE

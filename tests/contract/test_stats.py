@@ -200,7 +200,7 @@ async def test_the_count_of_dead_letters_follows_all_that_becomes_of_them(driver
     await driver.create("r", dead_letter_queue="graves")
 
     async def counts() -> tuple[int, int, int]:
-        await driver.store.sweep(driver.now, 100)  # which changes none of them
+        await driver.store.sweep(driver.now, 100_000)  # which changes none of them
         q, r, graves = [(await driver.queue_stats(name)).dead_letters for name in ("q", "r", "graves")]
         return q, r, graves
 
