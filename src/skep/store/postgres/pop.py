@@ -248,7 +248,7 @@ async def _pop_sets(
     next_ready = await _next_ready_set(connection, account, shape.partition)
     unread = await connection.fetchval(SQL["has_undiscovered"], account.queue.id, account.group_id)
     is_ready = next_ready is not None and next_ready <= now
-    if is_ready and not any(one.rows for one in taken):
+    if is_ready and not any(one.found for one in taken):
         # Others hold these rows at the moment. Looking again at once would only get in their way.
         next_ready, is_ready = Instant(now + OTHERS_BUSY_MICROS), False
     return [
@@ -292,11 +292,11 @@ def _check_state(state: str, shape: PopShape) -> None:
 
 
 class _Taken(Struct, frozen=True):
-    """What a pop of an unordered queue has leased: the attempt of each seq, in the order of delivery; and how many rows it could lock."""
+    """What a pop of an unordered queue has leased: the attempt of each seq, in the order of delivery; and whether it could lock any rows."""
 
     attempts: dict[int, int]
     deadline: int
-    rows: int
+    found: bool
 
 
 async def _take_of_sets(
@@ -346,7 +346,7 @@ async def _take_of_sets(
     if rested and not attempts and tries > 1:
         # The ready rows had nothing to deliver. Others may have: only as many were read as could fill the batch.
         return await _take_of_sets(connection, account, request, now, effects, tries - 1)
-    return _Taken(attempts, deadline, len(rows) or effects.dead >= BURIALS_PER_POP)
+    return _Taken(attempts, deadline, bool(rows) or effects.dead >= BURIALS_PER_POP)
 
 
 async def _visible(
